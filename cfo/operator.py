@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,7 +17,6 @@ import structlog
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from msgspec import structs
-from msgspec.structs import replace
 from prometheus_client import Info
 
 from cfo.config.document import ParsedConfiguration, default_document, parse, single_document

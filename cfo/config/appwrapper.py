@@ -1,13 +1,12 @@
 """The section ``appwrapper``."""
 
-from datetime import timedelta
 from typing import Annotated, Literal
 
 from msgspec import field
 
 from cfo.config.durations import Duration, format_duration
 from cfo.config.section import Section
-from cfo.config.values import LabelKey, LabelValue, bounded
+from cfo.config.values import LabelKey, LabelValue, between
 
 
 class ResourceTaint(Section):
@@ -41,7 +40,7 @@ class AutopilotConfiguration(Section):
     ] = True
     prefer_no_schedule_weight: Annotated[
         int,
-        bounded(1, 100),
+        between(1, 100),
         "Weight of the preferred node affinity for marks with the effect `PreferNoSchedule`.",
     ] = 50
     resource_taints: Annotated[
@@ -55,25 +54,25 @@ class FaultToleranceConfiguration(Section):
 
     admission_grace_period: Annotated[
         Duration, "Deadline for creating the components and all their pods."
-    ] = timedelta(minutes=1)
-    warmup_grace_period: Annotated[Duration, "Deadline for the pods to become ready."] = timedelta(
+    ] = Duration(minutes=1)
+    warmup_grace_period: Annotated[Duration, "Deadline for the pods to become ready."] = Duration(
         minutes=5
     )
     failure_grace_period: Annotated[
         Duration, "How long a failure must persist before the AppWrapper is reset."
-    ] = timedelta(minutes=1)
-    reset_pause: Annotated[Duration, "Pause between a reset and the next attempt."] = timedelta(
+    ] = Duration(minutes=1)
+    reset_pause: Annotated[Duration, "Pause between a reset and the next attempt."] = Duration(
         seconds=90
     )
-    retry_limit: Annotated[int, bounded(0), "Maximum number of retries."] = 3
+    retry_limit: Annotated[int, between(0), "Maximum number of retries."] = 3
     deletion_grace_period: Annotated[
         Duration, "How long the deletion of components may take before it is forced."
-    ] = timedelta(minutes=10)
+    ] = Duration(minutes=10)
     grace_period_ceiling: Annotated[
         Duration, "Maximum of all grace periods, including those in annotations."
-    ] = timedelta(hours=24)
+    ] = Duration(hours=24)
     success_ttl_ceiling: Annotated[Duration, "Maximum time to keep a succeeded AppWrapper."] = (
-        field(default=timedelta(days=7), name="successTTLCeiling")
+        field(default=Duration(days=7), name="successTTLCeiling")
     )
 
 

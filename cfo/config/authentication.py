@@ -3,28 +3,24 @@
 Values become arguments of the proxies, so they contain nothing that the kubelet or the proxies would expand or split.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from cfo.config.section import Section
-from cfo.config.values import ObjectName, OptionalObjectName, matching, not_empty
+from cfo.config.values import ObjectName, OptionalObjectName, matching
 
 Issuer = Annotated[
     str,
     matching(
         r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?",
-        "must be an https URL without query and fragment, such as https://dex.example.com",
+        "an https URL without query and fragment, such as https://dex.example.com",
     ),
 ]
 # kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
-Argument = Annotated[
-    str,
-    matching(
-        r"[!#%&(-+\--~]{0,253}",
-        "must be at most 253 printable ASCII characters except space, comma, quotes and $",
-    ),
-]
+_CHARACTERS: Final = "printable ASCII characters except space, comma, quotes and $"
+Argument = Annotated[str, matching(r"[!#%&(-+\--~]{1,253}", f"1 to 253 {_CHARACTERS}")]
+OptionalArgument = Annotated[str, matching(r"[!#%&(-+\--~]{0,253}", f"at most 253 {_CHARACTERS}")]
 
 
 class OIDCConfiguration(Section):
@@ -44,21 +40,22 @@ class OIDCConfiguration(Section):
         "certificate; if empty, the CAs in the images.",
     ] = ""
     scopes: Annotated[
-        list[Annotated[Argument, not_empty]], not_empty, "Scopes that the login requests."
+        list[Argument],
+        Meta(min_length=1, description="a list that is not empty"),
+        "Scopes that the login requests.",
     ] = field(default_factory=lambda: ["openid", "email", "profile"])
     username_claim: Annotated[
         Argument,
-        not_empty,
         "Claim with the user's name, without which no login succeeds; for `verifier: TokenReview`, the API server's.",
     ] = "email"
     username_prefix: Annotated[
-        Argument, "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`."
+        OptionalArgument, "Prefix of the user's name in RBAC bindings; only for `verifier: OIDC`."
     ] = "oidc:"
     groups_claim: Annotated[
-        Argument, not_empty, "Claim with the user's groups; only for `verifier: OIDC`."
+        Argument, "Claim with the user's groups; only for `verifier: OIDC`."
     ] = "groups"
     groups_prefix: Annotated[
-        Argument, "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`."
+        OptionalArgument, "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`."
     ] = "oidc:"
 
     def __post_init__(self) -> None:
@@ -69,16 +66,15 @@ class OIDCConfiguration(Section):
 class AccessConfiguration(Section):
     """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
 
-    api_group: Annotated[Argument, "API group of the resource; empty for the core group."] = (
-        "ray.io"
-    )
+    api_group: Annotated[
+        OptionalArgument, "API group of the resource; empty for the core group."
+    ] = "ray.io"
     resource: Annotated[
         Argument,
-        not_empty,
         "Resource, in the namespace of the RayCluster. For `rayclusters`, the RayCluster itself, otherwise all "
         "objects of the namespace.",
     ] = "rayclusters"
-    subresource: Annotated[Argument, "Subresource; empty for none."] = ""
+    subresource: Annotated[OptionalArgument, "Subresource; empty for none."] = ""
 
 
 class AuthenticationConfiguration(Section):
@@ -95,7 +91,7 @@ class AuthenticationConfiguration(Section):
         "trusts the issuer. `OIDC`: the proxy, with ID tokens of `oidc`.",
     ] = "TokenReview"
     audiences: Annotated[
-        list[Annotated[Argument, not_empty]],
+        list[Argument],
         "Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API server.",
     ] = field(default_factory=list)
     access: AccessConfiguration = AccessConfiguration()

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
-from typing import Annotated
+from typing import Final, Self
 
 import durationpy
 
 from cfo.runtime.objects import parse_duration
+
+_ALLOWED: Final = "must be a duration such as 90s or 5m, or an integer of nanoseconds"
+
+
+class Duration(timedelta):
+    """A duration that is not negative."""
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Return a duration from a Go duration, or from an integer of nanoseconds.
+
+        Raises :class:`ValueError` with what is allowed.
+        """
+        parsed = _duration_of(value)
+        is_negative_integer = (
+            isinstance(value, int) and value < 0
+        )  # rounded to microseconds, it could be 0
+        if is_negative_integer or parsed < timedelta(0):
+            raise ValueError("must not be negative")
+        return cls(parsed.days, parsed.seconds, parsed.microseconds)
 
 
 def format_duration(value: timedelta) -> str:
@@ -17,27 +37,19 @@ def format_duration(value: timedelta) -> str:
     return text
 
 
-def duration_of(value: object) -> timedelta:
-    """Return a duration of the document: a Go duration, or a number of nanoseconds.
+def is_zero_duration(value: object) -> bool:
+    """Return whether the value of a document is a duration of length zero."""
+    try:
+        return _duration_of(value) == timedelta(0)
+    except ValueError:
+        return False
 
-    Raises :class:`ValueError`, with the allowed values, for anything else.
-    """
-    if isinstance(value, timedelta):
-        return value
+
+def _duration_of(value: object) -> timedelta:
     if isinstance(value, int) and not isinstance(value, bool):
         with suppress(OverflowError):
             return timedelta(microseconds=value / 1000)
     if isinstance(value, str):
         with suppress(ValueError):
             return parse_duration(value.strip())
-    raise ValueError("must be a duration such as 90s or 5m, or an integer of nanoseconds")
-
-
-def _non_negative_duration(value: object) -> object:
-    parsed = duration_of(value)
-    if (isinstance(value, int) and value < 0) or parsed < timedelta(0):
-        raise ValueError("must not be negative")
-    return parsed
-
-
-Duration = Annotated[timedelta, _non_negative_duration]
+    raise ValueError(_ALLOWED)

@@ -2,39 +2,46 @@
 
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Final, Self
 
 from msgspec import field
 from msgspec.structs import force_setattr
 
 from cfo.config.section import Section
-from cfo.config.values import DNS_LABEL, matching, not_empty
+from cfo.config.values import DNS_LABEL, NonEmpty, matching
 from cfo.runtime import GVK
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
-
-def _bind_address(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError('must be a string such as ":8080", or "0" to disable the server')  # noqa: TRY004 (a check raises ValueError)
-    if value in ("", "0"):
-        return value
-    host, separator, port = value.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(
-            'must be HOST:PORT such as ":8080" (port 0 to 65535), or "0" to disable the server'
-        )
-    if host.startswith("[") and host.endswith("]"):
-        try:
-            ip_address(host[1:-1])
-        except ValueError:
-            raise ValueError(f"{host} is not an IP address") from None
-    return value
+_DISABLED: Final = ("", "0")
 
 
-BindAddress = Annotated[str, _bind_address]
+class BindAddress(str):
+    """An address to listen on, ``HOST:PORT``, or ``0`` or nothing to disable a server."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Return a valid address. Raises :class:`ValueError` with what is allowed."""
+        if not isinstance(value, str):
+            raise ValueError('must be a string such as ":8080", or "0" to disable the server')  # noqa: TRY004 (msgspec reports it)
+        if value in _DISABLED:
+            return cls(value)
+        host, separator, port = value.rpartition(":")
+        if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise ValueError(
+                'must be HOST:PORT such as ":8080" (port 0 to 65535), or "0" to disable the server'
+            )
+        if host.startswith("[") and host.endswith("]"):
+            try:
+                ip_address(host[1:-1])
+            except ValueError:
+                raise ValueError(f"{host} is not an IP address") from None
+        return cls(value)
+
 
 EndpointName = Annotated[
-    str, matching(r"[A-Za-z0-9._~-]*", "must be one path segment of letters, digits and . _ ~ -")
+    str, matching(r"[A-Za-z0-9._~-]*", "one path segment of letters, digits and . _ ~ -")
 ]
 
 
@@ -43,7 +50,7 @@ class MetricsConfiguration(Section):
 
     bind_address: Annotated[
         BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
-    ] = ":8080"
+    ] = BindAddress(":8080")
     secure_serving: Annotated[
         bool, "Serve over HTTPS, only to clients with permission to `get` the path `/metrics`."
     ] = False
@@ -61,7 +68,7 @@ class MetricsConfiguration(Section):
         if (
             not self.bind_address
         ):  # as in controller-runtime, whereas an empty address for health disables it
-            force_setattr(self, "bind_address", ":8080")
+            force_setattr(self, "bind_address", BindAddress(":8080"))
         if self.dashboard and (not self.secure_serving or self.bind_address == "0"):
             raise ValueError(
                 "dashboard requires secureServing: true and a bindAddress, to authorize its clients"
@@ -73,7 +80,7 @@ class HealthConfiguration(Section):
 
     bind_address: Annotated[
         BindAddress, 'Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
-    ] = ":8081"
+    ] = BindAddress(":8081")
     readiness_endpoint_name: Annotated[
         EndpointName, "Name of the readiness check, a path below `/readyz`."
     ] = "readyz"
@@ -82,35 +89,52 @@ class HealthConfiguration(Section):
     ] = "healthz"
 
 
-def _debug_address(value: object) -> object:
-    if value == "metrics" or _bind_address(value) in ("", "0"):
-        return value
-    host = str(value).rpartition(":")[0].strip("[]")
-    with suppress(ValueError):
-        if host == "localhost" or ip_address(host).is_loopback:
-            return value
-    raise ValueError(
-        'must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server'
-    )
+class DebugAddress(BindAddress):
+    """A loopback address, ``metrics`` for the server of the metrics, or ``0`` or nothing to disable the reports."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Return a valid address. Raises :class:`ValueError` with what is allowed."""
+        if value == "metrics":
+            return cls(value)
+        address = super().parse(value)
+        if address in _DISABLED:
+            return address
+        host = address.rpartition(":")[0].strip("[]")
+        with suppress(ValueError):
+            if host == "localhost" or ip_address(host).is_loopback:
+                return address
+        raise ValueError(
+            'must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server'
+        )
 
 
 class DebugConfiguration(Section):
     """Reports about queues, informers, leases, tasks and the largest objects, under the path `/debug`."""
 
     bind_address: Annotated[
-        str,
-        _debug_address,
+        DebugAddress,
         'Loopback address to listen on, such as `127.0.0.1:6060`; `"metrics"`: the metrics endpoint, which requires '
         '`metrics.secureServing`; `"0"` disables them.',
-    ] = "0"
+    ] = DebugAddress("0")
 
 
-def _webhook_address(value: object) -> object:
-    if _bind_address(value) in ("", "0"):
-        raise ValueError(
-            'must be HOST:PORT such as ":9443"; to disable webhooks, set webhook.enabled to false'
-        )
-    return value
+class WebhookAddress(BindAddress):
+    """An address to listen on, ``HOST:PORT``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Return a valid address. Raises :class:`ValueError` with what is allowed."""
+        address = super().parse(value)
+        if address in _DISABLED:
+            raise ValueError(
+                'must be HOST:PORT such as ":9443"; to disable webhooks, set webhook.enabled to false'
+            )
+        return address
 
 
 class WebhookConfiguration(Section):
@@ -121,25 +145,26 @@ class WebhookConfiguration(Section):
         "Whether to serve webhooks. If unset: yes in a cluster and with `--webhook-url`, otherwise only if "
         "their webhook configurations exist.",
     ] = None
-    bind_address: Annotated[str, _webhook_address, "Address to listen on, `HOST:PORT`."] = ":9443"
+    bind_address: Annotated[WebhookAddress, "Address to listen on, `HOST:PORT`."] = WebhookAddress(
+        ":9443"
+    )
     rotate_certificates: Annotated[
         bool,
         "Whether the operator creates and renews the certificate, in the Secret "
         "`codeflare-operator-webhook-server-cert`. If false, cert-manager or OLM mounts it in `certDir`.",
     ] = True
     cert_dir: Annotated[
-        str,
-        not_empty,
+        NonEmpty,
         "Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
     ] = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 (controller-runtime's default)
     client_ca_file: Annotated[
-        Annotated[str, not_empty] | None,
+        NonEmpty | None,
         "PEM file with the CAs of the API servers' client certificates; reloaded when it changes. If set, "
         "connections without such a certificate are refused.",
     ] = field(default=None, name="clientCAFile")
     service_name: Annotated[
         str,
-        matching(DNS_LABEL, "must be the name of a Service (a lower-case DNS label)"),
+        matching(DNS_LABEL, "the name of a Service (a lower-case DNS label)"),
         "Service through which the API server calls the webhooks.",
     ] = "codeflare-operator-webhook-service"
     mutating_configuration_name: Annotated[

@@ -11,10 +11,10 @@ RayClusters, and features of other actors that a RayCluster could use instead ar
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-import msgspec
 from msgspec import field, structs
 
 from cfo.config.authentication import AuthenticationConfiguration
@@ -29,14 +29,16 @@ from cfo.config.values import DNS_LABEL, Domain, Namespace, Selector, matching
 from cfo.runtime import LabelSelector
 
 
-def _algorithm(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
+class CertificateLifetime(Duration):
+    """A duration of at least one hour."""
 
-
-def _at_least_one_hour(value: timedelta) -> timedelta:
-    if value < timedelta(hours=1):
-        raise ValueError("must be at least 1h")
-    return value
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Return a duration. Raises :class:`ValueError` with what is allowed."""
+        lifetime = super().parse(value)
+        if lifetime < timedelta(hours=1):
+            raise ValueError("must be at least 1h")
+        return lifetime
 
 
 class CAConfiguration(Section):
@@ -44,7 +46,6 @@ class CAConfiguration(Section):
 
     key_algorithm: Annotated[
         Literal["ecdsa", "rsa"],
-        _algorithm,
         "Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits).",
     ] = "ecdsa"
     issuer: Annotated[
@@ -54,18 +55,25 @@ class CAConfiguration(Section):
         "`csr`).",
     ] = "secret"
     node_certificate_lifetime: Annotated[
-        Duration,
-        _at_least_one_hour,
+        CertificateLifetime,
         "Validity of the certificates that the operator issues for pods, at least 1h. Restart pods before that: Ray "
         "does not reload certificates.",
-    ] = timedelta(days=365)
+    ] = CertificateLifetime(days=365)
+
+    @classmethod
+    def normalized(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return ``data`` with the algorithm in lower case."""
+        algorithm = data.get("keyAlgorithm")
+        if isinstance(algorithm, str):
+            return {**data, "keyAlgorithm": algorithm.lower()}
+        return data
 
 
 class ProfileConfiguration(Section):
     """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
 
-    name: Annotated[str, matching(DNS_LABEL, "must be a lower-case DNS label")]
-    namespace_selector: Selector = ""
+    name: Annotated[str, matching(DNS_LABEL, "a lower-case DNS label")]
+    namespace_selector: Selector = Selector("")
     network_policy: Literal["default", "enforced"] = "default"
     mtls: Literal["default", "enforced"] = field(default="default", name="mTLS")
     authentication: Literal["default", "enforced"] = "default"
@@ -149,7 +157,8 @@ _WITHOUT: Final[Mapping[str, frozenset[str]]] = {
 """By enforced concern: the features that are as if they were inactive."""
 
 
-class NamespaceSettings(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class NamespaceSettings:
     """The settings for the RayClusters of one namespace.
 
     ``kuberay`` is the configuration with everything that the profile enforces. ``profile`` is the name of the profile;

@@ -8,12 +8,12 @@ descriptions and from the first docstring line of each model.
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.config.durations import Duration, duration_of, format_duration
+from cfo.config.durations import Duration, format_duration, is_zero_duration
 from cfo.config.endpoints import (
     DebugConfiguration,
     HealthConfiguration,
@@ -22,7 +22,7 @@ from cfo.config.endpoints import (
 )
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.section import Section
-from cfo.config.values import Namespace, ObjectName, OptionalNamespace, Selector, bounded, matching
+from cfo.config.values import Namespace, ObjectName, OptionalNamespace, Selector, between, matching
 
 
 class DefaultSetupConfiguration(Section):
@@ -33,9 +33,9 @@ class DefaultSetupConfiguration(Section):
         "Whether to create the FluxSetup at start, in the operator's namespace, for all namespaces, if the cluster "
         "has none.",
     ] = False
-    max_size: Annotated[int, bounded(0), "Maximum number of pods of all FluxJobs."] = 20
+    max_size: Annotated[int, between(0), "Maximum number of pods of all FluxJobs."] = 20
     mini_cluster_size: Annotated[
-        int, bounded(1, 100_000), "Number of pods of FluxJobs that have no size."
+        int, between(1, 100_000), "Number of pods of FluxJobs that have no size."
     ] = 1
     queueing_strategy: Annotated[
         Literal["BestEffortFIFO", "StrictFIFO", "Backfill"],
@@ -63,7 +63,7 @@ class InferenceStackConfiguration(Section):
     enabled: Annotated[bool, "Whether the InferenceStack controller runs."] = False
     operator_version: Annotated[
         str,
-        matching(r"v(0|[1-9][0-9]{0,5})", "must be v<major>, such as v1"),
+        matching(r"v(0|[1-9][0-9]{0,5})", "v<major>, such as v1"),
         "Major version of this operator: it reconciles and validates the InferenceStacks with this value "
         "of the label `operatorVersion`. The webhook configuration must have the same value.",
     ] = "v1"
@@ -85,14 +85,14 @@ class LeaderElection(Section):
         bool | None, "Whether to use leader election. If unset: only in a cluster."
     ] = None
     lease_duration: Annotated[Duration, "How long a Lease that is not renewed stays valid."] = (
-        timedelta(seconds=15)
+        Duration(seconds=15)
     )
     renew_deadline: Annotated[
         Duration, "How long the leader retries a renewal before it gives up leadership."
-    ] = timedelta(seconds=10)
+    ] = Duration(seconds=10)
     retry_period: Annotated[
         Duration, "Interval between attempts to acquire or renew the Lease."
-    ] = timedelta(seconds=2)
+    ] = Duration(seconds=2)
     resource_lock: Annotated[Literal["leases"], "The only kind that is supported."] = "leases"
     resource_name: Annotated[
         ObjectName, "Name of the Lease. The operator's default Role allows only the default name."
@@ -105,13 +105,13 @@ class LeaderElection(Section):
     )
 
     @classmethod
-    def without_unset(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    def normalized(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return ``data`` without values that mean the default, as for the Go operator."""
         names = ("leaseDuration", "renewDeadline", "retryPeriod", "resourceLock", "resourceName")
         return {
             key: value
             for key, value in data.items()
-            if not (key in names and (value in ("", 0) or _is_zero_duration(value)))
+            if not (key in names and (value in ("", 0) or is_zero_duration(value)))
         }
 
     def __post_init__(self) -> None:
@@ -131,13 +131,6 @@ class LeaderElection(Section):
             )
 
 
-def _is_zero_duration(value: object) -> bool:
-    try:
-        return isinstance(value, str) and duration_of(value) == timedelta(0)
-    except ValueError:
-        return False
-
-
 _ALL_ADDRESSES = ("", "0.0.0.0", "[::]")  # noqa: S104 (compared, not bound)
 
 
@@ -154,15 +147,22 @@ def _overlap(first: str, second: str) -> bool:
     return host == other_host or host in _ALL_ADDRESSES or other_host in _ALL_ADDRESSES
 
 
+_LIMIT: Final = 2**31 - 1
+Rate = Annotated[
+    float, Meta(ge=-_LIMIT, le=_LIMIT, description=f"a number from {-_LIMIT} to {_LIMIT}")
+]
+
+
 class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: Annotated[
-        float | None,
-        bounded(-(2**31)),
+        Rate | None,
         "Maximum requests per second; unset or negative means no limit.",
     ] = None
-    burst: Annotated[int | None, bounded(0), "Maximum burst of requests above `qps`."] = None
+    burst: Annotated[
+        Annotated[int, between(0)] | None, "Maximum burst of requests above `qps`."
+    ] = None
 
 
 class OperatorConfiguration(Section):
@@ -179,7 +179,7 @@ class OperatorConfiguration(Section):
         Selector,
         "Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled, such as "
         "`operatorVersion=v1`; if empty, all.",
-    ] = ""
+    ] = Selector("")
     client_connection: ClientConnection = ClientConnection()
     metrics: MetricsConfiguration = MetricsConfiguration()
     health: HealthConfiguration = HealthConfiguration()

@@ -1,7 +1,8 @@
 """The sections ``kuberay.ingress``, ``kuberay.gateway`` and ``kuberay.networkPolicy``: access to RayClusters."""
 
+from contextlib import suppress
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, Self
 
 from msgspec import field
 
@@ -12,12 +13,11 @@ from cfo.config.values import (
     OptionalNamespace,
     OptionalObjectName,
     Selector,
-    at_most,
-    bounded,
-    not_empty,
+    between,
+    elements,
 )
 
-Port = Annotated[int, bounded(1, 65535)]
+Port = Annotated[int, between(1, 65535)]
 
 
 class IngressConfiguration(Section):
@@ -88,26 +88,27 @@ _MAX_ENTRIES = 100
 """The maximum length of each list: its entries are in two NetworkPolicies of each RayCluster."""
 
 
-def _cidr(value: object) -> object:
-    """Check a CIDR as the API server does: an address with host bits is rejected."""
-    try:
-        network = ip_network(value) if isinstance(value, str) and "/" in value else None
-    except ValueError:
-        network = None
-    if network is None or str(network) != value:
+class CIDR(str):
+    """A network as the API server accepts it: in canonical form, so an address with host bits is rejected."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Return a valid CIDR. Raises :class:`ValueError` with what is allowed."""
+        if isinstance(value, str) and "/" in value:
+            with suppress(ValueError):
+                if str(ip_network(value)) == value:
+                    return cls(value)
         raise ValueError("must be a CIDR in canonical form, such as 10.0.0.0/8 or 2001:db8::/64")
-    return value
-
-
-CIDR = Annotated[str, _cidr]
 
 
 class EgressDestination(Section):
     """A destination that pods of RayClusters may connect to: addresses or namespaces, and their TCP ports."""
 
-    ports: Annotated[list[Port], not_empty, at_most(_MAX_ENTRIES)]
-    cidrs: Annotated[list[CIDR], at_most(_MAX_ENTRIES)] = field(default_factory=list)
-    namespaces: Annotated[list[Namespace], at_most(_MAX_ENTRIES)] = field(default_factory=list)
+    ports: Annotated[list[Port], elements(1, _MAX_ENTRIES)]
+    cidrs: Annotated[list[CIDR], elements(0, _MAX_ENTRIES)] = field(default_factory=list)
+    namespaces: Annotated[list[Namespace], elements(0, _MAX_ENTRIES)] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.cidrs and not self.namespaces:
@@ -129,29 +130,28 @@ class EgressConfiguration(Section):
     ] = False
     dns_namespaces: Annotated[
         list[Namespace],
-        at_most(_MAX_ENTRIES),
+        elements(0, _MAX_ENTRIES),
         "Namespaces of the cluster's DNS, which are allowed on ports 53 and 5353. Workers find the head by DNS.",
     ] = field(default_factory=lambda: ["kube-system", "openshift-dns"])
     dns_cidrs: Annotated[
         list[CIDR],
-        at_most(_MAX_ENTRIES),
+        elements(0, _MAX_ENTRIES),
         "CIDRs of DNS servers that are not pods, such as the address of NodeLocal DNSCache, allowed on the same ports.",
     ] = field(default_factory=list, name="dnsCIDRs")
     api_server_cidrs: Annotated[
         list[CIDR],
-        at_most(_MAX_ENTRIES),
+        elements(0, _MAX_ENTRIES),
         "CIDRs of the API servers' endpoints, which the autoscaler, the proxies that authenticate users and pods "
         "that request certificates need.",
     ] = field(default_factory=list, name="apiServerCIDRs")
     api_server_ports: Annotated[
         list[Port],
-        not_empty,
-        at_most(_MAX_ENTRIES),
+        elements(1, _MAX_ENTRIES),
         "Ports of the API servers in `apiServerCIDRs`.",
     ] = field(default_factory=lambda: [443, 6443])
     destinations: Annotated[
         list[EgressDestination],
-        at_most(_MAX_ENTRIES),
+        elements(0, _MAX_ENTRIES),
         "Further destinations, such as object stores: each has `cidrs` or `namespaces` or both, and TCP `ports`.",
     ] = field(default_factory=list)
 
@@ -171,7 +171,7 @@ class NetworkPolicyConfiguration(Section):
 
     serve_namespaces: Annotated[
         list[Namespace],
-        at_most(_MAX_ENTRIES),
+        elements(0, _MAX_ENTRIES),
         "Namespaces that may reach Ray Serve, in addition to the RayCluster's and `kuberay.ingress.namespaces`.",
     ] = field(default_factory=list)
     egress: EgressConfiguration = EgressConfiguration()

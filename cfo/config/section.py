@@ -1,13 +1,12 @@
-"""The base class of the sections of the configuration.
+"""The base class of the sections of the configuration, and how msgspec converts documents into them.
 
-A setting is annotated with its type, with functions that check or normalize its value, and with its description.
-Sections are not models of pydantic, whose import and schemas would take a fifth of the operator's start; their modules
-evaluate annotations at once, because compiling them later takes longer.
+msgspec stops at the first error, whose message has neither the value nor keys of maps. If a document is invalid, its
+parts are therefore converted one by one, so that the error of each invalid part is found with its path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -17,7 +16,6 @@ from typing import (
     Final,
     Literal,
     Self,
-    TypeVar,
     Union,
     dataclass_transform,
     get_args,
@@ -55,10 +53,14 @@ class ConfigurationError(ValueError):
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
-class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Section(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
     """A section of the document: keys in camelCase, values do not change.
 
-    ``__post_init__`` checks settings that depend on each other; it raises :class:`ValueError`.
+    A setting is annotated with its type, with its :class:`msgspec.Meta`, and with its description. The type is one that
+    msgspec converts, or a class with a method ``parse``, which returns an instance or raises :class:`ValueError` with
+    what is allowed. ``__post_init__`` checks settings that depend on each other; it raises :class:`ValueError`.
     """
 
     @classmethod
@@ -67,20 +69,21 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
         Raises :class:`ConfigurationError` with the path of each unknown key and each invalid or missing value.
         """
-        problems: list[str] = []
-        section = _section(data, cls, "", problems)
-        if section is None:
-            raise ConfigurationError(*problems)
+        try:
+            section: Self = _convert(data, cls)
+        except msgspec.ValidationError as error:
+            problems = list(_problems(data, cls, "", error))
+            raise ConfigurationError(*problems) from None
         return section
 
     @classmethod
-    def without_unset(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return ``data`` without keys whose value means that the setting is unset."""
+    def normalized(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the settings of a document in the form that :meth:`of` accepts, without those that mean "unset"."""
         return data
 
     def to_document(self) -> dict[str, Any]:
         """Return every setting under its key; those that are unset are ``None``."""
-        document: dict[str, Any] = _plain(msgspec.to_builtins(self, builtin_types=(timedelta,)))
+        document: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_plain)
         return document
 
 
@@ -98,101 +101,116 @@ def section_model(annotation: Any) -> type[Section] | None:
 
 def value_type(annotation: Any) -> Any:
     """Return the type of the values of a setting that is set."""
-    while True:
-        if get_origin(annotation) is Annotated:
-            annotation = get_args(annotation)[0]
-        elif get_origin(annotation) in _UNIONS:
-            annotation = _set_type(get_args(annotation))
-        else:
-            return annotation
+    return _unwrapped(annotation)[-1]
 
 
-def _set_type(members: Sequence[Any]) -> Any:
-    return next(one for one in members if one is not NoneType)
-
-
-_S = TypeVar("_S", bound=Section)
 _UNIONS: Final = (Union, UnionType)
-_ALLOWED: Final = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_ALLOWED: Final = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "a mapping",
+}
 
 
-def _section(data: object, model: type[_S], path: str, problems: list[str]) -> _S | None:
-    if not isinstance(data, Mapping):
-        _problem(path, data, "must be a mapping", problems)
-        return None
-    prefix, settings, before = f"{path}." if path else "", settings_of(model), len(problems)
-    given = model.without_unset(data)
-    problems += (f"{prefix}{key}: is unknown" for key in given if key not in settings)
-    values = {}
+def _unwrapped(annotation: Any) -> list[Any]:
+    """Return an annotation and what it consists of: without metadata, without ``None``, and so on."""
+    found = [annotation]
+    while True:
+        origin = get_origin(found[-1])
+        arguments = get_args(found[-1])
+        if origin is Annotated:
+            found.append(arguments[0])
+        elif origin in _UNIONS:
+            found.append(next(one for one in arguments if one is not NoneType))
+        else:
+            return found
+
+
+def _convert(value: object, kind: Any) -> Any:
+    return msgspec.convert(value, kind, dec_hook=_parse)
+
+
+def _parse(kind: Any, value: object) -> object:
+    """Return ``value`` as an instance of ``kind``, a class that msgspec does not know."""
+    return kind.parse(value)
+
+
+def _plain(value: object) -> str:
+    """Return the form in documents of a value that msgspec does not know."""
+    return format_duration(value) if isinstance(value, timedelta) else str(value)
+
+
+def _problems_of(value: object, kind: Any, path: str) -> Iterator[str]:
+    """Yield a line for each invalid part of ``value``."""
+    try:
+        _convert(value, kind)
+    except msgspec.ValidationError as error:
+        yield from _problems(value, kind, path, error)
+
+
+def _problems(value: object, kind: Any, path: str, error: msgspec.ValidationError) -> Iterator[str]:
+    """Yield a line for each invalid part of ``value``; if no part is invalid, the ``error`` is about all of it."""
+    are_parts_valid = True
+    for problem in _problems_of_parts(value, kind, path):
+        are_parts_valid = False
+        yield problem
+    if are_parts_valid:
+        yield _problem(path, value, _allowed(kind, error))
+
+
+def _problems_of_parts(value: object, kind: Any, path: str) -> Iterator[str]:
+    kind = value_type(kind)
+    arguments = get_args(kind)
+    section = section_model(kind)
+    if section is not None and isinstance(value, Mapping):
+        yield from _problems_of_settings(value, section, path)
+    elif get_origin(kind) is list and isinstance(value, Sequence) and not isinstance(value, str):
+        for index, item in enumerate(value):
+            yield from _problems_of(item, arguments[0], f"{path}[{index}]")
+    elif get_origin(kind) is dict and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _problems_of(key, arguments[0], path)
+            yield from _problems_of(item, arguments[1], f"{path}.{key}")
+
+
+def _problems_of_settings(
+    given: Mapping[Any, Any], section: type[Section], path: str
+) -> Iterator[str]:
+    settings = settings_of(section)
+    prefix = f"{path}." if path else ""
+    for key in given:
+        if key not in settings:
+            yield f"{prefix}{key}: is unknown"
     for key, setting in settings.items():
         if key in given:
-            values[setting.name] = _value(given[key], setting.type, prefix + key, problems)
+            yield from _problems_of(given[key], setting.type, f"{prefix}{key}")
         elif setting.required:
-            problems.append(f"{prefix}{key}: is required")
-    if len(problems) > before:
-        return None
-    try:
-        return model(**values)
-    except ValueError as error:
-        problems.append(f"{path}: {error}" if path else str(error))
-    return None
+            yield f"{prefix}{key}: is required"
 
 
-def _value(value: Any, annotation: Any, path: str, problems: list[str]) -> Any:
-    """Return ``value`` as the type ``annotation``; add a line to ``problems`` for each part that is invalid."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        checked = value
-        try:
-            for check in filter(callable, arguments[1:]):
-                checked = check(checked)
-        except ValueError as error:
-            return _problem(path, value, str(error), problems)
-        return (
-            checked if arguments[0] is timedelta else _value(checked, arguments[0], path, problems)
-        )
-    if origin in _UNIONS:
-        return None if value is None else _value(value, _set_type(arguments), path, problems)
-    if origin is list:
-        if not isinstance(value, list):
-            return _problem(path, value, "must be a list", problems)
-        return [
-            _value(item, arguments[0], f"{path}[{index}]", problems)
-            for index, item in enumerate(value)
-        ]
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            return _problem(path, value, "must be a mapping", problems)
-        return {
-            _value(key, arguments[0], path, problems): _value(
-                item, arguments[1], f"{path}.{key}", problems
-            )
-            for key, item in value.items()
-        }
-    if origin is Literal:
-        *others, last = map(repr, arguments)
-        allowed = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
-        return value if value in arguments else _problem(path, value, allowed, problems)
-    if section_model(annotation) is not None:
-        return _section(value, annotation, path, problems)
-    if type(value) is annotation or (annotation is float and type(value) is int):
-        return value
-    return _problem(path, value, f"must be {_ALLOWED[annotation]}", problems)
+def _allowed(annotation: Any, error: msgspec.ValidationError) -> str:
+    """Say what is allowed instead of a value that msgspec refuses with ``error``."""
+    if error.__cause__ is not None:  # of a method `parse` or `__post_init__`
+        return str(error.__cause__)
+    for each in _unwrapped(annotation):
+        for item in get_args(each):
+            if isinstance(item, msgspec.Meta) and item.description is not None:
+                return f"must be {item.description}"
+    kind = value_type(annotation)
+    if get_origin(kind) is Literal:
+        *others, last = map(repr, get_args(kind))
+        return f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
+    if section_model(kind) is not None:
+        return "must be a mapping"
+    return f"must be {_ALLOWED[get_origin(kind) or kind]}"
 
 
-def _problem(path: str, value: object, allowed: str, problems: list[str]) -> None:
-    """Add a line that names path, beginning of the value and what is allowed."""
-    shown = (
-        ""
-        if value and isinstance(value, dict | list)
-        else f"{printable(repr(value), _MAX_SHOWN)}: "
-    )
-    problems.append((f"{path}: " if path else "") + shown + allowed.removeprefix(shown))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return format_duration(value) if isinstance(value, timedelta) else value
+def _problem(path: str, value: object, allowed: str) -> str:
+    """Return a line that names path, beginning of the value and what is allowed."""
+    where = f"{path}: " if path else ""
+    is_long = isinstance(value, dict | list) and value
+    shown = "" if is_long else f"{printable(repr(value), _MAX_SHOWN)}: "
+    return f"{where}{shown}{allowed.removeprefix(shown)}"

@@ -8,10 +8,10 @@ Event on the ConfigMap.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
-import msgspec
 import structlog
 from anyio.abc import TaskStatus
 from prometheus_client import Gauge
@@ -34,7 +34,8 @@ def configuration_watch_rules(name: str, namespace: str) -> list[Rule]:
     return [Rule("", "configmaps", ("list", "watch"), [name], namespace=namespace)]
 
 
-class ConfigurationChange(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ConfigurationChange:
     """How the ConfigMap differs from the configuration in use.
 
     ``reason``: the reason of the Event; empty if nothing differs. ``message``: what a user should know and do.

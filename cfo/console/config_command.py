@@ -40,7 +40,8 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     """
     import yaml
 
-    from cfo.config.document import MAX_CHARACTERS, extract_document, parse
+    from cfo.config.document import extract_document, parse
+    from cfo.config.loading import MAX_CHARACTERS
     from cfo.config.section import ConfigurationError
 
     try:

@@ -63,8 +63,10 @@ def _keys(model: type[Section], prefix: str) -> Iterator[str]:
 
 def _type(annotation: Any) -> str:
     annotation = value_type(annotation)
-    if annotation is timedelta:
+    if isinstance(annotation, type) and issubclass(annotation, timedelta):
         return "duration"
+    if isinstance(annotation, type) and issubclass(annotation, str):
+        return "string"
     arguments = get_args(annotation)
     origin = get_origin(annotation)
     if origin is list:
@@ -74,7 +76,7 @@ def _type(annotation: Any) -> str:
         return f"map of {_type(arguments[1])}"
     if arguments and all(isinstance(argument, str) for argument in arguments):
         return "/".join(f"`{argument}`" for argument in arguments)
-    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    names = {bool: "boolean", int: "integer", float: "number"}
     return names.get(annotation) or str(annotation.__name__)
 
 

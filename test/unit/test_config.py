@@ -128,6 +128,12 @@ def test_setting_under_appwrapper_takes_precedence_over_config() -> None:
     ]
 
 
+def test_key_algorithm_is_case_insensitive() -> None:
+    assert (
+        parse("kuberay: {ca: {keyAlgorithm: RSA}}").configuration.kuberay.ca.key_algorithm == "rsa"
+    )
+
+
 def test_keys_are_case_insensitive_as_in_go() -> None:
     parsed = parse("kubeRay: {mtlsenabled: false}\nappwrapper: {config: {schedulerName: x}}")
     assert not parsed.configuration.kuberay.mtls_enabled
@@ -363,6 +369,10 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             "kuberay: {profiles: [{name: a, namespaceSelector: x in y}]}",
             "kuberay.profiles[0].namespaceSelector: 'x in y': found 'y' where '(' was expected",
         ),
+        (
+            'watchNamespaces: ["a\\n"]',
+            "watchNamespaces[0]: 'a\\n': must be the name of a namespace",
+        ),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
         (
             "kuberay: {networkPolicy: {egress: {apiServerCIDRs: [10.0.0.1/8]}}}",
@@ -382,11 +392,11 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ),
         (
             "kuberay: {networkPolicy: {egress: {destinations: [{namespaces: [minio], ports: []}]}}}",
-            "kuberay.networkPolicy.egress.destinations[0].ports: []: must not be empty",
+            "kuberay.networkPolicy.egress.destinations[0].ports: []: must be a list of 1 to 100 elements",
         ),
         (
             "kuberay: {networkPolicy: {egress: {destinations: [{namespaces: [minio], ports: [65536]}]}}}",
-            "kuberay.networkPolicy.egress.destinations[0].ports[0]: 65536: must be less than or equal to 65535",
+            "kuberay.networkPolicy.egress.destinations[0].ports[0]: 65536: must be an integer from 1 to 65535",
         ),
         (
             "kuberay: {networkPolicy: {defaultDeny: {namespaceSelector: {a: b}}}}",
@@ -451,7 +461,7 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ),
         (
             "flux: {defaultSetup: {maxSize: -1}}",
-            "flux.defaultSetup.maxSize: -1: must be greater than or equal to 0",
+            "flux.defaultSetup.maxSize: -1: must be an integer from 0 to 2147483647",
         ),
         (
             "flux: {defaultSetup: {queueingStrategy: LIFO}}",
@@ -504,6 +514,7 @@ def mapping_of(levels: str, value: str) -> str:
         f"0x{'f' * 6000}",
         f"appwrapper: {{Config: 0x{'f' * 6000}}}",
         f"? 0x{'f' * 6000}\n: 1",
+        "watchNamespaces: !!set {a}",
         "kuberay: {enabled: !!bool x}",
         "kuberay: {enabled: !!int ''}",
         "kuberay: {enabled: !!timestamp x}",

@@ -167,7 +167,7 @@ def _namespaces(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _destinations(namespaces: Sequence[str], cidrs: Sequence[str]) -> list[Object]:
-    blocks = [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
+    blocks = [{"ipBlock": {"cidr": str(cidr)}} for cidr in cidrs]
     return [_namespaces(namespaces), *blocks] if namespaces else blocks
 
 
