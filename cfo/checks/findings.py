@@ -21,7 +21,7 @@ APPLY: Final = (
 )
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """What a check found."""
 
     OK = "ok"
@@ -34,29 +34,29 @@ class Status(StrEnum):
 class Finding:
     """What a check found; ``remedy`` is empty if there is nothing to do."""
 
-    status: Status
+    status: CheckStatus
     message: str
     remedy: str = ""
 
 
 def ok(message: str) -> Finding:
     """Return a finding that everything is as it should be."""
-    return Finding(Status.OK, text(message, _MAX_LINE))
+    return Finding(CheckStatus.OK, text(message, _MAX_LINE))
 
 
 def warn(message: str, remedy: str) -> Finding:
     """Return a finding that something can fail, or soon will."""
-    return Finding(Status.WARN, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
+    return Finding(CheckStatus.WARN, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
 
 
 def fail(message: str, remedy: str) -> Finding:
     """Return a finding that something does not work."""
-    return Finding(Status.FAIL, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
+    return Finding(CheckStatus.FAIL, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
 
 
 def skip(message: str, remedy: str = "") -> Finding:
     """Return a finding that something could not be checked, or does not have to be."""
-    return Finding(Status.SKIP, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
+    return Finding(CheckStatus.SKIP, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
 
 
 @dataclass(frozen=True, slots=True)

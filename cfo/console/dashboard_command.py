@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 
 from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
 from cfo.console.execution import kubeconfig_option
-from cfo.dashboard.feed import Feed
+from cfo.dashboard.feed import PageFeed
 from cfo.dashboard.in_cluster import client_source
 from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
@@ -70,7 +70,7 @@ def command(
         scope = {"server": server_name, "namespace": chosen, "version": __version__}
         async with Transport(config) as transport, anyio.create_task_group() as tasks:
             source = client_source(transport, all_views(), chosen)
-            server = LoopbackServer(Feed(source, SystemClock(), scope), port)
+            server = LoopbackServer(PageFeed(source, SystemClock(), scope), port)
             await tasks.start(_stop_on_signal, tasks.cancel_scope)
             await tasks.start(server.run)
             click.echo(f"dashboard: {server.url}")

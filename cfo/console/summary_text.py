@@ -9,7 +9,7 @@ from typing import Final
 
 from cfo.api.reading import counted
 from cfo.runtime.objects import parse_time
-from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.overview import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, Summary
 
 MARKS: Final = {
@@ -180,7 +180,7 @@ def detail(summary: Summary, now: datetime) -> Iterator[str]:
                 yield f"  {name.ljust(width)}  {value}".rstrip()
 
 
-def change_text(change: Change) -> str:
+def change_text(change: SummaryChange) -> str:
     """Return a sentence about a change, such as ``✓ RayCluster default/rc is ready (1/1): https://rc.example.com``."""
     summary = change.summary
     if change.type is ChangeType.REMOVED:

@@ -36,7 +36,7 @@ def field_reader(*path: str, kind: type[_T], default: _T) -> Callable[[Entry], _
     return read
 
 
-class Condition(msgspec.Struct, gc=False):
+class CachedCondition(msgspec.Struct, gc=False):
     """A condition, without its times."""
 
     type: str = ""
@@ -45,5 +45,5 @@ class Condition(msgspec.Struct, gc=False):
     message: str = ""
 
 
-conditions_of = field_reader("status", "conditions", kind=tuple[Condition, ...], default=())
+conditions_of = field_reader("status", "conditions", kind=tuple[CachedCondition, ...], default=())
 """Return the conditions of an object."""

@@ -115,7 +115,8 @@ class HostClaims:
         return [
             entry
             for found_kind, entry in found
-            if entry is not None and (found_kind == kind or is_owned_by(entry, owner))
+            if entry is not None
+            and (found_kind == kind or is_controlled_in_namespace(entry, owner))
         ]
 
 
@@ -124,7 +125,7 @@ def controller_uid(claimant: Entry) -> str:
     return claimant.meta.controller.uid if claimant.meta.controller is not None else ""
 
 
-def is_owned_by(claimant: Entry, owner: Object) -> bool:
+def is_controlled_in_namespace(claimant: Entry, owner: Object) -> bool:
     """Return whether ``owner`` is the controller of an object."""
     # clients of other namespaces can write the uid into their objects
     return claimant.namespace == namespace_of(owner) and controller_uid(claimant) == uid_of(owner)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.controllers.cached_fields import Condition, field_reader
+from cfo.controllers.cached_fields import CachedCondition, field_reader
 
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
@@ -40,7 +40,7 @@ class PodStatus(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[CachedCondition, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
 

@@ -17,7 +17,7 @@ import anyio
 import structlog
 
 from cfo.api.reading import milliseconds
-from cfo.dashboard.state import State, event_message
+from cfo.dashboard.state import PageState, event_message
 from cfo.runtime import Clock, Informer
 from cfo.summaries.overview import Overview, interruption
 
@@ -97,7 +97,7 @@ Controllers = Callable[[], Sequence[Mapping[str, Any]]]
 _log = structlog.get_logger(__name__)
 
 
-class Feed:
+class PageFeed:
     """The streams of the open pages, and the state that they show.
 
     ``scope`` describes what is shown: ``server``, ``namespace`` (empty: all) and ``version``. ``controllers`` is given
@@ -121,7 +121,7 @@ class Feed:
         self._reset()
 
     def _reset(self) -> None:
-        self._state = State({})
+        self._state = PageState({})
         self._ready = anyio.Event()
         self._informers: Sequence[Informer] = ()
         self._kinds: list[dict[str, str]] = []
@@ -179,7 +179,7 @@ class Feed:
 
     async def _watch(self) -> None:
         async with self._source() as overview, anyio.create_task_group() as tasks:
-            self._state = State(overview.views, overview.related_objects)
+            self._state = PageState(overview.views, overview.related_objects)
             self._informers = tuple(overview.informers)
             for informer in self._informers:
                 informer.add_state_handler(self._on_state)

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import anyio
 from prometheus_client import Counter, Gauge, Histogram
 
-from cfo.dashboard.feed import Feed, Source
+from cfo.dashboard.feed import PageFeed, Source
 from cfo.dashboard.site import LoopbackServer, Site
-from cfo.runtime import POD, READ, Cache, Manager, Phase, RESTMapper, Rule, Transport
+from cfo.runtime import POD, READ, Cache, Manager, RESTMapper, Rule, StartPhase, Transport
 from cfo.runtime.controller import Metrics
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.kind_view import KindView, related_kinds
@@ -40,7 +40,7 @@ def setup(manager: Manager, views: Collection[KindView]) -> None:
     feed = _feed(manager, manager_source(manager, views))
     site = Site(feed, PREFIX)
     manager.add_metrics_server_routes(site.routes(), public_paths=site.public_paths | {PREFIX})
-    manager.add(feed.run, phase=Phase.ALL_REPLICAS)
+    manager.add(feed.run, phase=StartPhase.ALL_REPLICAS)
 
 
 def manager_server(manager: Manager, overview: Overview, port: int = 0) -> LoopbackServer:
@@ -48,13 +48,13 @@ def manager_server(manager: Manager, overview: Overview, port: int = 0) -> Loopb
     return LoopbackServer(_feed(manager, lambda: nullcontext(overview)), port)
 
 
-def _feed(manager: Manager, source: Source) -> Feed:
+def _feed(manager: Manager, source: Source) -> PageFeed:
     scope = {
         "server": urlsplit(manager.transport.config.server).netloc.rpartition("@")[2],
         "namespace": ", ".join(manager.options.namespaces or ()),
         "version": __version__,
     }
-    return Feed(source, manager.clock, scope, lambda: _controller_numbers(manager.metrics))
+    return PageFeed(source, manager.clock, scope, lambda: _controller_numbers(manager.metrics))
 
 
 def _controller_numbers(metrics: Metrics) -> Sequence[Mapping[str, Any]]:

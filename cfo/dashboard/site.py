@@ -25,7 +25,7 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.dashboard.feed import Feed, Stream, StreamDropped, TooManyStreams
+from cfo.dashboard.feed import PageFeed, Stream, StreamDropped, TooManyStreams
 from cfo.runtime.process import Endpoint
 
 HEADERS: Final = {
@@ -67,7 +67,7 @@ _log = structlog.get_logger(__name__)
 class Site:
     """The routes below ``prefix`` (such as ``/dashboard``; empty: at the root), which show ``feed``."""
 
-    def __init__(self, feed: Feed, prefix: str = "") -> None:
+    def __init__(self, feed: PageFeed, prefix: str = "") -> None:
         self._feed = feed
         self._prefix = prefix
         self._files = _files()
@@ -181,7 +181,7 @@ class LoopbackServer:
     name = "dashboard"
     needs_leader = False
 
-    def __init__(self, feed: Feed, port: int = 0) -> None:
+    def __init__(self, feed: PageFeed, port: int = 0) -> None:
         self._feed = feed
         self._site = Site(feed)
         self._port = port

@@ -17,7 +17,7 @@ import orjson
 from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName
 from cfo.summaries.kind_view import KindView, PhaseChange
-from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.overview import ChangeType, SummaryChange
 from cfo.summaries.summary import Summary, WarningEvent
 
 MAX_TRACKED: Final = 1_000
@@ -111,7 +111,7 @@ RelatedObjects = Callable[[GVK, NamespacedName], Mapping[str, Sequence[tuple[str
 """Returns what is shown of the pods and children of an object."""
 
 
-class State:
+class PageState:
     """The rows of all objects, their history and their Events; times are in milliseconds since 1970."""
 
     def __init__(
@@ -145,7 +145,7 @@ class State:
             **self._history.snapshot(),
         }
 
-    def apply(self, changes: Iterable[Change], now: int) -> dict[str, Any]:
+    def apply(self, changes: Iterable[SummaryChange], now: int) -> dict[str, Any]:
         """Update the state at the time ``now``, and return what has changed; empty if a page shows nothing of it."""
         rows: list[orjson.Fragment] = []
         removed: list[str] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cfo.checks.findings import Check
     from cfo.config.kuberay import KubeRayConfiguration
     from cfo.config.model import OperatorConfiguration
-    from cfo.controllers.raycluster import Environment
+    from cfo.controllers.raycluster import ClusterEnvironment
     from cfo.summaries.kind_view import KindView
 
 
@@ -84,7 +84,7 @@ class RayClusters(Kind):
             _setup_webhook(context, environment)
 
 
-def _setup_webhook(context: Context, environment: Environment) -> None:
+def _setup_webhook(context: Context, environment: ClusterEnvironment) -> None:
     """Register the webhook, which reads the platform, the domain and the profiles through the controllers."""
     from cfo.webhooks.raycluster import Images, RayClusterWebhook, setup
 

@@ -31,8 +31,8 @@ from .controller.handler import EnqueueRequestForObject as EnqueueRequestForObje
 from .controller.handler import EnqueueRequestForOwner as EnqueueRequestForOwner
 from .controller.handler import EnqueueRequestsFromMapFunc as EnqueueRequestsFromMapFunc
 from .controller.handler import EventHandler as EventHandler
-from .controller.lifecycle import Phase as Phase
 from .controller.lifecycle import Runnable as Runnable
+from .controller.lifecycle import StartPhase as StartPhase
 from .controller.predicate import AnnotationChanged as AnnotationChanged
 from .controller.predicate import GenerationChanged as GenerationChanged
 from .controller.predicate import LabelChanged as LabelChanged

@@ -34,7 +34,7 @@ from cfo.summaries.problems import (
     slow_deletion,
     warning_problems,
 )
-from cfo.summaries.summary import Condition, Level, Problem, Summary
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
 
@@ -88,7 +88,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     )
 
 
-def _level(wrapper: Object, phase: str, conditions: tuple[Condition, ...]) -> Level:
+def _level(wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...]) -> Level:
     if is_deleting(wrapper):
         return Level.PROGRESSING
     if phase == Phase.RUNNING:
@@ -100,7 +100,9 @@ def _level(wrapper: Object, phase: str, conditions: tuple[Condition, ...]) -> Le
     return Level.WAITING if waits and phase in (Phase.SUSPENDED, Phase.EMPTY) else Level.PROGRESSING
 
 
-def _ready(wrapper: Object, phase: str, conditions: tuple[Condition, ...], related: Related) -> str:
+def _ready(
+    wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...], related: Related
+) -> str:
     """Return how many of its pods are ready or have succeeded, and how many it needs; empty if that is not known."""
     wanted = sum(
         expected_pods(
@@ -119,7 +121,7 @@ def _ready(wrapper: Object, phase: str, conditions: tuple[Condition, ...], relat
 
 
 def _facts(
-    wrapper: Object, conditions: tuple[Condition, ...], related: Related
+    wrapper: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[tuple[str, str]]:
     kinds = Counter(
         text(path(component, "template", "kind"), 63)
@@ -140,7 +142,7 @@ def _facts(
 
 
 def _condition_problems(
-    wrapper: Object, phase: str, conditions: tuple[Condition, ...], related: Related
+    wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
     unhealthy = condition_of(conditions, "Unhealthy")
     if unhealthy is not None and unhealthy.status == "True" and phase != Phase.SUCCEEDED:
@@ -195,7 +197,7 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
             )
 
 
-def _began(condition: Condition, state: str) -> tuple[Phase, Level] | None:
+def _began(condition: SummaryCondition, state: str) -> tuple[Phase, Level] | None:
     """Return the phase that began when ``condition`` last changed, in an AppWrapper whose phase is ``state`` now."""
     match condition.type, condition.status:
         case (("QuotaReserved" | "ResourcesDeployed"), "True"):

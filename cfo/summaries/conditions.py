@@ -7,13 +7,13 @@ from itertools import islice
 from typing import Any
 
 from cfo.api.reading import items, path, text
-from cfo.summaries.summary import MAX_CONDITIONS, Condition
+from cfo.summaries.summary import MAX_CONDITIONS, SummaryCondition
 
 
-def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:
+def conditions_of(obj: Mapping[str, Any]) -> tuple[SummaryCondition, ...]:
     """Return the first conditions of the status of ``obj``, in its order."""
     found = (
-        Condition(
+        SummaryCondition(
             type=text(item.get("type"), 80),
             status=text(item.get("status"), 10),
             reason=text(item.get("reason"), 80),
@@ -25,16 +25,16 @@ def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:
     return tuple(islice((condition for condition in found if condition.type), MAX_CONDITIONS))
 
 
-def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+def condition_of(conditions: tuple[SummaryCondition, ...], kind: str) -> SummaryCondition | None:
     """Return the condition of this type, or ``None``."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+def is_true(conditions: tuple[SummaryCondition, ...], kind: str) -> bool:
     """Return whether the condition of this type exists and is true."""
     return any(condition.type == kind and condition.status == "True" for condition in conditions)
 
 
-def message_of(condition: Condition) -> str:
+def message_of(condition: SummaryCondition) -> str:
     """Return the message of a condition, or its reason, or its type."""
     return condition.message or condition.reason or condition.type

@@ -14,7 +14,7 @@ from cfo.api.flux.names import (
     OBJECTS_READY,
     SUCCEEDED,
     VALID,
-    State,
+    JobState,
 )
 from cfo.api.reading import number, path, text
 from cfo.runtime import Object, is_deleting
@@ -26,7 +26,7 @@ from cfo.summaries.problems import (
     slow_deletion,
     warning_problems,
 )
-from cfo.summaries.summary import Condition, Level, Problem, Summary
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {
@@ -94,15 +94,15 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         "position": number(path(job, "status", "position")),
         "queue": text(path(job, "status", "fluxSetup")),
     }
-    row = waiting if state in (State.REQUESTED, State.WAITING) else {}
+    row = waiting if state in (JobState.REQUESTED, JobState.WAITING) else {}
     return new_summary(job, related, state, level, problems, facts, pending=pending, row=row)
 
 
-def _pending(conditions: tuple[Condition, ...]) -> str:
-    return "" if is_true(conditions, State.FINISHED) else f"is {_state(conditions) or 'new'}"
+def _pending(conditions: tuple[SummaryCondition, ...]) -> str:
+    return "" if is_true(conditions, JobState.FINISHED) else f"is {_state(conditions) or 'new'}"
 
 
-def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+def _job_facts(job: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
     position = number(path(job, "status", "position"))
     yield "position", f"{position} in the queue" if position else ""
     yield "why", _why(conditions)
@@ -117,10 +117,10 @@ def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple
     yield "MiniCluster", text(path(job, "status", "miniCluster"), 253)
 
 
-def _why(conditions: tuple[Condition, ...]) -> str:
+def _why(conditions: tuple[SummaryCondition, ...]) -> str:
     """Return how the object ended, or the message of its state unless that only repeats the state."""
     succeeded = condition_of(conditions, SUCCEEDED)
-    if succeeded is not None and is_true(conditions, State.FINISHED):
+    if succeeded is not None and is_true(conditions, JobState.FINISHED):
         return message_of(succeeded)
     condition = condition_of(conditions, _state(conditions))
     return (
@@ -151,7 +151,9 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     )
 
 
-def _cluster_facts(cluster: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+def _cluster_facts(
+    cluster: Object, conditions: tuple[SummaryCondition, ...]
+) -> Iterator[tuple[str, str]]:
     yield "why", _why(conditions)
     yield "size", text(path(cluster, "status", "size"), 20)
     yield "maximum size", text(path(cluster, "status", "maximumSize"), 20)
@@ -164,14 +166,14 @@ def _end_facts(obj: Object) -> Iterator[tuple[str, str]]:
     yield "ended", text(path(obj, "status", "completionTime"), 40)
 
 
-def _state(conditions: tuple[Condition, ...]) -> str:
+def _state(conditions: tuple[SummaryCondition, ...]) -> str:
     """Return the type of the first condition that is true, as kubectl's column shows it."""
     return next((condition.type for condition in conditions if condition.status == "True"), "")
 
 
-def _level(obj: Object, conditions: tuple[Condition, ...]) -> Level:
+def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     succeeded = condition_of(conditions, SUCCEEDED)
-    if is_true(conditions, State.FINISHED):
+    if is_true(conditions, JobState.FINISHED):
         return Level.FAILED if succeeded is not None and succeeded.status == "False" else Level.OK
     if is_deleting(obj):
         return Level.PROGRESSING
@@ -180,10 +182,10 @@ def _level(obj: Object, conditions: tuple[Condition, ...]) -> Level:
         reserved is not None and reserved.status == "False"
     ):
         return Level.WAITING
-    return Level.OK if is_true(conditions, State.RUNNING) else Level.PROGRESSING
+    return Level.OK if is_true(conditions, JobState.RUNNING) else Level.PROGRESSING
 
 
-def _spec_problems(conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     for kind, remedy in (
         (VALID, "correct the spec"),
         ("UpToDate", "create it again; the change does not apply to a job that was started"),
@@ -199,12 +201,12 @@ def _spec_problems(conditions: tuple[Condition, ...]) -> Iterator[Problem]:
         )
 
 
-def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+def _outcome_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     succeeded = condition_of(conditions, SUCCEEDED)
     if (
         succeeded is not None
         and succeeded.status == "False"
-        and is_true(conditions, State.FINISHED)
+        and is_true(conditions, JobState.FINISHED)
     ):
         code = number(path(obj, "status", "exitCode"))
         log = "read the log of the lead broker (template.ttlSecondsAfterFinished of a FluxJob keeps it)"
@@ -212,7 +214,9 @@ def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterato
         yield Problem(message_of(succeeded), remedy)
 
 
-def _admission_problems(conditions: tuple[Condition, ...], level: Level) -> Iterator[Problem]:
+def _admission_problems(
+    conditions: tuple[SummaryCondition, ...], level: Level
+) -> Iterator[Problem]:
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
         yield Problem(f"{reserved.reason}: {message_of(reserved)}", _WRONG_REASONS[reserved.reason])

@@ -12,7 +12,7 @@ from cfo.runtime import Object, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary
 from cfo.summaries.problems import condition_problems, slow_deletion
-from cfo.summaries.summary import Condition, Level, Problem, Summary
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""
@@ -40,7 +40,7 @@ def _summarize(stack: Object, related: Related) -> Summary:
     )
 
 
-def _level(stack: Object, conditions: tuple[Condition, ...]) -> Level:
+def _level(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     if is_deleting(stack):
         return Level.PROGRESSING
     if is_true(conditions, "Degraded"):
@@ -50,7 +50,7 @@ def _level(stack: Object, conditions: tuple[Condition, ...]) -> Level:
     return Level.OK if is_true(conditions, "Ready") else Level.PROGRESSING
 
 
-def _facts(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
     yield "url", text(path(stack, "status", "url"))
     yield "openai", text(path(stack, "status", "openai"))
     gateway = condition_of(conditions, "GatewayReady")
@@ -81,7 +81,7 @@ def _application(application: Mapping[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+def _problems(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
             why = ": ".join(

@@ -105,7 +105,7 @@ PhaseChange = tuple[int, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class ChildSelection:
     """Objects of another kind that a kind's objects own, with the selection of the operator's own informer."""
 
     gvk: GVK
@@ -155,7 +155,7 @@ class KindView:
 
     gvk: GVK
     summarize: Callable[[Object, Related], Summary]
-    children: tuple[Children, ...] = ()
+    children: tuple[ChildSelection, ...] = ()
     pod_label: str = ""
     pod_label_value: Callable[[str], str] = str
     short_names: tuple[str, ...] = ()

@@ -73,7 +73,7 @@ class ChangeType(Enum):
     REMOVED = "removed"
 
 
-class Change(NamedTuple):
+class SummaryChange(NamedTuple):
     """A change of one summary; of a removed object, it is the last one."""
 
     type: ChangeType
@@ -376,7 +376,7 @@ class Subscription:
         """Record that summaries may have changed, and have to be computed."""
         self._woken.set()
 
-    async def next(self) -> list[Change]:
+    async def next(self) -> list[SummaryChange]:
         """Wait until something has changed, and return all changes: at most one for each object."""
         while True:
             self._woken = anyio.Event()
@@ -385,7 +385,7 @@ class Subscription:
                 return changes
             await self._wait_for_events()
 
-    async def __aiter__(self) -> AsyncIterator[list[Change]]:
+    async def __aiter__(self) -> AsyncIterator[list[SummaryChange]]:
         """Yield the changes, each time after a short period without events."""
         while True:
             yield await self.next()
@@ -400,17 +400,17 @@ class Subscription:
                 with anyio.move_on_after(QUIET_SECONDS):
                     await self._woken.wait()
 
-    def _take(self) -> list[Change]:
+    def _take(self) -> list[SummaryChange]:
         recorded, self._before = self._before, {}
         changes = []
         for identity, before in recorded.items():
             after = self._summaries.get(identity)
             if after is not None and before is None:
-                changes.append(Change(ChangeType.ADDED, after))
+                changes.append(SummaryChange(ChangeType.ADDED, after))
             elif after is not None and after != before:
-                changes.append(Change(ChangeType.CHANGED, after))
+                changes.append(SummaryChange(ChangeType.CHANGED, after))
             elif after is None and before is not None:
-                changes.append(Change(ChangeType.REMOVED, before))
+                changes.append(SummaryChange(ChangeType.REMOVED, before))
         return changes
 
 

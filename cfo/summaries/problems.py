@@ -17,7 +17,7 @@ from cfo.api.reading import (
 from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
-from cfo.summaries.summary import Condition, Problem, WarningEvent
+from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
 
@@ -130,7 +130,7 @@ def _read_log(container: str, previous: bool) -> str:
 
 
 def condition_problems(
-    conditions: tuple[Condition, ...],
+    conditions: tuple[SummaryCondition, ...],
     wrong: Mapping[str, str],
     remedies: Mapping[str, str],
     remedy: str,

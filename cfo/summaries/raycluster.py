@@ -29,7 +29,7 @@ from cfo.runtime import (
 )
 from cfo.summaries.conditions import condition_of, conditions_of, message_of
 from cfo.summaries.kind_view import (
-    Children,
+    ChildSelection,
     KindView,
     Related,
     Section,
@@ -299,9 +299,9 @@ VIEWS: Final = (
         gvk=RAY_CLUSTER,
         summarize=_summarize,
         children=(
-            *(Children(gvk, CLUSTER_LABEL) for gvk in addresses.KINDS),
-            Children(NETWORK_POLICY),
-            Children(SECRET, CLUSTER_LABEL, metadata_only=True),
+            *(ChildSelection(gvk, CLUSTER_LABEL) for gvk in addresses.KINDS),
+            ChildSelection(NETWORK_POLICY),
+            ChildSelection(SECRET, CLUSTER_LABEL, metadata_only=True),
         ),
         pod_label=POD_CLUSTER_LABEL,
         pod_label_value=label_value,

@@ -55,7 +55,7 @@ class Problem(msgspec.Struct, frozen=True):
     remedy: str
 
 
-class Condition(msgspec.Struct, frozen=True):
+class SummaryCondition(msgspec.Struct, frozen=True):
     """A condition of the object's status."""
 
     type: str
@@ -92,7 +92,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[tuple[str, str], ...] = ()
     """Names and values, the most important first."""
     problems: tuple[Problem, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[SummaryCondition, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     """The Warning Events about it, the newest first; those that are resolved are no :attr:`problems`."""
     row: Mapping[str, Any] = msgspec.field(default_factory=dict)

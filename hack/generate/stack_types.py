@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from cfo.api.inferencestack.field_types import OpenModel, Shape
+from cfo.api.inferencestack.field_types import FieldShape, OpenModel
 from cfo.api.inferencestack.models import InferenceStackSpec
 
 TARGET = "cfo/api/inferencestack/types.json"
@@ -42,7 +42,7 @@ def table() -> str:
 def shape(annotation: Any, metadata: Iterable[Any], queue: list[type[OpenModel]]) -> str:
     """Return the shape of a field; models that it refers to are appended to ``queue``."""
     for item in metadata:
-        if isinstance(item, Shape):
+        if isinstance(item, FieldShape):
             return item.text
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

@@ -16,7 +16,7 @@ from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import NETWORK_POLICY, SECRET, rfc3339
 from cfo.summaries.kind_view import Related
-from cfo.summaries.summary import Condition, Level, Problem, WarningEvent
+from cfo.summaries.summary import Level, Problem, SummaryCondition, WarningEvent
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, job, samples, summary
 
@@ -225,7 +225,7 @@ async def test_strings_of_objects_are_never_parsed_as_html(browser: Any) -> None
             (HOSTILE, HOSTILE),
         ),
         problems=(Problem(HOSTILE, HOSTILE),),
-        conditions=(Condition(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
+        conditions=(SummaryCondition(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
         warnings=(WarningEvent(HOSTILE, HOSTILE, "2026-01-01T00:00:00Z", 2),),
     )
     setup = summary(FLUX_SETUP, HOSTILE, namespace=HOSTILE, ready="1/2", state=HOSTILE)

@@ -15,7 +15,7 @@ from cfo.controllers.appwrapper.components import (
     desired_object,
     recorded_uids,
 )
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (
     WORKLOADS,
@@ -43,7 +43,7 @@ from test.support.observations import observe, seconds_later, with_decided_statu
 
 @fuzz(0.08, WRAPPERS, PODS, OBJECTS, st.integers(0, 10**7))
 def test_each_stored_appwrapper_has_a_next_step(
-    wrapper: Any, pods: list[Pod], obj: Any, seconds: int
+    wrapper: Any, pods: list[WrapperPod], obj: Any, seconds: int
 ) -> None:
     stored = as_stored(wrapper)
     if stored is None:

@@ -15,7 +15,7 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.demo import crds
 from cfo.dashboard import in_cluster
-from cfo.dashboard.feed import Feed
+from cfo.dashboard.feed import PageFeed
 from cfo.dashboard.in_cluster import client_source
 from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
@@ -253,7 +253,7 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
 
         async def snapshot(config: ClientConfig) -> dict[str, Any]:
             async with Transport(config) as transport, anyio.create_task_group() as tasks:
-                feed = Feed(client_source(transport, all_views(), "default"), SystemClock(), {})
+                feed = PageFeed(client_source(transport, all_views(), "default"), SystemClock(), {})
                 tasks.start_soon(feed.run)
                 async with feed.open(lambda: False) as (_, message):
                     data: dict[str, Any] = orjson.loads(message.partition(b"data: ")[2])

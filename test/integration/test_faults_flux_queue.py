@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUCCEEDED, State
+from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUCCEEDED, JobState
 from cfo.config.model import FluxConfiguration
 from cfo.controllers import flux
 from cfo.runtime.client.errors import Conflict, NotFound
@@ -80,7 +80,7 @@ async def test_job_is_continued_after_a_crash_at_any_write() -> None:
 
         async def is_finished() -> bool:
             jobs = await env.client.list(FLUX_JOB, namespace="ns")
-            return all(state(job) == [State.FINISHED] for job in jobs) and not any(
+            return all(state(job) == [JobState.FINISHED] for job in jobs) and not any(
                 (await env.flux_children()).values()
             )
 
@@ -96,7 +96,7 @@ async def test_job_is_continued_after_a_crash_at_any_write() -> None:
         async with run_manager_with_faulty_transport(env, new_manager):
             job = await env.create(flux_job("job-3", size=1, template=RUNNING))
             await env.wait_for(
-                lambda obj: state(obj) == [State.RUNNING], "running", name="job-3", gvk=FLUX_JOB
+                lambda obj: state(obj) == [JobState.RUNNING], "running", name="job-3", gvk=FLUX_JOB
             )
         await env.delete(job)
 
@@ -106,43 +106,43 @@ async def test_job_is_continued_after_a_crash_at_any_write() -> None:
         await crash_after_each_write(env, is_deleted)
 
 
-Change = Callable[[FluxEnvironment, Object], Awaitable[State | None]]
+Change = Callable[[FluxEnvironment, Object], Awaitable[JobState | None]]
 """A change of a running job of one pod; returns the state in which it ends, or None if it was deleted."""
 
 
-async def _delete(env: FluxEnvironment, job: Object) -> State | None:
+async def _delete(env: FluxEnvironment, job: Object) -> JobState | None:
     await env.delete(job)
     return None
 
 
-async def _recreate(env: FluxEnvironment, job: Object) -> State | None:
+async def _recreate(env: FluxEnvironment, job: Object) -> JobState | None:
     await env.delete(job)
     await env.wait_until_removed(FLUX_JOB, name_of(job))
     await env.create(flux_job(name_of(job), size=1))
-    return State.RUNNING
+    return JobState.RUNNING
 
 
-async def _suspend(env: FluxEnvironment, job: Object) -> State | None:
+async def _suspend(env: FluxEnvironment, job: Object) -> JobState | None:
     await env.patch(job, {"spec": {"suspend": True}})
-    return State.WAITING
+    return JobState.WAITING
 
 
-async def _suspend_and_resume(env: FluxEnvironment, job: Object) -> State | None:
+async def _suspend_and_resume(env: FluxEnvironment, job: Object) -> JobState | None:
     await env.patch(job, {"spec": {"suspend": True}})
     await env.patch(job, {"spec": {"suspend": False}})
-    return State.RUNNING
+    return JobState.RUNNING
 
 
-async def _delete_minicluster(env: FluxEnvironment, job: Object) -> State | None:
+async def _delete_minicluster(env: FluxEnvironment, job: Object) -> JobState | None:
     await env.delete(await env.get(MINICLUSTER, name_of(job)))
-    return State.RUNNING
+    return JobState.RUNNING
 
 
-async def _lower_the_quota(env: FluxEnvironment, job: Object) -> State | None:
+async def _lower_the_quota(env: FluxEnvironment, job: Object) -> JobState | None:
     setup = await env.get(FLUX_SETUP, "setup")
     await env.patch(setup, {"spec": {"max-size": 0}})
     await env.patch(setup, {"spec": {"max-size": 1}})
-    return State.RUNNING
+    return JobState.RUNNING
 
 
 CHANGES: list[Change] = [
@@ -155,7 +155,7 @@ CHANGES: list[Change] = [
 ]
 
 
-async def _expect(env: FluxEnvironment, expected: State | None, name: str) -> None:
+async def _expect(env: FluxEnvironment, expected: JobState | None, name: str) -> None:
     if expected is None:
         await wait_until_empty(env)
     else:
@@ -181,7 +181,7 @@ async def test_outdated_and_missed_events_lead_to_the_same_state(stale: bool) ->
             async with run_manager_with_faulty_transport(env, new_manager) as (manager, transport):
                 job = await env.create(flux_job(name, size=1))
                 await env.wait_for(
-                    lambda obj: state(obj) == [State.RUNNING], name, name=name, gvk=FLUX_JOB
+                    lambda obj: state(obj) == [JobState.RUNNING], name, name=name, gvk=FLUX_JOB
                 )
                 await env.wait_until_idle()
                 if stale:

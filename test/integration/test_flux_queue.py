@@ -15,7 +15,7 @@ from cfo.api.flux.names import (
     MINICLUSTER,
     MINICLUSTER_LABEL,
     QUOTA_RESERVED,
-    State,
+    JobState,
 )
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, owner_reference
@@ -57,7 +57,7 @@ async def wait_for_job(
 
 
 async def wait_for_state(
-    env: FluxEnvironment, expected: State, name: str = "job", namespace: str = "ns"
+    env: FluxEnvironment, expected: JobState, name: str = "job", namespace: str = "ns"
 ) -> Object:
     return await wait_for_job(
         env, lambda obj: state(obj) == [expected], expected, name=name, namespace=namespace
@@ -75,8 +75,8 @@ async def wait_for_reason(
         name=name,
         namespace=namespace,
     )
-    assert state(job) == [State.WAITING]
-    assert condition(job, State.WAITING)["message"] == condition(job, QUOTA_RESERVED)["message"]
+    assert state(job) == [JobState.WAITING]
+    assert condition(job, JobState.WAITING)["message"] == condition(job, QUOTA_RESERVED)["message"]
     return job
 
 
@@ -108,7 +108,7 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
         setup = flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=short)
         async with run_flux_controllers(env):
             await env.create(setup)
-            finished = (State.FINISHED,)
+            finished = (JobState.FINISHED,)
 
             async def have_finished(number: int) -> bool:
                 return sum(states[-1] == finished for states in observer.states.values()) >= number
@@ -131,11 +131,11 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
     assert observer.admissions == order
     progress = [
         (),
-        (State.REQUESTED,),
-        (State.WAITING,),
-        (State.READY,),
-        (State.RUNNING,),
-        (State.FINISHED,),
+        (JobState.REQUESTED,),
+        (JobState.WAITING,),
+        (JobState.READY,),
+        (JobState.RUNNING,),
+        (JobState.FINISHED,),
     ]
     for states in observer.states.values():
         assert states == [item for item in progress if item in states]
@@ -146,23 +146,23 @@ async def test_jobs_wait_for_quota_and_run_in_order(env: FluxEnvironment) -> Non
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_job("early"))
         job = await wait_for_reason(env, "NoFluxSetup", "early")
-        assert condition(job, State.WAITING)["message"] == "No FluxSetup covers namespace ns"
+        assert condition(job, JobState.WAITING)["message"] == "No FluxSetup covers namespace ns"
         await env.wait_for_event("NoFluxSetup", "namespace ns")
         await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
-        await wait_for_state(env, State.RUNNING, "early")
+        await wait_for_state(env, JobState.RUNNING, "early")
         await env.create(flux_job("large", size=5))
         await env.create(flux_job("next", size=3))
         large = await wait_for_reason(env, "TooLarge", "large")
-        assert "Needs 5 pods" in condition(large, State.WAITING)["message"]
+        assert "Needs 5 pods" in condition(large, JobState.WAITING)["message"]
         waiting = await wait_for_reason(env, "InsufficientQuota", "next")
         assert (
-            condition(waiting, State.WAITING)["message"]
+            condition(waiting, JobState.WAITING)["message"]
             == "Waiting for 3 pods of the quota of FluxSetup ns/setup"
         )
         assert waiting["status"]["position"] == 1
         assert waiting["status"]["fluxSetup"] == "ns/setup"
         await env.create(flux_job("small", size=1))
-        await wait_for_state(env, State.RUNNING, "small")  # BestEffortFIFO: it passes
+        await wait_for_state(env, JobState.RUNNING, "small")  # BestEffortFIFO: it passes
         await wait_for_totals(env, 3, 2, 2)
         setup = await env.get(FLUX_SETUP, "setup")
         await env.patch(setup, {"spec": {"max-size": 1}})  # stops nothing
@@ -170,12 +170,12 @@ async def test_jobs_wait_for_quota_and_run_in_order(env: FluxEnvironment) -> Non
         await env.wait_until_removed(MINICLUSTER, "early")
         await wait_for_totals(env, 1, 1, 2)
         await env.patch(setup, {"spec": {"max-size": 5}})
-        await wait_for_state(env, State.RUNNING, "next")
+        await wait_for_state(env, JobState.RUNNING, "next")
         assert "position" not in (await env.get(FLUX_JOB, "next"))["status"]
         await env.delete(setup)
         await env.create(flux_job("late", size=1))
         await wait_for_reason(env, "NoFluxSetup", "late")
-        assert state(await env.get(FLUX_JOB, "next")) == [State.RUNNING]
+        assert state(await env.get(FLUX_JOB, "next")) == [JobState.RUNNING]
         assert observer.most_pods <= 4
 
 
@@ -184,12 +184,12 @@ async def test_quota_is_free_only_after_the_pods_are_deleted(env: FluxEnvironmen
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=2, mini_cluster=stopping))
         first = await env.create(flux_job("first"))
-        await wait_for_state(env, State.RUNNING, "first")
+        await wait_for_state(env, JobState.RUNNING, "first")
         await eventually(lambda: _async(len(observer.pods) == 2), "two pods")
         await env.create(flux_job("second"))
         await wait_for_reason(env, "InsufficientQuota", "second")
         await env.delete(first)
-        await wait_for_state(env, State.RUNNING, "second")
+        await wait_for_state(env, JobState.RUNNING, "second")
         assert observer.most_pods == 2
 
 
@@ -212,17 +212,17 @@ async def test_job_of_higher_priority_evicts_the_newest_of_lower_priority(
         await env.create(flux_setup(max_size=4, preemption="LowerPriority", mini_cluster=RUNNING))
         for name in ("old", "young"):
             await env.create(flux_job(name))
-            await wait_for_state(env, State.RUNNING, name)
+            await wait_for_state(env, JobState.RUNNING, name)
         await env.create(flux_job("urgent", priorityClassName="urgent"))
-        await wait_for_state(env, State.RUNNING, "urgent")
+        await wait_for_state(env, JobState.RUNNING, "urgent")
         evicted = await wait_for_reason(env, "InsufficientQuota", "young")
         assert condition(evicted, EVICTED)["status"] == "True"
         assert condition(evicted, EVICTED)["reason"] == "Preempted"
         assert "startTime" not in evicted["status"]
         assert (await env.get(MINICLUSTER, "young"))["spec"]["suspend"] is True
-        assert state(await env.get(FLUX_JOB, "old")) == [State.RUNNING]
+        assert state(await env.get(FLUX_JOB, "old")) == [JobState.RUNNING]
         await env.delete(await env.get(FLUX_JOB, "urgent"))
-        resumed = await wait_for_state(env, State.RUNNING, "young")
+        resumed = await wait_for_state(env, JobState.RUNNING, "young")
         assert condition(resumed, EVICTED)["status"] == "False"
         assert observer.most_pods <= 4
 
@@ -232,26 +232,26 @@ async def test_unknown_priority_class_is_reported_until_it_exists(env: FluxEnvir
         await env.create(flux_setup())
         await env.create(flux_job(priorityClassName="later"))
         job = await wait_for_reason(env, "PriorityClassNotFound")
-        assert condition(job, State.WAITING)["message"] == "PriorityClass later does not exist"
+        assert condition(job, JobState.WAITING)["message"] == "PriorityClass later does not exist"
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": PRIORITY_CLASS.kind}
         await env.create({**kind, "metadata": {"name": "later"}, "value": 1})
-        await wait_for_state(env, State.FINISHED)
+        await wait_for_state(env, JobState.FINISHED)
 
 
 async def test_suspended_job_releases_its_quota_and_is_admitted_again(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=2, mini_cluster=RUNNING))
         job = await env.create(flux_job())
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
         await env.create(flux_job("other"))
         await env.patch(job, {"spec": {"suspend": True}})
         await wait_for_reason(env, "Suspended")
-        await wait_for_state(env, State.RUNNING, "other")
+        await wait_for_state(env, JobState.RUNNING, "other")
         await env.delete(await env.get(FLUX_JOB, "other"))
         await env.patch(
             job, {"spec": {"suspend": False, "size": 1}}
         )  # a waiting job may change in any way
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
         assert (await env.get(JOB, "job"))["spec"]["parallelism"] == 1
         assert observer.most_pods <= 2
 
@@ -277,7 +277,7 @@ async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(
         moved = await wait_for_job(
             env, lambda obj: obj["status"].get("fluxSetup") == "ns/b-new", "moved"
         )
-        assert state(moved) == [State.WAITING]
+        assert state(moved) == [JobState.WAITING]
         await env.create_namespace("operator")
         await env.create(flux_setup("selecting", namespaceSelector={"matchLabels": {"team": "x"}}))
         found = await env.wait_for(
@@ -289,7 +289,7 @@ async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(
         await env.delete(new)
         await env.wait_for(active("True", "Ready"), "active again", name="a-old", gvk=FLUX_SETUP)
         await env.patch(await env.get(FLUX_SETUP, "a-old"), {"spec": {"max-size": 2}})
-        await wait_for_state(env, State.FINISHED)
+        await wait_for_state(env, JobState.FINISHED)
 
 
 async def test_job_holds_no_quota_while_another_minicluster_has_its_name(
@@ -317,7 +317,7 @@ async def test_job_holds_no_quota_while_another_minicluster_has_its_name(
         assert (await env.get(MINICLUSTER, "job"))["metadata"]["uid"] == foreign["metadata"]["uid"]
         await wait_for_totals(env, 0, 0, 1)
         await env.delete(foreign)
-        await wait_for_state(env, State.FINISHED)
+        await wait_for_state(env, JobState.FINISHED)
 
 
 async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEnvironment) -> None:
@@ -327,13 +327,13 @@ async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEn
         invalid = await wait_for_job(
             env, lambda obj: condition(obj, "Valid").get("status") == "False", "invalid"
         )
-        assert state(invalid) == [State.REQUESTED]
+        assert state(invalid) == [JobState.REQUESTED]
         message = condition(invalid, "Valid")["message"]
-        assert message == condition(invalid, State.REQUESTED)["message"]
+        assert message == condition(invalid, JobState.REQUESTED)["message"]
         assert "spec.priority" in message
         assert await env.wait_for_event("Invalid") == message
         await env.patch(job, {"spec": {"priorityClassName": None}})
-        await wait_for_state(env, State.FINISHED)
+        await wait_for_state(env, JobState.FINISHED)
 
 
 DENIAL: list[Object] = [
@@ -382,7 +382,7 @@ async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_o
         assert "not today" in condition(job, QUOTA_RESERVED)["message"]
         await env.wait_for_event("MiniClusterRefused", "not today")
         await env.create(flux_job("other"))
-        await wait_for_state(env, State.RUNNING, "other")
+        await wait_for_state(env, JobState.RUNNING, "other")
         await wait_for_totals(env, 2, 1, 1)
         await env.wait_until_idle()
         created = [
@@ -398,7 +398,7 @@ async def test_failed_command_is_reported_with_its_exit_code(env: FluxEnvironmen
     async with run_flux_controllers(env):
         await env.create(flux_setup(mini_cluster=failing))
         await env.create(flux_job(size=1, backoffLimit=0))
-        failed = await wait_for_state(env, State.FINISHED)
+        failed = await wait_for_state(env, JobState.FINISHED)
         assert failed["status"]["exitCode"] == 3
         assert condition(failed, "Succeeded")["status"] == "False"
         assert failed["status"]["completionTime"]
@@ -415,10 +415,10 @@ async def test_job_without_command_stays_ready_and_runs_a_command_given_later(
             flux_job(command=None, template={"pod": pod_annotations(phase="Running")})
         )
         await wait_for_job(env, lambda obj: (obj.get("status") or {}).get("startTime"), "launched")
-        assert state(await env.get(FLUX_JOB, "job")) == [State.READY]
+        assert state(await env.get(FLUX_JOB, "job")) == [JobState.READY]
         await eventually(lambda: _async(len(observer.pods) == 2), "two pods")
         await env.patch(job, {"spec": {"command": "hostname"}})
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
         assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0]["command"] == "hostname"
         assert observer.most_pods == 2
 
@@ -429,7 +429,7 @@ async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are
     async with run_flux_controllers(env):
         await env.create(flux_setup(mini_cluster=RUNNING))
         job = await env.create(flux_job())
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
         before = await env.get(MINICLUSTER, "job")
         await env.delete(before)
 
@@ -438,12 +438,12 @@ async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are
             return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
 
         await eventually(recreated, "another MiniCluster")
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
         await env.patch(job, {"spec": {"image": "other"}})
         changed = await wait_for_job(
             env, lambda obj: condition(obj, "UpToDate").get("status") == "False", "ignored"
         )
-        assert state(changed) == [State.RUNNING]
+        assert state(changed) == [JobState.RUNNING]
         await env.wait_for_event("UpdateIgnored", "delete it and create another one")
         assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0][
             "image"
@@ -456,7 +456,7 @@ async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
         job = await env.create(flux_job(size=1, template={"maxSize": 3}))
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
         await wait_for_totals(env, 3, 1, 0)
         await env.patch(job, {"spec": {"size": 3}})
         await eventually(lambda: _async(len(observer.pods) == 3), "three pods")
@@ -497,7 +497,7 @@ async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironme
         assert "suspend" not in (await env.get(MINICLUSTER, "job"))["spec"]
         assert batch["spec"]["suspend"]
         await env.patch(batch, {"spec": {"suspend": False}})  # as Kueue does to admit it
-        done = await wait_for_state(env, State.FINISHED)
+        done = await wait_for_state(env, JobState.FINISHED)
         assert condition(done, "Succeeded")["status"] == "True"
         await wait_for_totals(env, 0, 0, 0)
 
@@ -513,7 +513,7 @@ async def test_job_of_a_setup_with_kueue_follows_kueue(env: FluxEnvironment) -> 
         await env.patch(job, {"spec": {"priorityClassName": "low"}})
         await wait_for_priority(env, "low")
         await env.patch(batch, {"spec": {"suspend": False}})  # as Kueue does to admit it
-        running = await wait_for_state(env, State.RUNNING)
+        running = await wait_for_state(env, JobState.RUNNING)
         assert condition(running, QUOTA_RESERVED)["reason"] == "AdmittedByKueue"
         await env.patch(job, {"spec": {"priorityClassName": "high"}})
         await wait_for_priority(env, "high")
@@ -521,20 +521,22 @@ async def test_job_of_a_setup_with_kueue_follows_kueue(env: FluxEnvironment) -> 
         batch = await env.get(JOB, "job")
         assert batch["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
         await env.patch(batch, {"spec": {"suspend": True}})  # as Kueue does to evict it
-        waiting = await wait_for_state(env, State.WAITING)
+        waiting = await wait_for_state(env, JobState.WAITING)
         assert condition(waiting, QUOTA_RESERVED)["reason"] == "WaitingForKueue"
         await env.patch(batch, {"spec": {"suspend": False}})
-        await wait_for_state(env, State.RUNNING)
+        await wait_for_state(env, JobState.RUNNING)
 
 
 async def test_deletion_at_any_moment_leaves_nothing(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=6, mini_cluster=RUNNING))
-        for number, expected in enumerate((State.WAITING, State.READY, State.RUNNING)):
+        for number, expected in enumerate((JobState.WAITING, JobState.READY, JobState.RUNNING)):
             job = await env.create(flux_job(f"job-{number}"))
             await wait_for_job(
                 env,
-                lambda obj, wanted=expected: wanted in state(obj) or state(obj) == [State.RUNNING],
+                lambda obj, wanted=expected: (
+                    wanted in state(obj) or state(obj) == [JobState.RUNNING]
+                ),
                 expected,
                 name=name_of(job),
             )
@@ -554,7 +556,7 @@ async def test_restart_writes_nothing(env: FluxEnvironment) -> None:
         for number in range(6):
             await env.create(flux_job(f"job-{number}"))
         for number in range(6):
-            expected = State.RUNNING if number < 2 else State.WAITING
+            expected = JobState.RUNNING if number < 2 else JobState.WAITING
             await wait_for_state(env, expected, f"job-{number}")
         await wait_for_totals(env, 4, 2, 4)
         await env.wait_until_idle()

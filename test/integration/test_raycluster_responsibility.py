@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, Derived, Names, names_of
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, ClusterNames, Derived, names_of
 from cfo.runtime.objects.kinds import INGRESS, SECRET
 from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (
@@ -154,7 +154,7 @@ def _moved(child: Object, cluster: Object) -> Object:
     names, own = names_of(ray_cluster("model")), names_of(cluster)
     new_names = {
         getattr(names, field): getattr(own, field)
-        for field, value in vars(Names).items()
+        for field, value in vars(ClusterNames).items()
         if isinstance(value, Derived)
     }
     metadata = {

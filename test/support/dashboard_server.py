@@ -11,7 +11,7 @@ import aiohttp
 import anyio
 import orjson
 
-from cfo.dashboard.feed import Feed
+from cfo.dashboard.feed import PageFeed
 from cfo.dashboard.site import LoopbackServer
 from cfo.runtime import Clock, SystemClock
 from test.support.dashboards import FakeOverview
@@ -24,7 +24,7 @@ class Dashboard:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: PageFeed,
         server: LoopbackServer,
         session: aiohttp.ClientSession,
         task: asyncio.Task[None],
@@ -87,7 +87,7 @@ async def running_dashboard(
 ) -> AsyncIterator[Dashboard]:
     """Serve ``overview`` in the block."""
     scope = {"server": "api.example.test:6443", "namespace": "", "version": "0.0.0"}
-    feed = Feed(overview.source, clock or SystemClock(), scope, controllers)
+    feed = PageFeed(overview.source, clock or SystemClock(), scope, controllers)
     server = LoopbackServer(feed, port)
     if token:
         server._token = token  # as if the server had been reachable all the time

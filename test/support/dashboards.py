@@ -16,8 +16,8 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName, rfc3339
 from cfo.summaries.kind_view import Related, related_objects
-from cfo.summaries.overview import Change, ChangeType
-from cfo.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
+from cfo.summaries.overview import ChangeType, SummaryChange
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition, WarningEvent
 from test.support.summaries import VIEWS
 
 __all__ = ["FakeInformer", "FakeOverview", "samples", "summary"]
@@ -63,18 +63,18 @@ class FakeOverview:
         self.related: dict[NamespacedName, Related] = {}
         self.starts = 0
         self.is_running = False
-        self._batches: list[Change] = []
+        self._batches: list[SummaryChange] = []
         self._changed = anyio.Event()
 
     def put(self, *summaries: Summary) -> None:
         for each in summaries:
             kind = ChangeType.CHANGED if each.uid in self.summaries else ChangeType.ADDED
             self.summaries[each.uid] = each
-            self._batches.append(Change(kind, each))
+            self._batches.append(SummaryChange(kind, each))
         self._changed.set()
 
     def remove(self, uid: str) -> None:
-        self._batches.append(Change(ChangeType.REMOVED, self.summaries.pop(uid)))
+        self._batches.append(SummaryChange(ChangeType.REMOVED, self.summaries.pop(uid)))
         self._changed.set()
 
     def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
@@ -88,17 +88,17 @@ class FakeOverview:
 
     @contextmanager
     def subscribe(self) -> Iterator[FakeOverview]:
-        self._batches = [Change(ChangeType.ADDED, each) for each in self.summaries.values()]
+        self._batches = [SummaryChange(ChangeType.ADDED, each) for each in self.summaries.values()]
         yield self
 
-    async def next(self) -> list[Change]:
+    async def next(self) -> list[SummaryChange]:
         while not self._batches:
             self._changed = anyio.Event()
             await self._changed.wait()
         batch, self._batches = self._batches, []
         return batch
 
-    async def __aiter__(self) -> AsyncIterator[list[Change]]:
+    async def __aiter__(self) -> AsyncIterator[list[SummaryChange]]:
         while True:
             yield await self.next()
 
@@ -220,8 +220,10 @@ def _cluster(index: int, now: datetime) -> Summary:
         ),
         problems=problems,
         conditions=(
-            Condition("HeadPodReady", "True", "HeadPodRunningAndReady", "", _before(now, hours=1)),
-            Condition(
+            SummaryCondition(
+                "HeadPodReady", "True", "HeadPodRunningAndReady", "", _before(now, hours=1)
+            ),
+            SummaryCondition(
                 "RayClusterProvisioned",
                 "True",
                 "AllPodRunningAndReadyFirstTime",
@@ -244,7 +246,7 @@ def _wrapper(index: int, now: datetime) -> Summary:
     ]
     state, level = phases[(1 if index < 4 else 0) if index % 6 else 2 + (index // 6) % 2]
     conditions = [
-        Condition(
+        SummaryCondition(
             "QuotaReserved",
             "True",
             "Suspend",
@@ -257,12 +259,14 @@ def _wrapper(index: int, now: datetime) -> Summary:
     if state in ("Running", "Succeeded"):
         started = created + timedelta(minutes=1.5 + index % 4)
         conditions.append(
-            Condition("PodsReady", "True", "SufficientPodsReady", "", rfc3339(min(started, now)))
+            SummaryCondition(
+                "PodsReady", "True", "SufficientPodsReady", "", rfc3339(min(started, now))
+            )
         )
     if state in ("Succeeded", "Failed"):
         ended = created + timedelta(minutes=9 + 4 * (index % 5))
         conditions.append(
-            Condition("ResourcesDeployed", "False", state, "", rfc3339(min(ended, now)))
+            SummaryCondition("ResourcesDeployed", "False", state, "", rfc3339(min(ended, now)))
         )
     return summary(
         APPWRAPPER,

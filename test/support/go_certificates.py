@@ -14,7 +14,7 @@ from cfo.controllers.raycluster import ca
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def go_certificate_authority(days: int = 365, begin: datetime = NOW) -> ca.CertificateAuthority:
+def go_certificate_authority(days: int = 365, begin: datetime = NOW) -> ca.ClusterCA:
     """Create a CA as the Go operator does: an RSA key, one year of validity, and its own kind of key identifier."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
@@ -30,4 +30,4 @@ def go_certificate_authority(days: int = 365, begin: datetime = NOW) -> ca.Certi
         .add_extension(x509.SubjectKeyIdentifier(b"another way of hashing"), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return ca.CertificateAuthority(key, certificate)
+    return ca.ClusterCA(key, certificate)

@@ -9,8 +9,8 @@ from typing import Any
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
-from cfo.controllers.appwrapper.decision import Decision, Observation
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
+from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 
@@ -23,7 +23,7 @@ CONFIG = AppWrapperConfiguration(enabled=True)
 def wrapper(
     *kinds: str, suspend: bool = False, status: Object | None = None, **annotations: str
 ) -> Object:
-    """Return an AppWrapper with one component per item of ``kinds`` (``Pod`` or ``Job``); a Pod by default."""
+    """Return an AppWrapper with one component per item of ``kinds`` (``WrapperPod`` or ``Job``); a Pod by default."""
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
     templates: dict[str, Object] = {
         "Pod": {"apiVersion": "v1", "kind": "Pod", "spec": spec},
@@ -51,11 +51,11 @@ def observe(
     obj: Object,
     *,
     objects: list[ComponentObject | None] | None = None,
-    pods: list[Pod] | None = None,
+    pods: list[WrapperPod] | None = None,
     owned: bool = True,
     now: datetime = NOW,
     **fields: Any,
-) -> Observation:
+) -> WrapperObservation:
     """Return an observation of ``obj``; by default every component exists and is owned by it.
 
     Pods descend from the first component, unless they have another ancestor.
@@ -67,7 +67,7 @@ def observe(
         else [ComponentObject(uid=f"uid-{item.index}") for item in components]
     )
     first = next((found.uid for found in existing if found is not None), UID) if owned else ""
-    return Observation(
+    return WrapperObservation(
         wrapper=obj,
         components=components,
         objects=existing,
@@ -86,7 +86,7 @@ def observe(
     )
 
 
-def with_decided_status(obj: Object, decision: Decision) -> Object:
+def with_decided_status(obj: Object, decision: WrapperDecision) -> Object:
     """Return ``obj`` with the status of ``decision``."""
     return {**obj, "status": decision.status.as_object()}
 

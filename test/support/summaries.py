@@ -10,7 +10,7 @@ from typing import Any, cast
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName
-from cfo.summaries.overview import Change, ChangeType, Overview
+from cfo.summaries.overview import ChangeType, Overview, SummaryChange
 from cfo.summaries.summary import Level, Problem, Summary
 
 __all__ = ["VIEWS", "StubOverview", "summary"]
@@ -43,17 +43,17 @@ class StubOverview:
     views = VIEWS
 
     def __init__(self, summaries: Sequence[Summary] = ()) -> None:
-        self._changes: asyncio.Queue[list[Change]] = asyncio.Queue()
+        self._changes: asyncio.Queue[list[SummaryChange]] = asyncio.Queue()
         self._summaries: dict[tuple[GVK, NamespacedName], Summary] = {}
         self.interruptions: asyncio.Queue[str] = asyncio.Queue()
-        self.send(*(Change(ChangeType.ADDED, each) for each in summaries))
+        self.send(*(SummaryChange(ChangeType.ADDED, each) for each in summaries))
 
     @property
     def overview(self) -> Overview:
         """Itself, with the type that its readers expect."""
         return cast("Overview", self)
 
-    def send(self, *changes: Change) -> None:
+    def send(self, *changes: SummaryChange) -> None:
         """Deliver changes."""
         for change in changes:
             self._summaries[change.summary.gvk, change.summary.key] = change.summary
@@ -68,10 +68,10 @@ class StubOverview:
         return list(self._summaries.values())
 
     @contextmanager
-    def subscribe(self) -> Iterator[AsyncIterator[list[Change]]]:
+    def subscribe(self) -> Iterator[AsyncIterator[list[SummaryChange]]]:
         """Yield the changes."""
         yield self._stream()
 
-    async def _stream(self) -> AsyncIterator[list[Change]]:
+    async def _stream(self) -> AsyncIterator[list[SummaryChange]]:
         while True:
             yield await self._changes.get()

@@ -40,7 +40,7 @@ _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
 
 
-class PodGroup(msgspec.Struct, frozen=True):
+class QuotaGroup(msgspec.Struct, frozen=True):
     """Pods that need quota: their pod set, and the complete pod template.
 
     ``position`` is the index of the pod set among those of the component. ``is_submitter``: the pod submits a RayJob;
@@ -53,7 +53,7 @@ class PodGroup(msgspec.Struct, frozen=True):
     is_submitter: bool = False
 
 
-def pods_with_quota(component: Mapping[str, Any]) -> list[PodGroup]:
+def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
     """Return which pods of an AppWrapper's component need quota, ordered like its pod sets.
 
     The submitter of a RayJob is returned even if no pod set describes it. The templates are copies. Raises
@@ -62,17 +62,17 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[PodGroup]:
     template: Object = component["template"]
     gvk = gvk_of(template)
     head = f"{RAY_SPECS[gvk]}.headGroupSpec.template" if gvk in RAY_SPECS else ""
-    groups: list[PodGroup] = []
+    groups: list[QuotaGroup] = []
     for pod_set in pod_sets_of(component):
         found = copy.deepcopy(pod_template_at(template, pod_set["path"]))
         if head and pod_set["path"] == head:
             _add_to_head(template, found["spec"])
-        groups.append(PodGroup(pod_set, found, len(groups), is_submitter(gvk, pod_set)))
+        groups.append(QuotaGroup(pod_set, found, len(groups), is_submitter(gvk, pod_set)))
     has_submitter = any(group.is_submitter for group in groups)
     if groups and submits_in_own_pod(template) and not has_submitter:
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
         submitter = submitter_template(template)
-        groups.append(PodGroup(pod_set, submitter, len(groups), is_submitter=True))
+        groups.append(QuotaGroup(pod_set, submitter, len(groups), is_submitter=True))
     return groups
 
 

@@ -14,7 +14,7 @@ FLUX_JOB: Final = GVK(GROUP, "v1alpha1", "FluxJob")
 FLUX_SETUP: Final = GVK(GROUP, "v1alpha1", "FluxSetup")
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     """The condition types that are the states of a FluxJob; a MiniCluster has the same condition types.
 
     The reason of each condition equals its type. The order is the order in ``status.conditions``, in which clients take
@@ -31,7 +31,7 @@ class State(StrEnum):
 FIELD_MANAGER: Final = "codeflare-flux"
 """The field manager for the objects of MiniClusters, and for the status of every Flux kind."""
 
-STATES: Final = tuple(State)
+STATES: Final = tuple(JobState)
 
 VALID: Final = "Valid"
 """Condition type: ``False`` with the validation errors as message if the spec is invalid."""

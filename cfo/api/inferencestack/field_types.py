@@ -25,7 +25,7 @@ _PRESERVE: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldShape:
     """The shape of a field (see :mod:`cfo.api.builtin_types`), if its Python type does not determine it."""
 
     text: str
@@ -69,38 +69,38 @@ def rule(expression: str, message: str, **fields: str) -> dict[str, str]:
 OPEN: Final = Field(json_schema_extra=_PRESERVE)
 """The schema of an object with any fields, or of any value."""
 
-Scalar = Annotated[Any, Shape("scalar"), OPEN]
+Scalar = Annotated[Any, FieldShape("scalar"), OPEN]
 """A string, number or boolean."""
 
 IntOrString = Annotated[
-    Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})
+    Any, FieldShape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})
 ]
 
-Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra=QUANTITY_SCHEMA)]
+Quantity = Annotated[Any, FieldShape("Quantity"), Field(json_schema_extra=QUANTITY_SCHEMA)]
 """A resource quantity, such as ``2Gi``."""
 
 Host = Annotated[str, Field(json_schema_extra={"maxLength": 253, "pattern": "^[-*.A-Za-z0-9]*$"})]
 """A host name, also with a wildcard; the API server checks the rest in the Ingress or HTTPRoute."""
 
-AnyObject = Annotated[dict[str, Any], Shape("object"), OPEN]
-Affinity = Annotated[dict[str, Any], Shape("Affinity"), OPEN]
-ContainerPort = Annotated[dict[str, Any], Shape("ContainerPort"), OPEN]
-DeploymentStrategy = Annotated[dict[str, Any], Shape("DeploymentStrategy"), OPEN]
-EnvVar = Annotated[dict[str, Any], Shape("EnvVar"), OPEN]
+AnyObject = Annotated[dict[str, Any], FieldShape("object"), OPEN]
+Affinity = Annotated[dict[str, Any], FieldShape("Affinity"), OPEN]
+ContainerPort = Annotated[dict[str, Any], FieldShape("ContainerPort"), OPEN]
+DeploymentStrategy = Annotated[dict[str, Any], FieldShape("DeploymentStrategy"), OPEN]
+EnvVar = Annotated[dict[str, Any], FieldShape("EnvVar"), OPEN]
 HorizontalPodAutoscalerBehavior = Annotated[
-    dict[str, Any], Shape("HorizontalPodAutoscalerBehavior"), OPEN
+    dict[str, Any], FieldShape("HorizontalPodAutoscalerBehavior"), OPEN
 ]
-Lifecycle = Annotated[dict[str, Any], Shape("Lifecycle"), OPEN]
-LocalObjectReference = Annotated[dict[str, Any], Shape("LocalObjectReference"), OPEN]
-MetricSpec = Annotated[dict[str, Any], Shape("MetricSpec"), OPEN]
-PodSecurityContext = Annotated[dict[str, Any], Shape("PodSecurityContext"), OPEN]
-Probe = Annotated[dict[str, Any], Shape("Probe"), OPEN]
-ResourceRequirements = Annotated[dict[str, Any], Shape("ResourceRequirements"), OPEN]
-SecretKeySelector = Annotated[dict[str, Any], Shape("SecretKeySelector"), OPEN]
-SecurityContext = Annotated[dict[str, Any], Shape("SecurityContext"), OPEN]
-ServicePort = Annotated[dict[str, Any], Shape("ServicePort"), OPEN]
-Toleration = Annotated[dict[str, Any], Shape("Toleration"), OPEN]
-Volume = Annotated[dict[str, Any], Shape("Volume"), OPEN]
-VolumeMount = Annotated[dict[str, Any], Shape("VolumeMount"), OPEN]
+Lifecycle = Annotated[dict[str, Any], FieldShape("Lifecycle"), OPEN]
+LocalObjectReference = Annotated[dict[str, Any], FieldShape("LocalObjectReference"), OPEN]
+MetricSpec = Annotated[dict[str, Any], FieldShape("MetricSpec"), OPEN]
+PodSecurityContext = Annotated[dict[str, Any], FieldShape("PodSecurityContext"), OPEN]
+Probe = Annotated[dict[str, Any], FieldShape("Probe"), OPEN]
+ResourceRequirements = Annotated[dict[str, Any], FieldShape("ResourceRequirements"), OPEN]
+SecretKeySelector = Annotated[dict[str, Any], FieldShape("SecretKeySelector"), OPEN]
+SecurityContext = Annotated[dict[str, Any], FieldShape("SecurityContext"), OPEN]
+ServicePort = Annotated[dict[str, Any], FieldShape("ServicePort"), OPEN]
+Toleration = Annotated[dict[str, Any], FieldShape("Toleration"), OPEN]
+Volume = Annotated[dict[str, Any], FieldShape("Volume"), OPEN]
+VolumeMount = Annotated[dict[str, Any], FieldShape("VolumeMount"), OPEN]
 
 Strings = dict[str, str]

@@ -71,7 +71,7 @@ HELM_FINALIZERS: Final = (
 _MAX_NAME = 63
 
 
-class Names(NamedTuple):
+class StackNames(NamedTuple):
     """The names of the objects of one stack. ``fullname`` is the prefix of all names."""
 
     stack: str
@@ -110,7 +110,7 @@ def _cut(name: str) -> str:
     return name[:_MAX_NAME].removesuffix("-")
 
 
-def names_of(stack: Object) -> Names:
+def names_of(stack: Object) -> StackNames:
     """Return the names of the objects of ``stack``. The spec must have been validated (:mod:`.validation`)."""
     spec: Mapping[str, Any] = stack.get("spec") or {}
     chart_name = spec.get("nameOverride") or CHART_NAME
@@ -122,7 +122,9 @@ def names_of(stack: Object) -> Names:
     fullname = _cut(fullname)
     account: Mapping[str, Any] = spec.get("serviceAccount") or {}
     default_account = fullname if account.get("create", True) else "default"
-    return Names(name_of(stack), fullname, _cut(chart_name), account.get("name") or default_account)
+    return StackNames(
+        name_of(stack), fullname, _cut(chart_name), account.get("name") or default_account
+    )
 
 
 def is_retained(obj: Object) -> bool:

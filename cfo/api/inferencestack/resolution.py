@@ -20,7 +20,7 @@ from cfo.api.inferencestack.engines import (
     gateway_defaults,
     template_defaults,
 )
-from cfo.api.inferencestack.names import Names, names_of
+from cfo.api.inferencestack.names import StackNames, names_of
 from cfo.api.inferencestack.profiles import Profile
 from cfo.runtime import Object, namespace_of
 from cfo.runtime.objects import merged
@@ -47,7 +47,7 @@ class ResolvedStack:
     set unless it has a ``cache``. ``engine`` is that of the template, which determines the gateway.
     """
 
-    names: Names
+    names: StackNames
     namespace: str
     spec: Object
     service_account: Object

@@ -163,7 +163,7 @@ def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bo
     return namespace in ("", namespace_of(cluster)) and wanted.items() <= labels.items()
 
 
-def is_owned_by(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+def has_owner_reference(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether an owner reference of ``obj`` has the uid of ``cluster``."""
     uid = uid_of(cluster)
     return any(reference.get("uid") == uid for reference in owner_references_of(obj))

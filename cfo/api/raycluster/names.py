@@ -111,7 +111,7 @@ class Derived(Generic[_T]):
 def _derived(suffix: str, fitted: Callable[[str], str] = fit, old_prefix: str = "") -> Derived[str]:
     """Return an attribute: a name that ends in ``suffix``, or an old name that begins with ``old_prefix``, if given."""
 
-    def name(names: Names) -> str:
+    def name(names: ClusterNames) -> str:
         base = f"{names.cluster}{suffix.format(namespace=names.namespace)}"
         if names.is_versioned:
             return fitted(f"{base}-{digest(base)}")
@@ -122,12 +122,12 @@ def _derived(suffix: str, fitted: Callable[[str], str] = fit, old_prefix: str = 
     return Derived(name)
 
 
-def _hashed_cluster_role_binding(names: Names) -> str:
+def _hashed_cluster_role_binding(names: ClusterNames) -> str:
     suffix = digest(f"{names.namespace}/{names.cluster}")
     return fit(f"{names.cluster_role_binding}-{suffix}")
 
 
-class Names(msgspec.Struct, frozen=True, dict=True):
+class ClusterNames(msgspec.Struct, frozen=True, dict=True):
     """The names of all objects that belong to one RayCluster, each derived when it is first read.
 
     ``is_versioned`` is whether they are of the generation that ends in hashes.
@@ -153,9 +153,9 @@ class Names(msgspec.Struct, frozen=True, dict=True):
     """The name of the Ray client's Route, Ingress or TLSRoute."""
 
 
-def names_of(cluster: Mapping[str, Any]) -> Names:
+def names_of(cluster: Mapping[str, Any]) -> ClusterNames:
     """Return the names for ``cluster``, of the generation that its version annotation indicates."""
-    return Names(
+    return ClusterNames(
         name_of(cluster), namespace_of(cluster), VERSION_ANNOTATION in annotations_of(cluster)
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import MANIFESTS, Finding, Status
+from cfo.checks.findings import MANIFESTS, CheckStatus, Finding
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -30,7 +30,7 @@ def with_options(findings: Findings, namespace: str, components: Iterable[str]) 
 
 def has_failed(findings: Findings) -> bool:
     """Return whether a check failed; a warning is not a failure."""
-    return _counts(findings)[Status.FAIL] > 0
+    return _counts(findings)[CheckStatus.FAIL] > 0
 
 
 def lines(findings: Findings) -> Iterator[str]:
@@ -42,7 +42,7 @@ def lines(findings: Findings) -> Iterator[str]:
             if finding.remedy:
                 yield f"{'':4}  {'':{width}}  -> {finding.remedy}"
     counts = _counts(findings)
-    yield ", ".join(f"{counts[status]} {status}" for status in Status)
+    yield ", ".join(f"{counts[status]} {status}" for status in CheckStatus)
 
 
 def document(findings: Findings) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def document(findings: Findings) -> dict[str, Any]:
             for check, found in findings.items()
             for finding in found
         ],
-        "summary": {str(status): counts[status] for status in Status},
+        "summary": {str(status): counts[status] for status in CheckStatus},
     }
 
 
-def _counts(findings: Findings) -> Counter[Status]:
+def _counts(findings: Findings) -> Counter[CheckStatus]:
     return Counter(finding.status for found in findings.values() for finding in found)

@@ -71,7 +71,7 @@ _RECREATE: Final = (
 )
 
 
-class Validation(msgspec.Struct, frozen=True):
+class ValidatedCondition(msgspec.Struct, frozen=True):
     """The condition ``Validated`` of an AppWrapper; ``status`` is ``None`` if it cannot be determined yet."""
 
     status: bool | None
@@ -132,7 +132,7 @@ class ValidationGate:
                 configuration=event.key.name,
             )
 
-    async def validation_of(self, wrapper: Object) -> Validation | None:
+    async def validation_of(self, wrapper: Object) -> ValidatedCondition | None:
         """Return the condition that ``wrapper`` should have; ``None`` if it need not have one.
 
         Raises the errors of API requests.
@@ -157,17 +157,19 @@ class ValidationGate:
             ):
                 return None
             message = f"Its components were changed while the validating webhook was not registered. {_RECREATE}"
-            return Validation(False, "ChangedWithoutValidation", message)
+            return ValidatedCondition(False, "ChangedWithoutValidation", message)
         if stored.get("status") == "False":
             return None
         return await self._validation_of_new(wrapper, self._configurations)
 
-    async def _validation_of_new(self, wrapper: Object, configurations: Informer) -> Validation:
+    async def _validation_of_new(
+        self, wrapper: Object, configurations: Informer
+    ) -> ValidatedCondition:
         if not configurations.has_synced:
             self._waiting.add(key_of(wrapper))
             problem = configurations.problem or "list in progress"
             message = f"ValidatingWebhookConfigurations cannot be read, so its components are not created: {problem}"
-            return Validation(None, "WebhookUnknown", message)
+            return ValidatedCondition(None, "WebhookUnknown", message)
         created = parse_time(wrapper["metadata"]["creationTimestamp"])
         webhooks = [
             (item, hook)
@@ -195,7 +197,7 @@ class ValidationGate:
             problems.append(f"{name_of(configuration)}: {problem}")
         why = "; ".join(problems[:_MAX_PROBLEMS]) or "no ValidatingWebhookConfiguration contains it"
         message = f"The webhook of the operator did not validate its creation: {why}. {_RECREATE}"
-        return Validation(False, "CreatedWithoutValidation", message)
+        return ValidatedCondition(False, "CreatedWithoutValidation", message)
 
     async def _registrations(self, configurations: Informer) -> list[Object]:
         """Return the configurations that can contain our webhook of AppWrappers, as stored now."""
@@ -219,8 +221,8 @@ def is_held(wrapper: Mapping[str, Any]) -> bool:
     return stored is not None and stored.get("status") != "True"
 
 
-def _validated(wrapper: Mapping[str, Any], reason: str, message: str) -> Validation:
-    return Validation(True, reason, f"{message}; {_DIGEST}{content_digest(wrapper)}")
+def _validated(wrapper: Mapping[str, Any], reason: str, message: str) -> ValidatedCondition:
+    return ValidatedCondition(True, reason, f"{message}; {_DIGEST}{content_digest(wrapper)}")
 
 
 # --- Registrations ----------------------------------------------------------------------------------------------------

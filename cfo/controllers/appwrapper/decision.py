@@ -16,7 +16,7 @@ import msgspec
 
 from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.admission import Validation
+from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
     CREATED,
     DELETED,
@@ -24,13 +24,13 @@ from cfo.controllers.appwrapper.components import (
     ComponentObject,
     identity_message,
 )
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.appwrapper.status import Status
+from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     """An AppWrapper and the state of everything that belongs to it, at the time ``now``.
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
@@ -42,22 +42,22 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     wrapper: Object
     components: Sequence[Component]
     objects: Sequence[ComponentObject | None]
-    pods: Sequence[Pod]
+    pods: Sequence[WrapperPod]
     settings: Settings
     now: datetime
     unserved: frozenset[int] = frozenset()
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     awaits_admission: bool = False
-    validation: Validation | None = None
+    validation: ValidatedCondition | None = None
 
     @property
     def suspended(self) -> bool:
         """Whether ``spec.suspend`` is set, so no components should exist."""
         return bool((self.wrapper.get("spec") or {}).get("suspend"))
 
-    def status(self) -> Status:
+    def status(self) -> WrapperStatus:
         """Return a copy of the current status, to be changed."""
-        return Status(self.wrapper, self.now)
+        return WrapperStatus(self.wrapper, self.now)
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
@@ -77,14 +77,14 @@ class Deletion(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-class Decision(msgspec.Struct, kw_only=True):
+class WrapperDecision(msgspec.Struct, kw_only=True):
     """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
     With ``create`` the missing components are created first, and their result determines the remaining actions.
     ``deadline``: when to reconcile again even if nothing changes.
     """
 
-    status: Status
+    status: WrapperStatus
     add_finalizer: bool = False
     remove_finalizer: bool = False
     create: bool = False
@@ -108,7 +108,7 @@ class Decision(msgspec.Struct, kw_only=True):
 _MAX_NAMED_PODS = 5
 
 
-def force_deadline(observation: Observation) -> datetime | None:
+def force_deadline(observation: WrapperObservation) -> datetime | None:
     """Return when remaining pods are deleted by force; ``None`` while nothing is being deleted."""
     status = observation.status()
     if not status.is_true(DELETING_RESOURCES):
@@ -116,7 +116,7 @@ def force_deadline(observation: Observation) -> datetime | None:
     return status.last_transition(DELETING_RESOURCES) + observation.settings.forceful_deletion_grace
 
 
-def delete_components(observation: Observation, decision: Decision) -> bool:
+def delete_components(observation: WrapperObservation, decision: WrapperDecision) -> bool:
     """Begin or continue the deletion of all components; return whether it is complete."""
     status = decision.status
     status.set(DELETING_RESOURCES, True, "DeletionInitiated")
@@ -144,7 +144,9 @@ def delete_components(observation: Observation, decision: Decision) -> bool:
     return False
 
 
-def _delete_objects(observation: Observation, status: Status, decision: Decision) -> int:
+def _delete_objects(
+    observation: WrapperObservation, status: WrapperStatus, decision: WrapperDecision
+) -> int:
     """Delete the remaining objects of components; return how many still exist."""
     remaining = 0
     for component, obj in zip(observation.components, observation.objects, strict=True):

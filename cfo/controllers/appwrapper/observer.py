@@ -22,7 +22,7 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     recorded_uids,
 )
-from cfo.controllers.appwrapper.decision import Observation, force_deadline
+from cfo.controllers.appwrapper.decision import WrapperObservation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of
 from cfo.controllers.appwrapper.settings import Settings
@@ -52,7 +52,7 @@ _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 
 
-class Observer(msgspec.Struct, frozen=True, eq=False):
+class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
@@ -71,7 +71,7 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
     _ancestors: dict[NamespacedName, dict[str, str]] = msgspec.field(default_factory=dict)
     """By AppWrapper: the owners of its pods, each with the component or AppWrapper from which it descends."""
 
-    async def observe(self, wrapper: Object) -> Observation:
+    async def observe(self, wrapper: Object) -> WrapperObservation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""
         components = components_of(wrapper)
         objects: list[ComponentObject | None] = [None] * len(components)
@@ -99,7 +99,7 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
             pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         else:
             self.forget(wrapper)
-        observation = Observation(
+        observation = WrapperObservation(
             wrapper=wrapper,
             components=components,
             objects=objects,
@@ -113,7 +113,7 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
         )
         return await self._with_ancestors(observation, pods)
 
-    async def remember_owned_pods(self, observation: Observation) -> None:
+    async def remember_owned_pods(self, observation: WrapperObservation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
         await self._ancestors_of(
             observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper))
@@ -128,14 +128,16 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
         """Forget the pods of an AppWrapper, also of one that no longer exists."""
         self._ancestors.pop(key, None)
 
-    def has_unwatched_objects(self, observation: Observation) -> bool:
+    def has_unwatched_objects(self, observation: WrapperObservation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
         return any(
             obj is not None and obj.owned and not self.components.is_watched(component, obj.uid)
             for component, obj in zip(observation.components, observation.objects, strict=True)
         )
 
-    async def _with_ancestors(self, observation: Observation, pods: list[Entry]) -> Observation:
+    async def _with_ancestors(
+        self, observation: WrapperObservation, pods: list[Entry]
+    ) -> WrapperObservation:
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
         A forceful deletion does, and a component that has completed while others run: its pods no longer count.
@@ -154,7 +156,9 @@ class Observer(msgspec.Struct, frozen=True, eq=False):
             pods=[replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods],
         )
 
-    async def _ancestors_of(self, observation: Observation, pods: list[Entry]) -> dict[str, str]:
+    async def _ancestors_of(
+        self, observation: WrapperObservation, pods: list[Entry]
+    ) -> dict[str, str]:
         """Return, by uid of a pod, the uid of the component or AppWrapper from which it descends."""
         wrapper = observation.wrapper
         components = recorded_uids(wrapper) | {

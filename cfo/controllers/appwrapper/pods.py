@@ -65,7 +65,7 @@ _UNNAMED: Final = NamespacedName("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class WrapperPod:
     """The decoded state of a pod with the AppWrapper's label.
 
     ``reason``: why it failed as a whole, such as ``Evicted``. ``forced``: it is being deleted with a grace period of
@@ -92,12 +92,12 @@ class Pod:
         return tuple(end.exit_code for end in self.terminated)
 
 
-def pod_of(entry: Entry) -> Pod:
+def pod_of(entry: Entry) -> WrapperPod:
     """Decode the pod in ``entry``."""
     pod = _decoder.decode(entry.raw)
     status, spec = pod.status or PodStatus(), pod.spec or _PodSpec()
     deleting = entry.meta.is_deleting
-    return Pod(
+    return WrapperPod(
         phase=status.phase,
         reason=status.reason,
         node=spec.node_name,
@@ -119,7 +119,7 @@ def pod_of(entry: Entry) -> Pod:
     )
 
 
-async def pods_of(entries: Iterable[Entry]) -> list[Pod]:
+async def pods_of(entries: Iterable[Entry]) -> list[WrapperPod]:
     """Decode pods. Others run in between, because a tenant can create any number with the label."""
     found = []
     for entry in entries:
@@ -185,7 +185,7 @@ class PodCounts:
 
 
 def count_pods(
-    pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str, frozenset[str]]
+    pods: Iterable[WrapperPod], settings: Settings, no_execute: Mapping[str, frozenset[str]]
 ) -> PodCounts:
     """Count ``pods`` by phase; ``no_execute`` are, by node, the resources that pods must not continue to use there.
 
@@ -219,7 +219,7 @@ _MAX_CAUSES: Final = 2
 _MAX_REASON_LENGTH: Final = 64
 
 
-def failed_pods_message(pods: Iterable[Pod]) -> str:
+def failed_pods_message(pods: Iterable[WrapperPod]) -> str:
     """Return the number of failed pods and how the first of them, by name, failed."""
     failed = sorted((pod for pod in pods if pod.phase == "Failed"), key=lambda pod: pod.key)
     named = [f"{pod.key.name}{_cause(pod)}" for pod in failed[:_MAX_NAMED]]
@@ -227,7 +227,7 @@ def failed_pods_message(pods: Iterable[Pod]) -> str:
     return f"{len(failed)} failed pods: {', '.join(named + more)}"
 
 
-def _cause(pod: Pod) -> str:
+def _cause(pod: WrapperPod) -> str:
     """Return why ``pod`` failed, in parentheses; empty if its status does not tell."""
     ends = [_end(end) for end in (*pod.init_terminated, *pod.terminated) if end.exit_code]
     causes = [pod.reason[:_MAX_REASON_LENGTH], *ends[:_MAX_NAMED]]
@@ -240,7 +240,7 @@ def _end(end: Termination) -> str:
     return f"container {end.container}: exit code {end.exit_code}{reason}"
 
 
-def waiting_pods_message(pods: Iterable[Pod], missing: int) -> str:
+def waiting_pods_message(pods: Iterable[WrapperPod], missing: int) -> str:
     """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``."""
     causes = Counter(
         cause for pod in pods if pod.phase == "Pending" and (cause := _waiting_cause(pod.status))

@@ -27,11 +27,11 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
-from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
+from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.observer import Observer
+from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
 from cfo.controllers.appwrapper.transition import (
     Creation,
@@ -109,7 +109,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
 
     client: Client
     events: EventRecorder
-    observer: Observer
+    observer: WrapperObserver
     creator: ComponentCreator
     metrics: PhaseMetrics
 
@@ -135,7 +135,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             )
         )
 
-    async def _carry_out(self, observation: Observation, decision: Decision) -> None:
+    async def _carry_out(self, observation: WrapperObservation, decision: WrapperDecision) -> None:
         wrapper = observation.wrapper
         if decision.add_finalizer:
             stored = await set_finalizer(self.client, wrapper, FINALIZER, present=True)
@@ -158,7 +158,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             self.observer.forget(wrapper)
 
     async def _write_status(
-        self, wrapper: Object, observation: Observation, decision: Decision
+        self, wrapper: Object, observation: WrapperObservation, decision: WrapperDecision
     ) -> Object:
         """Apply the status if it changed; return the AppWrapper as stored."""
         status, before = decision.status.as_object(), observation.status()
@@ -206,7 +206,7 @@ class ComponentCreator:
         self._config = config
         self._components = components
 
-    async def create_missing(self, observation: Observation) -> list[Creation]:
+    async def create_missing(self, observation: WrapperObservation) -> list[Creation]:
         """Create the first missing components in order, up to one that is rejected or to the limit of a step."""
         creations: list[Creation] = []
         for component in missing_components(observation)[:_CREATIONS_PER_STEP]:
@@ -265,7 +265,7 @@ def setup(
     reconciler = AppWrapperReconciler(
         client,
         manager.events(name),
-        Observer(
+        WrapperObserver(
             client, manager.clock, config, pods.reader, components, health, gate, awaits_admission
         ),
         ComponentCreator(client, config, components),

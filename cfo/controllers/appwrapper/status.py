@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cfo.api.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED, Phase
 from cfo.runtime import GVK, Object, find_condition, objects
-from cfo.runtime.objects import parse_time
+from cfo.runtime.objects import Conditions, parse_time
 from cfo.runtime.process import micro_time, printable
 
 MESSAGE_LIMIT: Final = 4096
@@ -39,10 +39,10 @@ def set_condition(
     now: datetime,
     *,
     restart: bool = False,
-) -> None:
-    """Add or replace a condition; its time changes with its status and, with ``restart``, also with its reason.
+) -> bool:
+    """Add or replace a condition (``status`` ``None``: Unknown); return whether anything changed.
 
-    ``status``: ``None`` means Unknown.
+    Its time changes with its status and, with ``restart``, also with its reason.
     """
     if len(message) > MESSAGE_LIMIT:
         message = message[: MESSAGE_LIMIT - 3] + "..."
@@ -56,11 +56,14 @@ def set_condition(
         "reason": reason,
         "message": printable(message, MESSAGE_LIMIT),
     }
-    objects.set_condition(conditions, condition, now=micro_time(now))
+    return objects.set_condition(conditions, condition, now=micro_time(now))
 
 
-class Status:
-    """A mutable copy of an AppWrapper's status; ``now`` is the time of the changes."""
+class WrapperStatus(Conditions):
+    """A mutable copy of an AppWrapper's status; ``now`` is the time of the changes.
+
+    Its conditions have no ``observedGeneration``, as in the Go operator.
+    """
 
     def __init__(self, wrapper: Mapping[str, Any], now: datetime) -> None:
         status = wrapper.get("status") or {}
@@ -70,7 +73,7 @@ class Status:
         own = [
             item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS
         ]
-        self.conditions: list[Object] = copy.deepcopy(own)
+        super().__init__({"status": {"conditions": own}}, now=now, time_format=micro_time)
         self.components: list[Object] = copy.deepcopy(status.get("componentStatus") or [])
         if (
             self.phase is not Phase.EMPTY
@@ -105,11 +108,7 @@ class Status:
         self._retries = None if self._retries is None else 0
 
     def _text(self, kind: str, field: str) -> str:
-        return (find_condition(self.conditions, kind) or {}).get(field) or ""
-
-    def is_true(self, kind: str) -> bool:
-        """Return whether the condition ``kind`` is true."""
-        return self._text(kind, "status") == "True"
+        return self.find(kind).get(field) or ""
 
     def reason(self, kind: str) -> str:
         """Return the reason of the condition ``kind``, or the empty string."""
@@ -128,20 +127,17 @@ class Status:
 
     def set(
         self,
-        kind: str,
+        condition_type: str,
         status: bool | None,
         reason: str,
         message: str = "",
         *,
         restart: bool = False,
-    ) -> None:
+    ) -> bool:
         """Set a condition (``None``: Unknown); with ``restart`` its time is reset also when only the reason changes."""
-        set_condition(self.conditions, kind, status, reason, message, self.now, restart=restart)
-
-    def clear(self, kind: str, reason: str, message: str = "") -> None:
-        """Set a condition to false, if it is true."""
-        if self.is_true(kind):
-            self.set(kind, False, reason, message)
+        return set_condition(
+            self.as_list(), condition_type, status, reason, message, self.now, restart=restart
+        )
 
     def set_component_condition(
         self, index: int, status: bool | None, reason: str, message: str = ""
@@ -170,8 +166,9 @@ class Status:
         status: Object = {"phase": self.phase.value} if self.phase else {}
         if self._retries is not None:
             status["resettingCount"] = self._retries
-        if self.conditions:
-            status["conditions"] = self.conditions
+        conditions = self.as_list()
+        if conditions:
+            status["conditions"] = conditions
         if self.components:
             status["componentStatus"] = self.components
         return status

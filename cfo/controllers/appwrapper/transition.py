@@ -35,7 +35,11 @@ from cfo.controllers.appwrapper.components import (
     identity_message,
     initial_status,
 )
-from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
+from cfo.controllers.appwrapper.decision import (
+    WrapperDecision,
+    WrapperObservation,
+    delete_components,
+)
 from cfo.controllers.appwrapper.pods import (
     PodCounts,
     count_pods,
@@ -43,7 +47,7 @@ from cfo.controllers.appwrapper.pods import (
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
-from cfo.controllers.appwrapper.status import Status
+from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.runtime import has_finalizer, is_deleting
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
@@ -59,17 +63,17 @@ class Creation(msgspec.Struct, frozen=True):
     fatal: bool = False
 
 
-def decide(observation: Observation) -> Decision:
+def decide(observation: WrapperObservation) -> WrapperDecision:
     """Decide the next step of an AppWrapper. Raises :class:`ValueError` for an unknown phase."""
     if is_deleting(observation.wrapper):
         return _terminate(observation)
-    decision = Decision(status=observation.status())
+    decision = WrapperDecision(status=observation.status())
     _record_validation(observation, decision)
     _STEPS[decision.status.phase](observation, decision)
     return decision
 
 
-def _record_validation(observation: Observation, decision: Decision) -> None:
+def _record_validation(observation: WrapperObservation, decision: WrapperDecision) -> None:
     validation = observation.validation
     if validation is None:
         return
@@ -79,7 +83,7 @@ def _record_validation(observation: Observation, decision: Decision) -> None:
         decision.record_warning("NotValidated", validation.message)
 
 
-def _initialize(observation: Observation, decision: Decision) -> None:
+def _initialize(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status = decision.status
     try:
         status.components = initial_status(observation.wrapper)
@@ -95,7 +99,7 @@ def _initialize(observation: Observation, decision: Decision) -> None:
         )  # nothing has been created yet, so no write is needed in between
 
 
-def _stay_suspended(observation: Observation, decision: Decision) -> None:
+def _stay_suspended(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status = decision.status
     if observation.suspended or observation.awaits_admission or not status.may_create_components:
         return
@@ -111,7 +115,9 @@ def _stay_suspended(observation: Observation, decision: Decision) -> None:
     _begin_deployment(observation, decision, "Suspend is false")
 
 
-def _begin_deployment(observation: Observation, decision: Decision, message: str) -> None:
+def _begin_deployment(
+    observation: WrapperObservation, decision: WrapperDecision, message: str
+) -> None:
     problems = "; ".join(observation.settings.problems)
     if problems:
         decision.record_warning("MalformedAnnotations", problems)
@@ -123,7 +129,7 @@ def _begin_deployment(observation: Observation, decision: Decision, message: str
     status.phase = Phase.RESUMING
 
 
-def _resume(observation: Observation, decision: Decision) -> None:
+def _resume(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
     if decision.status.may_create_components:
@@ -132,7 +138,7 @@ def _resume(observation: Observation, decision: Decision) -> None:
         _fail_creation(decision)
 
 
-def _fail_creation(decision: Decision) -> None:
+def _fail_creation(decision: WrapperDecision) -> None:
     """Fail an AppWrapper whose components were changed without validation after it had been resumed."""
     _unhealthy(
         decision,
@@ -142,7 +148,7 @@ def _fail_creation(decision: Decision) -> None:
     decision.status.phase = Phase.FAILED
 
 
-def _begin_suspending(observation: Observation, decision: Decision) -> bool:
+def _begin_suspending(observation: WrapperObservation, decision: WrapperDecision) -> bool:
     """Begin to suspend the AppWrapper, if ``spec.suspend`` is set; return whether it is."""
     if observation.suspended:
         phase = decision.status.phase
@@ -151,14 +157,16 @@ def _begin_suspending(observation: Observation, decision: Decision) -> bool:
     return observation.suspended
 
 
-def missing_components(observation: Observation) -> list[Component]:
+def missing_components(observation: WrapperObservation) -> list[Component]:
     """Return the components whose creation has not been recorded yet."""
     return [component for component in observation.components if component.deployed != "True"]
 
 
-def after_creation(observation: Observation, creations: Sequence[Creation]) -> Decision:
+def after_creation(
+    observation: WrapperObservation, creations: Sequence[Creation]
+) -> WrapperDecision:
     """Decide the next step after components were created, or one (the last of ``creations``) was rejected."""
-    decision = Decision(status=observation.status())
+    decision = WrapperDecision(status=observation.status())
     status = decision.status
     for creation in creations:
         component = creation.component
@@ -193,7 +201,7 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
     return decision
 
 
-def _run(observation: Observation, decision: Decision) -> None:
+def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
@@ -238,7 +246,7 @@ def _run(observation: Observation, decision: Decision) -> None:
         _await_pods(observation, decision, counts, expected)
 
 
-def _missing_components_message(observation: Observation, deployed: int) -> str:
+def _missing_components_message(observation: WrapperObservation, deployed: int) -> str:
     message = f"Only found {deployed} deployed components, but was expecting {len(observation.components)}"
     unserved = [observation.components[index].gvk for index in sorted(observation.unserved)]
     if unserved:
@@ -248,7 +256,9 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
 
 
 def _success(
-    observation: Observation, completed: Mapping[str, Component], unfinished: Sequence[Component]
+    observation: WrapperObservation,
+    completed: Mapping[str, Component],
+    unfinished: Sequence[Component],
 ) -> str:
     """Return that all components have ended successfully; empty if not.
 
@@ -289,13 +299,15 @@ def _required_successes(unfinished: Sequence[Component]) -> int:
     )
 
 
-def _succeed(status: Status, message: str) -> None:
+def _succeed(status: WrapperStatus, message: str) -> None:
     status.set(QUOTA_RESERVED, False, "Succeeded", message)
     status.set(RESOURCES_DEPLOYED, True, "Succeeded", message)
     status.phase = Phase.SUCCEEDED
 
 
-def _tolerate_failed_pods(observation: Observation, decision: Decision, counts: PodCounts) -> None:
+def _tolerate_failed_pods(
+    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts
+) -> None:
     status = decision.status
     message = failed_pods_message(observation.pods)
     status.set(UNHEALTHY, True, "FoundFailedPods", message, restart=True)
@@ -308,7 +320,7 @@ def _tolerate_failed_pods(observation: Observation, decision: Decision, counts: 
 
 
 def _await_pods(
-    observation: Observation, decision: Decision, counts: PodCounts, expected: int
+    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts, expected: int
 ) -> None:
     status, settings = decision.status, observation.settings
     if counts.running + counts.succeeded >= expected:
@@ -331,7 +343,7 @@ def _await_pods(
     _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
-def _suspend(observation: Observation, decision: Decision) -> None:
+def _suspend(observation: WrapperObservation, decision: WrapperDecision) -> None:
     """Delete the components completely, even if ``spec.suspend`` was unset in the meantime."""
     status = decision.status
     if status.is_true(RESOURCES_DEPLOYED):
@@ -344,7 +356,7 @@ def _suspend(observation: Observation, decision: Decision) -> None:
     status.phase = Phase.SUSPENDED
 
 
-def _reset(observation: Observation, decision: Decision) -> None:
+def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
@@ -365,7 +377,7 @@ def _reset(observation: Observation, decision: Decision) -> None:
     _begin_deployment(observation, decision, "Reset complete; resuming")
 
 
-def _stay_failed(observation: Observation, decision: Decision) -> None:
+def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status, delay = decision.status, observation.settings.deletion_on_failure_grace
     if status.is_true(RESOURCES_DEPLOYED):
         if delay and not observation.suspended and not status.is_true(DELETING_RESOURCES):
@@ -384,7 +396,7 @@ def _stay_failed(observation: Observation, decision: Decision) -> None:
     status.set(QUOTA_RESERVED, False, "Failed", "No resources deployed")
 
 
-def _stay_succeeded(observation: Observation, decision: Decision) -> None:
+def _stay_succeeded(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status, delay = decision.status, observation.settings.success_ttl
     if not status.is_true(RESOURCES_DEPLOYED):
         return
@@ -399,8 +411,8 @@ def _stay_succeeded(observation: Observation, decision: Decision) -> None:
         status.set(RESOURCES_DEPLOYED, False, "Succeeded", message)
 
 
-def _terminate(observation: Observation) -> Decision:
-    decision = Decision(status=observation.status())
+def _terminate(observation: WrapperObservation) -> WrapperDecision:
+    decision = WrapperDecision(status=observation.status())
     status = decision.status
     if not has_finalizer(observation.wrapper, FINALIZER):
         return decision
@@ -415,12 +427,14 @@ def _terminate(observation: Observation) -> Decision:
     return decision
 
 
-def _unhealthy(decision: Decision, reason: str, message: str) -> None:
+def _unhealthy(decision: WrapperDecision, reason: str, message: str) -> None:
     decision.status.set(UNHEALTHY, True, reason, message, restart=True)
     decision.record_warning(UNHEALTHY, f"{reason}: {message}")
 
 
-def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bool = False) -> None:
+def _reset_or_fail(
+    observation: WrapperObservation, decision: WrapperDecision, *, terminal: bool = False
+) -> None:
     """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``."""
     status = decision.status
     refusal = _retry_refusal(observation, status, terminal=terminal)
@@ -436,7 +450,9 @@ def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bo
     status.phase = Phase.FAILED
 
 
-def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) -> str:
+def _retry_refusal(
+    observation: WrapperObservation, status: WrapperStatus, *, terminal: bool
+) -> str:
     """Return why an AppWrapper is not retried; empty if it is.
 
     ``terminal``: a container ended with an exit code that makes the failure terminal.
@@ -454,7 +470,7 @@ def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) 
     return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"
 
 
-_STEPS: Final[Mapping[Phase, Callable[[Observation, Decision], None]]] = {
+_STEPS: Final[Mapping[Phase, Callable[[WrapperObservation, WrapperDecision], None]]] = {
     Phase.EMPTY: _initialize,
     Phase.SUSPENDED: _stay_suspended,
     Phase.RESUMING: _resume,

@@ -21,7 +21,7 @@ from cfo.api.appwrapper.podsets import (
     is_submitter,
     replicas_of,
 )
-from cfo.api.appwrapper.quota import PodGroup, pods_with_quota
+from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
@@ -116,7 +116,7 @@ def _pod_sets(wrapper: Object) -> list[Object]:
     return found
 
 
-def _numbered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, PodGroup]]:
+def _numbered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, QuotaGroup]]:
     """Return all pods that need quota, each with the index of its component, in the order of the Workload.
 
     Submitters of RayJobs are last, so that they do not change the numbers of other pod sets: a Workload that an earlier

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.flux.names import ACTIVE
-from cfo.controllers.cached_fields import Condition
+from cfo.controllers.cached_fields import CachedCondition
 from cfo.runtime import Reader
 
 _LABELS: Final = ("namespace", "fluxsetup")
@@ -33,7 +33,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     used_resources: int = 0
     pending_workloads: int = 0
     admitted_workloads: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[CachedCondition, ...] = ()
 
 
 class _FluxSetup(msgspec.Struct, frozen=True, gc=False):

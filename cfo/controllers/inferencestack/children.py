@@ -73,7 +73,7 @@ class _Watcher(NamedTuple):
     channel: Channel
 
 
-class Children:
+class StackInformers:
     """The informers for the objects of all stacks, which both API groups' controllers share.
 
     Create it when discovery has just been read, as it has when a kind of stacks becomes available.

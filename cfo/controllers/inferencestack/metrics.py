@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.controllers.cached_fields import Condition, field_reader
+from cfo.controllers.cached_fields import CachedCondition, field_reader
 from cfo.runtime import GVK, Reader, Request
 
 
@@ -19,7 +19,7 @@ class _Application(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False):
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[CachedCondition, ...] | None = None
     applications: tuple[_Application, ...] | None = None
 
 

@@ -29,7 +29,7 @@ from cfo.api.inferencestack.names import (
     is_retained,
     names_of,
 )
-from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.runtime import (
     CONFIG_MAP,
@@ -168,7 +168,7 @@ def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Observation:
+class StackObservation:
     """The existing objects of a stack: its Deployments by name, and the facts for rendering.
 
     ``uncached`` are those that were read from the API server, because they are not in their informers.
@@ -185,9 +185,9 @@ def application_names(stack: Object) -> list[str]:
     return sorted(applications) if isinstance(applications, Mapping) else []
 
 
-async def observe(client: Client, children: Children, stack: Object) -> Observation:
+async def observe(client: Client, children: StackInformers, stack: Object) -> StackObservation:
     """Return what exists of ``stack``, which must be valid."""
-    found = Observation()
+    found = StackObservation()
     names = names_of(stack)
     deployments: dict[str, LiveDeployment] = {}
     config_maps: dict[str, Object] = {}
@@ -212,7 +212,7 @@ async def observe(client: Client, children: Children, stack: Object) -> Observat
 
 
 async def _read(
-    client: Client, children: Children, gvk: GVK, key: NamespacedName, found: Observation
+    client: Client, children: StackInformers, gvk: GVK, key: NamespacedName, found: StackObservation
 ) -> tuple[Object | None, Iterable[Mapping[str, Any]]]:
     """Return an object, and its managedFields; from an informer, only those of our own field managers."""
     entry = children.entry(gvk, key)

@@ -28,14 +28,14 @@ from cfo.api.inferencestack.names import (
 )
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
-from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.ownership import application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
 from cfo.controllers.inferencestack.status import (
     ComponentState,
-    Outcome,
+    StackOutcome,
     component_state,
     stack_status,
 )
@@ -110,7 +110,7 @@ class InferenceStackReconciler:
     kind: GVK
     stacks: Reader
     pods: PodInformers
-    children: Children
+    children: StackInformers
     client: Client
     events: EventRecorder
     clock: Clock
@@ -183,14 +183,14 @@ class InferenceStackReconciler:
         deployments: Mapping[str, Object],
         desired: list[Object],
         pods: Reader | None,
-    ) -> Outcome:
+    ) -> StackOutcome:
         names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
 
         def state(name: str, component: str) -> ComponentState:
             failure = pod_failure(pods, key_of(stack), component) if pods is not None else None
             return component_state(deployments.get(name), failure, suspended=suspended)
 
-        return Outcome(
+        return StackOutcome(
             profile=profile,
             operator=self._operator,
             unserved=unserved_kinds(stack, profile, self.children.served),
@@ -238,9 +238,9 @@ class InferenceStackReconciler:
         ) == _generation(stack)
         if not is_known:
             self.events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
-        await self._write_status(stack, Outcome(operator=self._operator, errors=messages))
+        await self._write_status(stack, StackOutcome(operator=self._operator, errors=messages))
 
-    async def _write_status(self, stack: Object, outcome: Outcome) -> None:
+    async def _write_status(self, stack: Object, outcome: StackOutcome) -> None:
         status = stack_status(stack, outcome, rfc3339(self.clock.now()))
         before: Mapping[str, Any] = stack.get("status") or {}
         self._record_transitions(stack, before, status)

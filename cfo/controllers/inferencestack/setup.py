@@ -10,7 +10,7 @@ from typing import Final
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config.model import InferenceStackConfiguration
-from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.claims import ClaimReconciler
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.inferencestack.operator_leases import (
@@ -97,7 +97,7 @@ class _Controllers:
         self._manager = manager
         self._config = config
         self._group = group
-        self._children = Children(manager)
+        self._children = StackInformers(manager)
         self._pods = PodInformers(manager)
         self._metrics = StackMetrics(manager.metrics.registry)
         self._claims: tuple[OperatorLeases, ClaimMetrics] | None = None

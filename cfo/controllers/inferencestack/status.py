@@ -63,7 +63,7 @@ _DEPENDENCIES: Final = (
 """Conditions of what depends on other projects: type, kind, and reason and message if the kind is not served."""
 
 
-class State(StrEnum):
+class ComponentPhase(StrEnum):
     """The state of the gateway or an application."""
 
     READY = "Ready"
@@ -78,7 +78,7 @@ class State(StrEnum):
 class ComponentState:
     """The state of the gateway or an application, with its reason and numbers of pods."""
 
-    state: State
+    state: ComponentPhase
     reason: str
     message: str = ""
     replicas: int = 0
@@ -91,7 +91,7 @@ class ComponentState:
     @property
     def is_ready(self) -> bool:
         """Whether requests can be served; an application without replicas waits for its autoscaler."""
-        return self.state in (State.READY, State.IDLE)
+        return self.state in (ComponentPhase.READY, ComponentPhase.IDLE)
 
 
 def component_state(
@@ -100,7 +100,7 @@ def component_state(
     """Return the state of a component with this Deployment (``None``: it does not exist) and failure of its pods."""
     if deployment is None:
         return ComponentState(
-            State.PROGRESSING, "DeploymentMissing", "the Deployment does not exist"
+            ComponentPhase.PROGRESSING, "DeploymentMissing", "the Deployment does not exist"
         )
     spec: Mapping[str, Any] = deployment.get("spec") or {}
     status: Mapping[str, Any] = deployment.get("status") or {}
@@ -111,25 +111,25 @@ def component_state(
 
     config_hash = LiveDeployment.of(deployment).template_annotations.get(CONFIG_HASH, "")
 
-    def result(state: State, reason: str, message: str = "") -> ComponentState:
+    def result(state: ComponentPhase, reason: str, message: str = "") -> ComponentState:
         return ComponentState(state, reason, message, replicas, ready, updated, total, config_hash)
 
     if suspended:
-        return result(State.SUSPENDED, "Suspended")
+        return result(ComponentPhase.SUSPENDED, "Suspended")
     observed = int(status.get("observedGeneration") or 0) >= int(
         deployment["metadata"].get("generation") or 0
     )
     if not observed:
         return result(
-            State.PROGRESSING,
+            ComponentPhase.PROGRESSING,
             "RolloutPending",
             "the Deployment controller has not observed the change",
         )
     if replicas == 0:
-        return result(State.IDLE, "ScaledToZero")
+        return result(ComponentPhase.IDLE, "ScaledToZero")
     available = int(status.get("availableReplicas") or 0)
     if total == updated == replicas and ready >= replicas and available >= replicas:
-        return result(State.READY, "RolloutComplete")
+        return result(ComponentPhase.READY, "RolloutComplete")
     conditions = status.get("conditions")
     progressing = find_condition(conditions, "Progressing") or {}
     if progressing.get("reason") == "ProgressDeadlineExceeded":
@@ -138,30 +138,32 @@ def component_state(
             if failure is not None
             else str(progressing.get("message") or "")
         )
-        return result(State.STALLED, "RolloutStalled", why)
+        return result(ComponentPhase.STALLED, "RolloutStalled", why)
     if failure is not None:
-        return result(State.FAILED, failure.reason, failure.message)
+        return result(ComponentPhase.FAILED, failure.reason, failure.message)
     creation = find_condition(conditions, "ReplicaFailure") or {}
     if creation.get("status") == "True":
         return result(
-            State.FAILED,
+            ComponentPhase.FAILED,
             str(creation.get("reason") or "FailedCreate"),
             str(creation.get("message") or ""),
         )
     if total > updated:
         return result(
-            State.PROGRESSING,
+            ComponentPhase.PROGRESSING,
             "RollingOut",
             f"{total - updated} pods of an older revision are running",
         )
-    return result(State.PROGRESSING, "WaitingForPods", f"{ready} of {replicas} pods are ready")
+    return result(
+        ComponentPhase.PROGRESSING, "WaitingForPods", f"{ready} of {replicas} pods are ready"
+    )
 
 
-_BROKEN: Final = (State.FAILED, State.STALLED)
+_BROKEN: Final = (ComponentPhase.FAILED, ComponentPhase.STALLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StackOutcome:
     """What a reconcile observed and did.
 
     ``errors`` are those of the validation: then nothing was rendered. ``failures`` are the writes that failed.
@@ -181,7 +183,7 @@ class Outcome:
     paused: bool = False
 
 
-def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
+def stack_status(stack: Object, outcome: StackOutcome, now: str) -> Object:
     """Return the status of ``stack``; ``now`` is the time of conditions that change (RFC 3339)."""
     generation = int(stack["metadata"].get("generation") or 0)
     before: Mapping[str, Any] = stack.get("status") or {}
@@ -215,7 +217,9 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
     return status
 
 
-def _conditions(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def _conditions(
+    outcome: StackOutcome, before: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
     """Yield type, status, reason and message of each condition."""
     if outcome.errors:
         message = "; ".join(outcome.errors)
@@ -239,8 +243,8 @@ def _conditions(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[s
         )
 
 
-def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
-    gateway = outcome.gateway or ComponentState(State.PROGRESSING, "DeploymentMissing")
+def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
+    gateway = outcome.gateway or ComponentState(ComponentPhase.PROGRESSING, "DeploymentMissing")
     states = {
         "gateway": gateway,
         **{f"application {name}": state for name, state in outcome.applications.items()},
@@ -248,7 +252,7 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
     waiting = {name: state for name, state in outcome.applications.items() if not state.is_ready}
     broken = {name: state for name, state in states.items() if state.state in _BROKEN}
     unready = {name: state for name, state in states.items() if not state.is_ready}
-    suspended = gateway.state is State.SUSPENDED
+    suspended = gateway.state is ComponentPhase.SUSPENDED
     number = f"{len(outcome.applications) - len(waiting)} of {len(outcome.applications)} applications are ready"
     if suspended:
         yield "Ready", "False", "Suspended", "spec.suspend is true"
@@ -259,8 +263,12 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
         yield "Ready", "False", reason, _named(broken or unready)
     else:
         yield "Ready", "True", "AllReady", f"the gateway is ready, and {number}"
-    rolling = {name: state for name, state in states.items() if state.state is State.PROGRESSING}
-    stalled = {name: state for name, state in states.items() if state.state is State.STALLED}
+    rolling = {
+        name: state for name, state in states.items() if state.state is ComponentPhase.PROGRESSING
+    }
+    stalled = {
+        name: state for name, state in states.items() if state.state is ComponentPhase.STALLED
+    }
     if stalled:
         yield "Progressing", "False", "RolloutStalled", _named(stalled)
     elif rolling:
@@ -278,7 +286,7 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
     yield "ApplicationsReady", str(not waiting), reason, number
 
 
-def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
+def _features(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
     unserved = {gvk.kind for gvk in outcome.unserved}
     for condition, kind, reason, message in _DEPENDENCIES:
         if kind in unserved:
@@ -289,7 +297,9 @@ def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
             yield condition, "True", "AsExpected", ""
 
 
-def _release(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def _release(
+    outcome: StackOutcome, before: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
     deployed = find_condition(before.get("conditions"), "Deployed") or {}
     was_deployed = deployed.get("status") == "True"
     if outcome.failures:
@@ -305,7 +315,7 @@ def _release(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str,
     yield "ReleaseFailed", "False", "AsExpected", ""
 
 
-def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
+def _details(stack: Object, outcome: StackOutcome, profile: Profile) -> Object:
     resolved = resolve(stack, profile)
     ready = sum(state.is_ready for state in outcome.applications.values())
     url = _url(resolved)
@@ -323,7 +333,7 @@ def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
     }
 
 
-def _scale(stack: ResolvedStack, outcome: Outcome) -> Object:
+def _scale(stack: ResolvedStack, outcome: StackOutcome) -> Object:
     """Return what the subresource ``scale`` shows; empty if the stack does not set its number of replicas."""
     replicas = stack.spec.get("replicas")
     if replicas is None or len(outcome.applications) != 1:
@@ -335,7 +345,7 @@ def _scale(stack: ResolvedStack, outcome: Outcome) -> Object:
 
 
 def _application(
-    stack: ResolvedStack, outcome: Outcome, name: str, state: ComponentState
+    stack: ResolvedStack, outcome: StackOutcome, name: str, state: ComponentState
 ) -> Object:
     section = stack.applications.get(name) or {}
     reader = section.get("readerConfig") or {}

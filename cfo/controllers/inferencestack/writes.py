@@ -15,7 +15,7 @@ import structlog
 
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.api.inferencestack.names import is_retained
-from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.hosts import CLAIMANTS
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
@@ -44,7 +44,7 @@ class StackWrites(OwnedWrites):
     ``is_disturbed`` is whether a retry will probably succeed.
     """
 
-    def __init__(self, client: Client, children: Children, stack: Object) -> None:
+    def __init__(self, client: Client, children: StackInformers, stack: Object) -> None:
         super().__init__(client, stack)
         self._children = children
         self.failures: list[str] = []

@@ -23,10 +23,10 @@ from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer, watches
 from cfo.controllers.raycluster.concern import ClusterConcern
-from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, Conditions
+from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, ClusterConditions
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.enforcement import ProfileEnforcement
-from cfo.controllers.raycluster.environment import Environment, GatewayKinds, Profiles
+from cfo.controllers.raycluster.environment import ClusterEnvironment, GatewayKinds, Profiles
 from cfo.controllers.raycluster.ingress import Ingresses
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.controllers.raycluster.mtls import MutualTLS
@@ -46,14 +46,14 @@ __all__ = [
     "NAMESPACE_RULES",
     "OPENSHIFT_RULES",
     "RULES",
-    "Environment",
+    "ClusterEnvironment",
     "setup",
 ]
 
 _WORKERS = 32
 """How many RayClusters are reconciled at a time: each waits for one request after the other."""
 
-_CONCERNS: Final = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, Conditions)
+_CONCERNS: Final = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, ClusterConditions)
 
 RULES: Final = (
     Rule("ray.io", "rayclusters", "patch"),
@@ -80,13 +80,13 @@ NAMESPACE_RULES: Final = Profiles.rules
 """The additional rules with which labels of Namespaces select what applies in them."""
 
 
-def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
+def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
     """Add the controllers to ``manager``.
 
     They start once the API server serves RayClusters, except for the one of selected namespaces, which starts with the
     manager. Returns the environment, which the webhooks also use.
     """
-    environment = Environment.detect(manager, config)
+    environment = ClusterEnvironment.detect(manager, config)
     strictest = ProfileTable(config).strictest().kuberay
     deny = config.network_policy.default_deny
     if deny.namespace_selector is not None:  # its policies must be older than the first RayCluster
@@ -110,7 +110,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         if has_proxies:
             concerns.append(DashboardProxies(manager, config, environment))
         concerns.append(Ingresses(manager, config, environment))
-        concerns.append(Conditions(manager, config, environment))
+        concerns.append(ClusterConditions(manager, config, environment))
         reconciler = RayClusterReconciler(manager, environment, concerns)
         status_changed = and_(
             watches.STATUS_CHANGED, or_(watches.HEAD_SERVICE_CHANGED, OWN_CONDITIONS_CHANGED)

@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime.pki import (
     BACKDATED,
+    CertificateAuthority,
     PrivateKey,
     PublicKey,
     authority_key_identifier,
@@ -35,7 +36,6 @@ from cfo.runtime.pki import (
     load_private_key,
     renewal_time,
 )
-from cfo.runtime.pki import CertificateAuthority as IssuingAuthority
 
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
@@ -59,7 +59,7 @@ class InvalidCertificateAuthority(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class CertificateAuthority(IssuingAuthority):
+class ClusterCA(CertificateAuthority):
     """A private key with its self-signed certificate."""
 
     @property
@@ -80,16 +80,14 @@ def create(
     *,
     now: datetime | None = None,
     key: PrivateKey | None = None,
-) -> CertificateAuthority:
+) -> ClusterCA:
     """Create a CA, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
     key = key or create_key(algorithm)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return CertificateAuthority(
-        key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC))
-    )
+    return ClusterCA(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
 
 
-def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
+def renew(authority: ClusterCA, *, now: datetime | None = None) -> ClusterCA:
     """Return the CA with a certificate that is valid for another :data:`CA_LIFETIME`.
 
     The key, the subject and the key identifier stay the same.
@@ -99,13 +97,13 @@ def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> Ce
         identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
-    return CertificateAuthority(
+    return ClusterCA(
         authority.key,
         _self_signed(authority.key, certificate.subject, identifier, now or datetime.now(UTC)),
     )
 
 
-def load(certificate_data: bytes, key_data: bytes) -> CertificateAuthority:
+def load(certificate_data: bytes, key_data: bytes) -> ClusterCA:
     """Load a stored CA from PEM; if there are several certificates, the first is used, as by all signers.
 
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
@@ -139,11 +137,11 @@ def load(certificate_data: bytes, key_data: bytes) -> CertificateAuthority:
         raise InvalidCertificateAuthority(
             f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key
         )
-    return CertificateAuthority(key, certificate)
+    return ClusterCA(key, certificate)
 
 
 def issue(
-    authority: CertificateAuthority,
+    authority: ClusterCA,
     public_key: PublicKey,
     *,
     addresses: Iterable[IPv4Address | IPv6Address],

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 import msgspec
 
-from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
+from cfo.api.raycluster.cluster import has_cluster_labels, has_owner_reference
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.dashboard_access import Exposure
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.runtime import (
     GVK,
     Controller,
@@ -48,7 +48,7 @@ def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
     An object that another controller owns never belongs to it, regardless of its labels.
     """
-    if is_owned_by(obj, cluster):
+    if has_owner_reference(obj, cluster):
         return True
     return controller_of(obj) is None and has_cluster_labels(obj, cluster)
 
@@ -96,7 +96,7 @@ class Decision(msgspec.Struct, kw_only=True):
         """Add a child whose content is computed; content without an owner reference to the cluster is not trusted."""
         options = {
             "belongs": partial(belongs_to, cluster=self.cluster),
-            "is_trusted": partial(is_owned_by, cluster=self.cluster),
+            "is_trusted": partial(has_owner_reference, cluster=self.cluster),
             **options,
         }
         child = Child.computed(gvk, key, compute, **options)
@@ -135,7 +135,7 @@ class ObservedCluster:
     """
 
     def __init__(
-        self, facts: RayClusterFacts, settings: NamespaceSettings, environment: Environment
+        self, facts: RayClusterFacts, settings: NamespaceSettings, environment: ClusterEnvironment
     ) -> None:
         self.facts = facts
         self.settings = settings
@@ -163,7 +163,7 @@ class ClusterConcern(Generic[Found]):
     name: ClassVar[str]
 
     def __init__(
-        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+        self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment
     ) -> None:
         self._manager = manager
         self._client = manager.client.with_field_manager(FIELD_MANAGER)

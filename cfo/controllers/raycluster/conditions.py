@@ -20,7 +20,7 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.cached_fields import Condition
+from cfo.controllers.cached_fields import CachedCondition
 from cfo.controllers.cached_fields import conditions_of as stored_conditions
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.concern import (
@@ -31,7 +31,7 @@ from cfo.controllers.raycluster.concern import (
     belongs_to,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import CHILD_CHANGED
 from cfo.runtime import (
@@ -61,7 +61,7 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
 
-def _own_conditions(cluster: Entry) -> list[Condition]:
+def _own_conditions(cluster: Entry) -> list[CachedCondition]:
     return [item for item in stored_conditions(cluster) if item.type in CONDITION_TYPES]
 
 
@@ -164,14 +164,14 @@ class FoundChildren(msgspec.Struct, frozen=True):
     children: Mapping[GVK, Sequence[Object]]
 
 
-class Conditions(ClusterConcern[FoundChildren | None]):
+class ClusterConditions(ClusterConcern[FoundChildren | None]):
     """Decides about the conditions of RayClusters."""
 
     name = "raycluster-conditions"
     rules = (Rule("ray.io", "rayclusters/status", "patch"),)
 
     def __init__(
-        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+        self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment
     ) -> None:
         super().__init__(manager, config, environment)
         cache = manager.cache

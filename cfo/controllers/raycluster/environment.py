@@ -38,7 +38,7 @@ from cfo.runtime import (
 from cfo.runtime.controller import Kind, from_functions
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
     platform: Platform

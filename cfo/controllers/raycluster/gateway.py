@@ -13,7 +13,7 @@ import msgspec
 
 from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 from cfo.api.raycluster.authentication import Backend
-from cfo.api.raycluster.cluster import is_owned_by
+from cfo.api.raycluster.cluster import has_owner_reference
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host, names_of
 from cfo.config.kuberay import KubeRayConfiguration
@@ -138,7 +138,9 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             kind = self.kinds.tls_routes
             route_name = names.client
         route = _read(kind, NamespacedName(names.namespace, route_name))
-        return route is not None and is_owned_by(route, facts.cluster) and is_accepted(route)
+        return (
+            route is not None and has_owner_reference(route, facts.cluster) and is_accepted(route)
+        )
 
     def _decide_dashboard(
         self, decision: Decision, facts: RayClusterFacts, backend: Backend, domain: str
@@ -189,7 +191,11 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             decision.warn("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
             return None
         secret = self.secrets.get(NamespacedName(names.namespace, names.proxy_tls_secret))
-        if secret is None or not is_owned_by(secret, facts.cluster) or not recorded_ca(secret):
+        if (
+            secret is None
+            or not has_owner_reference(secret, facts.cluster)
+            or not recorded_ca(secret)
+        ):
             return None  # the Secret is being written, and its event follows
         consequence = "the Gateway cannot connect to the dashboard's proxy"
         config_map = decision.present(

@@ -8,7 +8,7 @@ from typing import Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.names import label_value
-from cfo.controllers.host_claims import is_owned_by
+from cfo.controllers.host_claims import is_controlled_in_namespace
 from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.raycluster.watches import clusters_with_label
 from cfo.runtime import (
@@ -43,7 +43,11 @@ class HeadPods:
         labelled = _CLUSTERS.entries(
             self._reader, NamespacedName(namespace_of(cluster), label_value(name_of(cluster)))
         )
-        return list(islice((pod for pod in labelled if is_owned_by(pod, cluster)), MAX_HEADS + 1))
+        return list(
+            islice(
+                (pod for pod in labelled if is_controlled_in_namespace(pod, cluster)), MAX_HEADS + 1
+            )
+        )
 
     def are_known(self, cluster: Object) -> bool:
         """Return whether :meth:`of` returns all: none is too large for the cache, and there are not too many."""

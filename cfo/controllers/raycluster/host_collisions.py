@@ -22,7 +22,7 @@ from cfo.controllers.host_claims import (
     HostClaims,
     claims_of,
     controller_uid,
-    is_owned_by,
+    is_controlled_in_namespace,
 )
 from cfo.runtime import (
     Entry,
@@ -174,7 +174,9 @@ def choose_host(
     def others(host: str) -> Iterator[Holder]:
         for number, holder in enumerate(claims.of(host)):
             is_own = (holder.kind, holder.entry.key) == (kind, key)
-            if number >= _MAX_EXAMINED or not (is_own or is_owned_by(holder.entry, cluster)):
+            if number >= _MAX_EXAMINED or not (
+                is_own or is_controlled_in_namespace(holder.entry, cluster)
+            ):
                 yield holder
 
     # Of the objects that claim a host, no more are examined than necessary: each tenant can create thousands.

@@ -30,7 +30,7 @@ from cfo.controllers.raycluster.concern import (
     record_responsibility,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
-from cfo.controllers.raycluster.environment import Environment, GatewayKinds
+from cfo.controllers.raycluster.environment import ClusterEnvironment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
 from cfo.controllers.raycluster.host_collisions import (
     CLAIMS_CHANGED,
@@ -108,7 +108,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
     )
 
     def __init__(
-        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+        self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment
     ) -> None:
         super().__init__(manager, config, environment)
         kinds = environment.gateway_kinds

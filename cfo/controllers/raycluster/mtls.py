@@ -38,7 +38,7 @@ from cfo.controllers.raycluster.concern import (
     ObservedCluster,
     record_responsibility,
 )
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
 from cfo.runtime import (
@@ -90,7 +90,7 @@ class MutualTLS(ClusterConcern[ObservedSecret]):
     )
 
     def __init__(
-        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+        self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment
     ) -> None:
         super().__init__(manager, config, environment)
         self._secrets = ClusterSecrets(
@@ -191,7 +191,7 @@ class DesiredSecret:
         *,
         was_deleted: bool = False,
     ) -> None:
-        self.authority: ca.CertificateAuthority | None = None
+        self.authority: ca.ClusterCA | None = None
         self.note = ""
         self.now = now
         self._facts = facts

@@ -37,7 +37,7 @@ from cfo.controllers.raycluster.concern import (
     record_responsibility,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import (
@@ -97,7 +97,7 @@ class NetworkPolicies(ClusterConcern[FoundPolicies]):
         self,
         manager: Manager,
         config: KubeRayConfiguration,
-        environment: Environment,
+        environment: ClusterEnvironment,
         *,
         own_account: NamespacedName | None,
     ) -> None:

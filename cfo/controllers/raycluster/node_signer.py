@@ -22,11 +22,11 @@ from typing import Final
 import structlog
 
 from cfo.api.raycluster.certificates import SIGNER_NAME
-from cfo.api.raycluster.cluster import is_owned_by
+from cfo.api.raycluster.cluster import has_owner_reference
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, names_of
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.node_request import (
     Refusal,
     check_names,
@@ -236,20 +236,20 @@ class SigningAuthorities:
     def __init__(self, client: Client, secrets: Reader) -> None:
         self._client = client
         self._secrets = secrets
-        self._loaded: OrderedDict[tuple[str, str], ca.CertificateAuthority] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str], ca.ClusterCA] = OrderedDict()
         """By uid and resourceVersion of the Secret."""
 
-    async def load(self, cluster: Object) -> ca.CertificateAuthority:
+    async def load(self, cluster: Object) -> ca.ClusterCA:
         """Return the CA of ``cluster``. Raises :class:`Refusal`, and the errors of :meth:`Client.get`."""
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
         metadata = self._secrets.get(key)
-        if metadata is not None and not is_owned_by(metadata, cluster):
+        if metadata is not None and not has_owner_reference(metadata, cluster):
             metadata = None  # also if it is loaded: a RayCluster can get the name of a deleted one
         loaded = self._loaded.get(_version(metadata)) if metadata is not None else None
         if loaded is not None:
             return loaded
         secret = await self._client.get(SECRET, key, live=True) if metadata is not None else None
-        if secret is None or not is_owned_by(secret, cluster):
+        if secret is None or not has_owner_reference(secret, cluster):
             raise Refusal(
                 "NoCertificateAuthority",
                 f"The RayCluster has no CA in a Secret {key.name}.",
@@ -300,7 +300,7 @@ def _index_decided(entry: Entry) -> Iterable[str]:
     return (_identity(csr.get("spec") or {}),) if _is_decided(csr) else ()
 
 
-def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+def setup(manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment) -> None:
     """Add the signer to ``manager``."""
     (
         Builder(manager, NodeSigner.name)

@@ -31,7 +31,7 @@ from cfo.controllers.raycluster.concern import (
     record_responsibility,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
 from cfo.controllers.raycluster.pull_secrets import HeadPodReplacer
@@ -122,7 +122,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
     )
 
     def __init__(
-        self, manager: Manager, config: KubeRayConfiguration, environment: Environment
+        self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment
     ) -> None:
         super().__init__(manager, config, environment)
         cache = manager.cache

@@ -26,7 +26,7 @@ import msgspec
 from cfo.api.raycluster.names import CLUSTER_LABEL, DSC_INITIALIZATION
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.cached_fields import field_reader
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule
 from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 
@@ -123,7 +123,7 @@ class OperatorNamespaces:
     def __init__(
         self,
         config: KubeRayConfiguration,
-        environment: Environment,
+        environment: ClusterEnvironment,
         cache: Cache | None,
         *,
         own_account: NamespacedName | None = None,

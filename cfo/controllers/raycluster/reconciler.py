@@ -17,7 +17,7 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER
 from cfo.controllers.raycluster.concern import ClusterConcern, Decision, ObservedCluster
 from cfo.controllers.raycluster.condition_writer import ConditionWriter
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.recent_events import RecentEvents
 from cfo.controllers.raycluster.watches import add_indexes, all_clusters, in_first_list
@@ -49,7 +49,10 @@ class RayClusterReconciler:
     """Reconciles all ``concerns`` of a RayCluster, in this order."""
 
     def __init__(
-        self, manager: Manager, environment: Environment, concerns: Sequence[ClusterConcern[Any]]
+        self,
+        manager: Manager,
+        environment: ClusterEnvironment,
+        concerns: Sequence[ClusterConcern[Any]],
     ) -> None:
         self._manager = manager
         self._client = manager.client.with_field_manager(FIELD_MANAGER)

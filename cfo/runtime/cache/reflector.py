@@ -104,7 +104,7 @@ _EVENTS: Final[Mapping[str, EventType]] = {
 }
 
 
-class State(StrEnum):
+class ReflectorState(StrEnum):
     """The state of a reflector."""
 
     LISTING = "listing"
@@ -142,7 +142,7 @@ class Reflector:
         options: ReflectorOptions | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.state = State.LISTING
+        self.state = ReflectorState.LISTING
         self.error = ""
         self.forbidden = False
         self.heard_at: float | None = None
@@ -177,17 +177,17 @@ class Reflector:
     async def _run_once(self) -> bool:
         """Do one step, and wait if it failed; return false if the server responds with 404."""
         try:
-            if self.state is State.WATCHING:
+            if self.state is ReflectorState.WATCHING:
                 await self._watch()
             else:
                 await self._list()
-                self.state = State.WATCHING
+                self.state = ReflectorState.WATCHING
                 self._clear_error()
         except NotFound as error:
             await self._back_off(error)
             return False
         except Expired as error:
-            self.state = State.LISTING
+            self.state = ReflectorState.LISTING
             _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
             # Expiring is normal after a pause, but a list that expires again at once would load the server.
             is_repeated = not self._backoff.has_recovered
@@ -219,7 +219,7 @@ class Reflector:
 
     async def _back_off(self, error: Exception) -> None:
         """Record and log a failure, and wait before the next attempt."""
-        verb = "list" if self.state is State.LISTING else "watch"
+        verb = "list" if self.state is ReflectorState.LISTING else "watch"
         cause = str(error) or type(error).__name__
         self.error = cause if cause.startswith(f"{verb} ") else f"{verb} {self._name}: {cause}"
         was_forbidden = self.forbidden
@@ -384,7 +384,7 @@ class Reflector:
             return
         if self._feed.has_room:
             # At most once for each watch, so that no tenant can cause many lists.
-            self.state = State.LISTING
+            self.state = ReflectorState.LISTING
         duration = self._clock.monotonic() - started
         # A server that ends a watch early may be another one now, or a restored one.
         self._must_check_position = duration < seconds - _EARLY_SECONDS
@@ -432,7 +432,7 @@ class Reflector:
                 self._version = decode_bookmark(event.object).resource_version or self._version
                 self._feed.advance(version_number(self._version))
         except INVALID as error:
-            self.state = State.LISTING
+            self.state = ReflectorState.LISTING
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
         event_type = _EVENTS.get(event.type)
         if event_type is None:
@@ -468,7 +468,7 @@ class Reflector:
         code = status.get("code")
         if not isinstance(code, int):
             code = 500
-        self.state = State.LISTING
+        self.state = ReflectorState.LISTING
         raise error_for(code, status, verb="watch", resource=str(self._resource.gvr))
 
     async def _check_position(self) -> bool:
@@ -481,7 +481,7 @@ class Reflector:
         page = await self._get_page(params, 1, timeout=POSITION_CHECK_SECONDS, new_connection=True)
         self._must_check_position = False
         if 0 < version_number(page.metadata.resource_version) < self._feed.high_water_mark:
-            self.state = State.LISTING
+            self.state = ReflectorState.LISTING
             self._use_quorum = True
             return False
         return True

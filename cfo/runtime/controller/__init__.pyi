@@ -10,9 +10,9 @@ from .handler import EnqueueRequestForOwner as EnqueueRequestForOwner
 from .handler import EnqueueRequestsFromMapFunc as EnqueueRequestsFromMapFunc
 from .handler import EventHandler as EventHandler
 from .lifecycle import GracePeriodExceeded as GracePeriodExceeded
-from .lifecycle import Phase as Phase
 from .lifecycle import Runnable as Runnable
 from .lifecycle import RunnableFailed as RunnableFailed
+from .lifecycle import StartPhase as StartPhase
 from .lifecycle import abandon as abandon
 from .metrics import Metrics as Metrics
 from .predicate import AnnotationChanged as AnnotationChanged

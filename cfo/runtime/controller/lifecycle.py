@@ -57,7 +57,7 @@ class Runnable(Protocol):
 RunnableFunction: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Phase(IntEnum):
+class StartPhase(IntEnum):
     """The order in which runnables start; they stop in reverse order."""
 
     SERVERS = 0
@@ -102,7 +102,7 @@ class EventStatus(TaskStatus[object]):
 class _Task:
     """A runnable and its state."""
 
-    def __init__(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
+    def __init__(self, runnable: Runnable | RunnableFunction, phase: StartPhase) -> None:
         self.runnable = runnable
         self.phase = phase
         self.status = EventStatus()
@@ -155,7 +155,7 @@ class Lifecycle:
 
         self._pending: list[_Task] = []
         self._running: list[_Task] = []
-        self._phase: Phase | None = None
+        self._phase: StartPhase | None = None
         self._tasks: TaskGroup | None = None
         self._grace: anyio.CancelScope | None = None
 
@@ -172,7 +172,7 @@ class Lifecycle:
         """Whether all phases have started."""
         return self._started.is_set()
 
-    def has_reached(self, phase: Phase) -> bool:
+    def has_reached(self, phase: StartPhase) -> bool:
         """Return whether all phases before ``phase`` have started."""
         return self._phase is not None and self._phase >= phase
 
@@ -186,7 +186,7 @@ class Lifecycle:
         """The names of the runnables that were launched and have not reported that they started."""
         return [task.name for task in self._running if not task.status.event.is_set()]
 
-    def add(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
+    def add(self, runnable: Runnable | RunnableFunction, phase: StartPhase) -> None:
         """Add a runnable to ``phase``; start it immediately if that phase has already begun."""
         task = _Task(runnable, phase)
         if self._tasks is not None and self._phase is not None and phase <= self._phase:
@@ -254,7 +254,7 @@ class Lifecycle:
         self._tasks.start_soon(self._run_task, task)
 
     async def _run_task(self, task: _Task) -> None:
-        if task.phase is Phase.LEADER:
+        if task.phase is StartPhase.LEADER:
             gates = (self._gate,) if self._gate is not None else ()
             write_gates.set(gates)
         try:
@@ -284,7 +284,7 @@ class Lifecycle:
         """Start one phase after the other; return early when a stop is requested."""
 
         async def start() -> None:
-            for phase in Phase:
+            for phase in StartPhase:
                 self._phase = phase
                 tasks = [task for task in self._pending if task.phase == phase]
                 self._pending = [task for task in self._pending if task.phase != phase]
@@ -303,7 +303,7 @@ class Lifecycle:
         if self._grace_period is not None:
             timer = self._clock.call_later(self._grace_period, grace.cancel)
         try:
-            for phase in reversed(Phase):
+            for phase in reversed(StartPhase):
                 tasks = [task for task in self._running if task.phase == phase]
                 for task in tasks:
                     if not task.finished.is_set():

@@ -25,7 +25,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.availability import Availability
 from cfo.runtime.controller.controller import Controller
-from cfo.runtime.controller.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
+from cfo.runtime.controller.lifecycle import Lifecycle, Runnable, RunnableFunction, StartPhase
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
@@ -183,14 +183,20 @@ class Manager:
         self.health.add_ready_check("controllers", self._check_started)
         self._webhook_service = self._new_webhook_service()
 
-    def add(self, runnable: Runnable | RunnableFunction, *, phase: Phase | None = None) -> None:
+    def add(
+        self, runnable: Runnable | RunnableFunction, *, phase: StartPhase | None = None
+    ) -> None:
         """Add a runnable; a running manager starts it immediately.
 
         Without a ``phase`` it starts together with the controllers and only on the leader, unless its attribute
         ``needs_leader`` is false.
         """
         if phase is None:
-            phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
+            phase = (
+                StartPhase.LEADER
+                if getattr(runnable, "needs_leader", True)
+                else StartPhase.ALL_REPLICAS
+            )
         self._lifecycle.add(runnable, phase)
 
     def add_controller(
@@ -368,15 +374,15 @@ class Manager:
             raise
 
     def _add_own_runnables(self) -> None:
-        self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), Phase.SERVERS)
+        self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), StartPhase.SERVERS)
         for endpoint in self._servers.endpoints:
-            self._lifecycle.add(endpoint, Phase.SERVERS)
-        self._lifecycle.add(self.cache, Phase.CACHES)
-        self._lifecycle.add(self._events, Phase.ALL_REPLICAS)
-        self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
-        self._lifecycle.add(self._report_left_out, Phase.LEADER)
+            self._lifecycle.add(endpoint, StartPhase.SERVERS)
+        self._lifecycle.add(self.cache, StartPhase.CACHES)
+        self._lifecycle.add(self._events, StartPhase.ALL_REPLICAS)
+        self._lifecycle.add(self._availability, StartPhase.ALL_REPLICAS)
+        self._lifecycle.add(self._report_left_out, StartPhase.LEADER)
         if self.leadership.elector is not None:
-            self._lifecycle.add(self.leadership.elector, Phase.ELECTION)
+            self._lifecycle.add(self.leadership.elector, StartPhase.ELECTION)
 
     async def _report_left_out(self) -> None:
         """Record an Event about each object that is not cached; only the leader, so that there is one."""
@@ -422,7 +428,7 @@ class Manager:
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
-        if self.leadership.elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
+        if self.leadership.elector is not None and self._lifecycle.has_reached(StartPhase.ELECTION):
             return  # a replica that waits for the Lease is ready, like the leader
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.not_started) or "nothing"

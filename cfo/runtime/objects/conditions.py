@@ -67,6 +67,11 @@ class Conditions:
             condition["observedGeneration"] = self._generation
         return set_condition(self._conditions, condition, now=self._now)
 
+    def clear(self, condition_type: str, reason: str, message: str = "") -> None:
+        """Set a condition to false, if it is true."""
+        if self.is_true(condition_type):
+            self.set(condition_type, False, reason, message)
+
     def remove(self, condition_type: str) -> None:
         """Remove a condition if it exists."""
         self._conditions = [item for item in self._conditions if item.get("type") != condition_type]

@@ -14,7 +14,7 @@ from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import EnqueueRequestsFromMapFunc
-from cfo.runtime.controller.lifecycle import Phase, Runnable
+from cfo.runtime.controller.lifecycle import Runnable, StartPhase
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Channel, Kind
@@ -83,7 +83,7 @@ class WebhookService:
         metrics: Metrics,
     ) -> None:
         self.webhooks = Webhooks()
-        self.runnables: list[tuple[Runnable, Phase]] = []
+        self.runnables: list[tuple[Runnable, StartPhase]] = []
         self._requests = Channel()
         self._request = Request("", WebhookServer.name)
         self._clock = clock
@@ -100,7 +100,7 @@ class WebhookService:
             else None
         )
         if self._client_ca is not None:
-            self.runnables.append((self._client_ca, Phase.SERVERS))
+            self.runnables.append((self._client_ca, StartPhase.SERVERS))
         self._injector = CAInjector(
             client, cache, self.webhooks, options, is_listening=lambda: self.server.listening
         )
@@ -110,7 +110,7 @@ class WebhookService:
         if isinstance(options.certificates, CertificateFiles):
             self._source = CertificateFilesWatcher(options.certificates, self._serving)
             reconciler = self
-            self.runnables.append((self._source, Phase.SERVERS))
+            self.runnables.append((self._source, StartPhase.SERVERS))
         else:
             self._source = CertificateRotator(
                 client, cache, self._injector, self._serving, options.certificates, options, clock
@@ -131,7 +131,7 @@ class WebhookService:
             before_drain=self._restore_configurations,
             clock=clock,
         )
-        self.runnables += [(self.server, Phase.SERVERS), (cache, Phase.CACHES)]
+        self.runnables += [(self.server, StartPhase.SERVERS), (cache, StartPhase.CACHES)]
         self.controller = (
             self._new_controller(reconciler, sources, mapper, metrics) if sources else None
         )

@@ -34,7 +34,7 @@ from cfo.webhooks.access import AccessReviewer
 
 if TYPE_CHECKING:
     from cfo.api.inferencestack.profiles import Profile
-    from cfo.api.inferencestack.validation.stack import Validation
+    from cfo.api.inferencestack.validation.stack import StackValidation
 
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 """The versions that the selector excludes; the validator itself ignores stacks of later ones."""
@@ -109,7 +109,7 @@ class InferenceStackWebhook(Validator[Object]):
         return pinned_profile(stack) or newest_profile(self.config.operator_version)
 
     async def _result(
-        self, validation: Validation, stack: Object, request: AdmissionRequest
+        self, validation: StackValidation, stack: Object, request: AdmissionRequest
     ) -> list[str]:
         FieldErrors.check(validation.errors)
         if self._is_own(stack):
@@ -117,7 +117,7 @@ class InferenceStackWebhook(Validator[Object]):
         return list(validation.warnings)
 
     async def _access_errors(
-        self, validation: Validation, request: AdmissionRequest
+        self, validation: StackValidation, request: AdmissionRequest
     ) -> list[FieldError]:
         """Return the errors in what the operator would create for the stack and did not create before."""
         from cfo.api.inferencestack.created_resources import (

@@ -16,7 +16,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from cfo.runtime.controller import Phase
+from cfo.runtime.controller import StartPhase
 from cfo.runtime.manager import LeaderElectionOptions, Manager, ManagerOptions
 from cfo.runtime.objects import is_dns_label
 from cfo.runtime.process import Endpoint, ThreadPool, logs
@@ -111,7 +111,7 @@ async def operator(
     manager = Manager(config, options)
     Handlers(manager, environment, started_up=True)
     if liveness is not None:
-        manager.add(_liveness_server(environment, liveness), phase=Phase.SERVERS)
+        manager.add(_liveness_server(environment, liveness), phase=StartPhase.SERVERS)
     async with anyio.create_task_group() as tasks:
         if ready_flag is not None:
             tasks.start_soon(_set_when_started, manager, ready_flag)

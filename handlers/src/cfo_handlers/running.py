@@ -19,8 +19,8 @@ from cfo.runtime.controller import (
     EventHandler,
     InformerSync,
     Kind,
-    Phase,
     Source,
+    StartPhase,
 )
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION, SECRET
@@ -61,8 +61,8 @@ class Handlers:
         self._names: set[str] = set()
         recorder = manager.events(environment.settings.posting.reporting_component)
         environment.connect(manager.client, recorder)
-        manager.add(self._daemons, phase=Phase.LEADER)
-        manager.add(self, phase=Phase.ALL_REPLICAS)
+        manager.add(self._daemons, phase=StartPhase.LEADER)
+        manager.add(self, phase=StartPhase.ALL_REPLICAS)
 
     def stop(self) -> None:
         """Call the cleanup handlers; :meth:`run` returns afterwards."""

@@ -12,7 +12,7 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import (
     ComponentObject,
 )
-from cfo.controllers.appwrapper.pods import Pod, Termination
+from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.bounds import assert_readable, limited_time
@@ -36,7 +36,7 @@ WRAPPERS = mutated(CORPUS, 6) | mutated_templates()
 CONFIG = AppWrapperConfiguration.of({"enabled": True, "schedulerName": "fair"})
 PODS = st.lists(
     st.builds(
-        Pod,
+        WrapperPod,
         st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
         deleting=st.booleans(),
         terminated=st.tuples(

@@ -15,7 +15,7 @@ from cfo.api.flux.validation.queue import (
     validate_flux_job,
 )
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
-from cfo.controllers.flux.fluxjob.step import Observation
+from cfo.controllers.flux.fluxjob.step import JobObservation
 from cfo.controllers.flux.fluxjob.transition import decide_step
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
@@ -166,7 +166,7 @@ def check_flux_job(job: Any, true: list[str] = [], setup: Any = FULL_SETUP) -> N
         cluster = desired_minicluster(stored, stored_setup)
         assert_small(cluster, 2 * len(before) + 10_000)
         for seen in (None, cluster):
-            observation = Observation(
+            observation = JobObservation(
                 job=stored, now=NOW, errors=message, cluster=seen, verdict=verdict
             )
             step = decide_step(observation)

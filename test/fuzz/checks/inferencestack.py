@@ -12,7 +12,7 @@ from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers.inferencestack.profile_choice import choose_profile
 from cfo.controllers.inferencestack.rendering.facts import Facts
 from cfo.controllers.inferencestack.rendering.stack import render
-from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.controllers.inferencestack.status import StackOutcome, stack_status
 from cfo.runtime import Client
 from cfo.runtime.webhook.review_handlers import ValidatingHandler
 from cfo.webhooks.access import AccessReviewer
@@ -124,7 +124,7 @@ def check_stack(obj: Any) -> None:
             choose_profile(stored, version, {})
         with limited_time():
             assert_small(render(stored, profile, Facts()), 40 * len(before) + 100_000)
-    status = stack_status(stored, Outcome(profile=profile, errors=errors), NOW)
+    status = stack_status(stored, StackOutcome(profile=profile, errors=errors), NOW)
     assert_small(status, 65_536)
     assert as_stored({**stored, "status": status}) is not None, "the status violates the CRD"
     assert json.dumps(stored) == before, "an argument was modified"

@@ -16,8 +16,8 @@ from cfo.console.summary_text import (
     problem_lines,
     table,
 )
-from cfo.summaries.overview import Change, ChangeType
-from cfo.summaries.summary import Condition, Level, WarningEvent
+from cfo.summaries.overview import ChangeType, SummaryChange
+from cfo.summaries.summary import Level, SummaryCondition, WarningEvent
 from test.support.summaries import summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
@@ -73,7 +73,7 @@ def test_detail_has_everything_that_is_known() -> None:
         "a",
         problem="it is broken",
         facts=(("mTLS", "no"),),
-        conditions=(Condition("HeadPodReady", "False", "NotReady", "it waits", ""),),
+        conditions=(SummaryCondition("HeadPodReady", "False", "NotReady", "it waits", ""),),
         warnings=(WarningEvent("Failed", "why", "2026-01-01T00:04:00Z", 3),),
     )
     lines = list(detail(full, NOW))
@@ -112,11 +112,16 @@ def test_listing_has_table_problems_and_numbers() -> None:
 
 
 def test_each_change_is_one_sentence() -> None:
-    changed = Change(ChangeType.CHANGED, summary("a", problem="it is broken", level=Level.WARNING))
+    changed = SummaryChange(
+        ChangeType.CHANGED, summary("a", problem="it is broken", level=Level.WARNING)
+    )
     assert change_text(changed) == "! RayCluster ns/a is ready (1/2): it is broken"
-    assert change_text(Change(ChangeType.REMOVED, summary("a"))) == "– RayCluster ns/a was deleted"
     assert (
-        change_text(Change(ChangeType.ADDED, summary("a", state="", ready="")))
+        change_text(SummaryChange(ChangeType.REMOVED, summary("a")))
+        == "– RayCluster ns/a was deleted"
+    )
+    assert (
+        change_text(SummaryChange(ChangeType.ADDED, summary("a", state="", ready="")))
         == "✓ RayCluster ns/a is ok"
     )
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
-from cfo.summaries.overview import Change, ChangeType
+from cfo.summaries.overview import ChangeType, SummaryChange
 from test.support.clocks import FakeClock
 from test.support.summaries import StubOverview, summary
 
@@ -42,9 +42,11 @@ async def test_each_visible_change_and_the_connection_are_one_line(
             await print_changes(overview.overview, clock=clock)
 
         tasks.start_soon(print_all)
-        overview.send(Change(ChangeType.CHANGED, summary("a", created="2025-01-01T00:00:00Z")))
-        overview.send(Change(ChangeType.REMOVED, summary("a")))
-        overview.send(Change(ChangeType.ADDED, summary("a", state="\x1b[2Jforged\nline")))
+        overview.send(
+            SummaryChange(ChangeType.CHANGED, summary("a", created="2025-01-01T00:00:00Z"))
+        )
+        overview.send(SummaryChange(ChangeType.REMOVED, summary("a")))
+        overview.send(SummaryChange(ChangeType.ADDED, summary("a", state="\x1b[2Jforged\nline")))
         await printed.until(lambda text: text.count("\n") == 3)
         overview.interruptions.put_nowait("watch pods: refused")
         overview.interruptions.put_nowait("")
@@ -87,7 +89,7 @@ async def test_table_replaces_the_one_before_it(
 
         tasks.start_soon(draw)
         await printed.until(lambda text: "not read: Pod\n" in text)
-        overview.send(Change(ChangeType.CHANGED, summary("a", state="\x1b[2Jforged\nline")))
+        overview.send(SummaryChange(ChangeType.CHANGED, summary("a", state="\x1b[2Jforged\nline")))
         await printed.until(lambda text: "forged" in text)
         overview.interruptions.put_nowait("watch pods: refused")
         await printed.until(lambda text: "Connection lost: watch pods: refused\n" in text)

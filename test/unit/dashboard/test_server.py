@@ -14,7 +14,7 @@ from cfo.dashboard import in_cluster, site
 from cfo.dashboard.feed import LINGER, MAX_STREAMS
 from cfo.dashboard.site import Site
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
-from cfo.summaries.summary import Condition, Level, Problem, WarningEvent
+from cfo.summaries.summary import Level, Problem, SummaryCondition, WarningEvent
 from test.support.clocks import FakeClock
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, summary
@@ -159,7 +159,7 @@ async def test_change_that_a_page_does_not_show_is_not_sent(
 ) -> None:
     async with dashboard.stream() as stream:
         await stream.next()
-        overview.put(summary(name="one", conditions=(Condition("A", "True", "", "", ""),)))
+        overview.put(summary(name="one", conditions=(SummaryCondition("A", "True", "", "", ""),)))
         overview.put(summary(name="two", state="suspended"))
         _, data = await stream.next()
         assert [row["name"] for row in data["rows"]] == ["two"]
@@ -182,7 +182,7 @@ async def test_details_contain_conditions_and_warnings(
     overview.put(
         summary(
             name="one",
-            conditions=(Condition("Ready", "False", "Why", "Because", ""),),
+            conditions=(SummaryCondition("Ready", "False", "Why", "Because", ""),),
             warnings=(WarningEvent("BackOff", "restarting", "2026-01-01T00:00:00Z", 3),),
         )
     )

@@ -13,18 +13,18 @@ from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.reading import milliseconds
 from cfo.dashboard import state as state_module
 from cfo.dashboard.feed import Stream, StreamDropped
-from cfo.dashboard.state import MAX_TRACKED, History, State, row_of
+from cfo.dashboard.state import MAX_TRACKED, History, PageState, row_of
 from cfo.summaries.kind_view import summarize
-from cfo.summaries.overview import Change, ChangeType
-from cfo.summaries.summary import Condition, Level, Summary
+from cfo.summaries.overview import ChangeType, SummaryChange
+from cfo.summaries.summary import Level, Summary, SummaryCondition
 from test.support.dashboards import job, samples, summary
 from test.support.summaries import VIEWS
 
 NOW = milliseconds("2026-01-01T01:00:00Z")
 
 
-def added(*summaries: Summary) -> list[Change]:
-    return [Change(ChangeType.ADDED, each) for each in summaries]
+def added(*summaries: Summary) -> list[SummaryChange]:
+    return [SummaryChange(ChangeType.ADDED, each) for each in summaries]
 
 
 def test_row_has_the_fields_of_its_kind() -> None:
@@ -45,7 +45,7 @@ def test_row_of_a_fluxsetup_has_its_quotas() -> None:
 
 def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
     setup = summary(FLUX_SETUP, "batch", namespace="team", row={"quotas": []})
-    state = State(VIEWS)
+    state = PageState(VIEWS)
     created = "2026-01-01T00:00:00Z"
     changes = added(
         setup,
@@ -56,7 +56,9 @@ def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
     message = state.apply(changes, NOW)
     assert message["orders"] == {setup.uid: [(NOW, ("a", "b"))]}
     assert "orders" not in state.apply(added(setup), NOW + 1)
-    message = state.apply([Change(ChangeType.REMOVED, job(0, "team", "a", 1, created))], NOW + 2)
+    message = state.apply(
+        [SummaryChange(ChangeType.REMOVED, job(0, "team", "a", 1, created))], NOW + 2
+    )
     assert message["orders"] == {setup.uid: [(NOW + 2, ("b",))]}
     assert state.snapshot()["orders"] == {setup.uid: [(NOW, ("a", "b")), (NOW + 2, ("b",))]}
 
@@ -67,9 +69,9 @@ def test_past_phases_are_read_from_conditions() -> None:
         created="2026-01-01T00:00:00Z",
         state="Succeeded",
         conditions=(
-            Condition("QuotaReserved", "True", "", "", "2026-01-01T00:01:00Z"),
-            Condition("PodsReady", "True", "", "", "2026-01-01T00:02:00Z"),
-            Condition("ResourcesDeployed", "False", "", "", "2026-01-01T00:09:00Z"),
+            SummaryCondition("QuotaReserved", "True", "", "", "2026-01-01T00:01:00Z"),
+            SummaryCondition("PodsReady", "True", "", "", "2026-01-01T00:02:00Z"),
+            SummaryCondition("ResourcesDeployed", "False", "", "", "2026-01-01T00:09:00Z"),
         ),
     )
     minute, start = 60_000, milliseconds("2026-01-01T00:00:00Z")
@@ -90,10 +92,12 @@ def test_past_phases_of_a_retried_appwrapper_contain_its_reset(state: str) -> No
         state=state,
         level=Level.WARNING,
         conditions=(
-            Condition("QuotaReserved", "True", "Resuming", "", "2026-01-01T00:01:00Z"),
-            Condition("ResourcesDeployed", *resumed[:2], "", f"2026-01-01T00:{resumed[2]}:00Z"),
-            Condition("PodsReady", "False", "Resetting", "", "2026-01-01T00:02:00Z"),
-            Condition("Unhealthy", "True", "FailedComponent", "", "2026-01-01T00:02:00Z"),
+            SummaryCondition("QuotaReserved", "True", "Resuming", "", "2026-01-01T00:01:00Z"),
+            SummaryCondition(
+                "ResourcesDeployed", *resumed[:2], "", f"2026-01-01T00:{resumed[2]}:00Z"
+            ),
+            SummaryCondition("PodsReady", "False", "Resetting", "", "2026-01-01T00:02:00Z"),
+            SummaryCondition("Unhealthy", "True", "FailedComponent", "", "2026-01-01T00:02:00Z"),
         ),
     )
     minute, start = 60_000, milliseconds("2026-01-01T00:00:00Z")
@@ -113,7 +117,7 @@ def test_legend_of_the_timeline_has_the_colour_of_each_level() -> None:
 
 
 def test_job_without_a_position_waits_behind_the_others() -> None:
-    state = State(VIEWS)
+    state = PageState(VIEWS)
     created = "2026-01-01T00:00:00Z"
     too_large = replace(
         job(0, "team", "too-large", 1, created), row={"position": 0, "queue": "team/batch"}
@@ -128,14 +132,14 @@ def test_job_without_a_position_waits_behind_the_others() -> None:
 
 
 def test_phase_changes_are_recorded_once() -> None:
-    state = State(VIEWS)
+    state = PageState(VIEWS)
     before = summary(APPWRAPPER, state="Suspended", level=Level.PROGRESSING)
     assert len(state.apply(added(before), NOW)["phases"][before.uid]) == 1
     running = summary(APPWRAPPER, state="Running")
-    assert state.apply([Change(ChangeType.CHANGED, running)], NOW + 5)["phases"] == {
+    assert state.apply([SummaryChange(ChangeType.CHANGED, running)], NOW + 5)["phases"] == {
         before.uid: [(NOW + 5, "Running", "ok")]
     }
-    assert state.apply([Change(ChangeType.CHANGED, running)], NOW + 6) == {}
+    assert state.apply([SummaryChange(ChangeType.CHANGED, running)], NOW + 6) == {}
 
 
 def test_history_is_bounded() -> None:
@@ -156,16 +160,16 @@ def test_history_is_bounded() -> None:
 
 def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "MAX_ROWS", 3)
-    state = State(VIEWS)
+    state = PageState(VIEWS)
     state.apply(added(*(summary(name=f"cluster-{index}") for index in range(5))), NOW)
     assert len(state.snapshot()["rows"]) == 3
     assert state.is_truncated
-    removed = Change(ChangeType.REMOVED, summary(name="cluster-4"))
+    removed = SummaryChange(ChangeType.REMOVED, summary(name="cluster-4"))
     assert state.apply([removed], NOW) == {}
 
 
 def test_rows_hold_no_more_memory_than_they_need() -> None:
-    state = State(VIEWS)
+    state = PageState(VIEWS)
     objects = [summary(name=f"cluster-{index}") for index in range(100)]
     tracemalloc.start()
     try:
@@ -177,9 +181,9 @@ def test_rows_hold_no_more_memory_than_they_need() -> None:
 
 
 def test_state_forgets_deleted_objects() -> None:
-    state, objects = State(VIEWS), samples(20)
+    state, objects = PageState(VIEWS), samples(20)
     state.apply(added(*objects), NOW)
-    state.apply([Change(ChangeType.REMOVED, each) for each in objects], NOW)
+    state.apply([SummaryChange(ChangeType.REMOVED, each) for each in objects], NOW)
     assert not any(known for name, known in state.snapshot().items() if name != "sections")
 
 
@@ -198,10 +202,10 @@ async def test_stream_that_is_too_far_behind_is_dropped() -> None:
 
 
 def test_sections_are_those_of_the_shown_kinds_in_their_order() -> None:
-    found = [section.id for section in State(VIEWS).snapshot()["sections"]]
+    found = [section.id for section in PageState(VIEWS).snapshot()["sections"]]
     assert found == ["rayclusters", "queues", "miniclusters", "appwrappers", "inferencestacks"]
     shown = {gvk: view for gvk, view in VIEWS.items() if gvk in (APPWRAPPER, FLUX_SETUP)}
-    assert [section.id for section in State(shown).snapshot()["sections"]] == [
+    assert [section.id for section in PageState(shown).snapshot()["sections"]] == [
         "queues",
         "appwrappers",
     ]

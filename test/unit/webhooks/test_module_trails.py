@@ -22,7 +22,7 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
@@ -68,7 +68,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> WebhookServer:
     )
     manager = Manager(Transport(ClientConfig(server="https://127.0.0.1:6443", token="t")))
     monkeypatch.setattr(manager.mapper, "serves_group", AsyncMock(return_value=True))
-    environment = Environment.detect(manager, config)
+    environment = ClusterEnvironment.detect(manager, config)
     webhook = RayClusterWebhook(
         version="v1",
         images=Images(),

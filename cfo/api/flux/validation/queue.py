@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, own_queue, runners
-from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
+from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, JobState, Queue
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
     cluster_name,
@@ -137,13 +137,13 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
     and its command while its MiniCluster is ready for one. The size of an elastic job (``template.maxSize``) may change
     until it finishes. The label of a queue of Kueue may not change.
     """
-    if not is_true(old, QUOTA_RESERVED) and not is_true(old, State.FINISHED):
+    if not is_true(old, QUOTA_RESERVED) and not is_true(old, JobState.FINISHED):
         return []
     before = old.get("spec") or {}
     after = new.get("spec") or {}
     mutable = set(_ALWAYS_MUTABLE)
-    if not is_true(old, State.FINISHED):
-        if is_true(old, State.READY):
+    if not is_true(old, JobState.FINISHED):
+        if is_true(old, JobState.READY):
             mutable.add("command")
         if (before.get("template") or {}).get("maxSize"):
             mutable.add("size")
@@ -188,7 +188,7 @@ def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
     if _job_label(old) == _job_label(new):
         return []
     has_been_seen = bool((old.get("status") or {}).get("conditions"))
-    is_idle = not has_been_seen or is_true(old, State.WAITING)
+    is_idle = not has_been_seen or is_true(old, JobState.WAITING)
     owner = controller_of(old) or {}
     if is_idle and owner.get("kind") != FLUX_JOB.kind:
         return []

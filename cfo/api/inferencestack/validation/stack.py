@@ -147,7 +147,7 @@ def _port_warnings(stack: ResolvedStack) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class StackValidation:
     """The errors and warnings of a stack, in the order in which they were found.
 
     There is at most one error more than :class:`~cfo.runtime.FieldErrors` reports. ``stack`` is ``None`` if the JSON
@@ -160,7 +160,7 @@ class Validation:
     old: ResolvedStack | None = None
 
 
-def validate(stack: Object, profile: Profile | None) -> Validation:
+def validate(stack: Object, profile: Profile | None) -> StackValidation:
     """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :func:`.limit_errors`.
 
     Without a profile, because it is not known which operator will reconcile the stack, missing images are no errors.
@@ -175,7 +175,7 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
         errors.append(invalid(_VERSION_PATH, version, detail))
     exceeded = limit_errors(stack)
     if exceeded:
-        return Validation((*errors, *exceeded), tuple(warnings))
+        return StackValidation((*errors, *exceeded), tuple(warnings))
     spec: Mapping[str, Any] = stack.get("spec") or {}
     report = check_fields(spec)
     errors += report.errors
@@ -188,10 +188,10 @@ def validate(stack: Object, profile: Profile | None) -> Validation:
             found = chain(found, image_errors(resolved))
         errors += islice(found, MAX_ERRORS + 1)
         warnings += islice(_settings_warnings(resolved), MAX_WARNINGS + 1)
-    return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), resolved)
+    return StackValidation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), resolved)
 
 
-def validate_update(old: Object, new: Object, profile: Profile | None) -> Validation:
+def validate_update(old: Object, new: Object, profile: Profile | None) -> StackValidation:
     """Validate the update of ``old`` to ``new``: an error that ``old`` already has becomes a warning.
 
     In addition, this rejects what cannot be changed: the selector of a Deployment that keeps its name.

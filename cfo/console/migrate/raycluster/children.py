@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
+from cfo.api.raycluster.cluster import has_cluster_labels, has_owner_reference, pod_labels
 from cfo.api.raycluster.names import (
     CREATED_BY_LABEL,
     KUBERAY,
@@ -60,7 +60,7 @@ def is_operators(obj: Object, cluster: Object) -> bool:
     Labels do not suffice: users can write them to their own objects. Both operators set the owner reference.
     """
     is_named = name_of(obj) in _names(str(obj.get("kind")), cluster)
-    return is_named and is_owned_by(obj, cluster) and not is_by_kuberay(obj)
+    return is_named and has_owner_reference(obj, cluster) and not is_by_kuberay(obj)
 
 
 def is_binding_of(binding: Object, cluster: Object) -> bool:

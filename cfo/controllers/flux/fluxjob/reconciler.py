@@ -22,7 +22,7 @@ from cfo.api.flux.names import (
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
-from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
+from cfo.controllers.flux.fluxjob.step import JobObservation, JobStep, MiniClusterAction
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.governance import kueue_queue_of
 from cfo.controllers.flux.queue.ledger import Ledger
@@ -105,11 +105,11 @@ class FluxJobReconciler:
         await self._act(job, cluster, step)
         return Result(requeue_after=step.requeue_after)
 
-    def _record(self, job: Object, step: Step) -> None:
+    def _record(self, job: Object, step: JobStep) -> None:
         for kind, reason, message in step.events:
             self.events.event(job, kind, reason, message)
 
-    def _observe(self, job: Object, cluster: Object | None) -> Observation:
+    def _observe(self, job: Object, cluster: Object | None) -> JobObservation:
         key = key_of(job)
         setup = self._setup_of(job)
         template = (job.get("spec") or {}).get("template") or {}
@@ -119,7 +119,7 @@ class FluxJobReconciler:
         if cleanup is None:
             cleanup = ttl is not None or defaults.get("cleanup") is not False
         errors = validate_flux_job(job)
-        return Observation(
+        return JobObservation(
             job=job,
             now=self.clock.now(),
             errors=error_message(errors) if errors else "",
@@ -140,7 +140,7 @@ class FluxJobReconciler:
         namespace, _, name = str((job.get("status") or {}).get("fluxSetup") or "").partition("/")
         return self.setups.get(NamespacedName(namespace, name)) or _NO_SETUP
 
-    async def _write_status(self, job: Object, step: Step) -> Object:
+    async def _write_status(self, job: Object, step: JobStep) -> Object:
         """Write the status if it changed, provided that the job has not changed; return the job as stored."""
         before, after = job.get("status") or {}, step.status.as_object()
         if after == before:
@@ -149,9 +149,9 @@ class FluxJobReconciler:
         patch = {"status": {**after, **removed}}
         return await patch_checked(self.client, job, patch, unchanged=True, subresource="status")
 
-    async def _act(self, job: Object, cluster: Object | None, step: Step) -> None:
+    async def _act(self, job: Object, cluster: Object | None, step: JobStep) -> None:
         key = key_of(job)
-        if step.action is Action.CREATE:
+        if step.action is MiniClusterAction.CREATE:
             await self._create(job, step)
         elif cluster is not None:
             try:
@@ -165,7 +165,7 @@ class FluxJobReconciler:
                 FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND
             )
 
-    async def _create(self, job: Object, step: Step) -> None:
+    async def _create(self, job: Object, step: JobStep) -> None:
         desired = desired_minicluster(job, self._setup_of(job), step.kueue_queue)
         try:
             await self.client.create(desired)
@@ -181,18 +181,18 @@ class FluxJobReconciler:
             refusal = refused_step(job, self.clock.now(), error.message)
             self._record(await self._write_status(job, refusal), refusal)
 
-    async def _change(self, key: NamespacedName, cluster: Object, step: Step) -> None:
-        if step.action is Action.DELETE:
+    async def _change(self, key: NamespacedName, cluster: Object, step: JobStep) -> None:
+        if step.action is MiniClusterAction.DELETE:
             await self.client.delete(
                 MINICLUSTER, key, uid=uid_of(cluster), propagation_policy=Propagation.FOREGROUND
             )
             return
         patch: dict[str, Any] = {}
-        if step.action in (Action.LAUNCH, Action.SUSPEND):
-            suspend = step.action is Action.SUSPEND
+        if step.action in (MiniClusterAction.LAUNCH, MiniClusterAction.SUSPEND):
+            suspend = step.action is MiniClusterAction.SUSPEND
             annotations = {SUSPEND_ANNOTATION: str(suspend).lower()}
             patch = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
-        elif step.action is Action.PATCH and step.patch is not None:
+        elif step.action is MiniClusterAction.PATCH and step.patch is not None:
             patch = step.patch
         if patch:
             await patch_checked(self.client, cluster, patch)

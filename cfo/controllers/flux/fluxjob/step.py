@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true
-from cfo.api.flux.names import STATES, State
+from cfo.api.flux.names import STATES, JobState
 from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime import EventType, Object, is_controlled_by, is_deleting, name_of, uid_of
 from cfo.runtime.objects import Conditions
@@ -23,12 +23,12 @@ from cfo.runtime.process import micro_time
 _MESSAGE_LIMIT: Final = 4096
 
 
-def state_of(job: Mapping[str, Any]) -> State | None:
+def state_of(job: Mapping[str, Any]) -> JobState | None:
     """Return the state of a FluxJob: the first of the five conditions that is true."""
     return next((state for state in STATES if is_true(job, state)), None)
 
 
-class Status(Conditions):
+class JobStatus(Conditions):
     """A copy of the job's status that is changed, for its current generation; ``now`` is the time of the changes."""
 
     def __init__(self, job: Object, now: datetime) -> None:
@@ -51,16 +51,11 @@ class Status(Conditions):
     def __getitem__(self, name: str) -> Any:
         return self._fields.get(name)
 
-    def enter(self, state: State, message: str = "") -> None:
+    def enter(self, state: JobState, message: str = "") -> None:
         """Make ``state`` the only state, with this message (default: its name)."""
         self.state = state
         for kind in STATES:
             self.set(kind, kind is state, kind, (message or kind) if kind is state else kind)
-
-    def clear(self, kind: str, reason: str, message: str) -> None:
-        """Make a condition false if it is true."""
-        if self.is_true(kind):
-            self.set(kind, False, reason, message)
 
     def as_object(self) -> Object:
         """Return the status in its wire form."""
@@ -73,7 +68,7 @@ class Status(Conditions):
         return super().set(condition_type, status, reason, str(message)[:_MESSAGE_LIMIT])
 
 
-class Action(Enum):
+class MiniClusterAction(Enum):
     """What to do with the MiniCluster, after the status was written."""
 
     NONE = "none"
@@ -85,7 +80,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class JobObservation:
     """A FluxJob and what is known about it.
 
     ``errors`` is the validation message, empty if it is valid. ``cluster`` is the object with the name of its
@@ -119,11 +114,11 @@ class Observation:
 
 
 @dataclass(slots=True)
-class Step:
+class JobStep:
     """The step to take: a new status, Events, what to do with the MiniCluster, and when to look again (seconds)."""
 
-    status: Status
-    action: Action = Action.NONE
+    status: JobStatus
+    action: MiniClusterAction = MiniClusterAction.NONE
     patch: Object | None = None
     events: list[tuple[EventType, str, str]] = field(default_factory=list)
     requeue_after: float = 0.0

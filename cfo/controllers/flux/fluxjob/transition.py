@@ -22,7 +22,7 @@ from cfo.api.flux.names import (
     SUSPEND_ANNOTATION,
     UP_TO_DATE,
     VALID,
-    State,
+    JobState,
 )
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
@@ -31,7 +31,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     priority_patch,
     size_patch,
 )
-from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step
+from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus, JobStep, MiniClusterAction
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
@@ -63,11 +63,11 @@ _WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.v
 """The reasons for which a job waits until a user or an administrator changes something."""
 
 
-def decide_step(seen: Observation) -> Step:
+def decide_step(seen: JobObservation) -> JobStep:
     """Return the next step of a job that is not being deleted."""
-    step = Step(Status(seen.job, seen.now))
+    step = JobStep(JobStatus(seen.job, seen.now))
     status = step.status
-    if status.state is State.FINISHED:
+    if status.state is JobState.FINISHED:
         _clean_up(seen, step)
     elif status.is_true(QUOTA_RESERVED):
         _go_on(seen, step)
@@ -76,7 +76,7 @@ def decide_step(seen: Observation) -> Step:
         _keep_suspended(seen, step)
     elif status.state is None:
         _accept(step)
-        status.enter(State.REQUESTED, "Waiting for the queue to decide about the job")
+        status.enter(JobState.REQUESTED, "Waiting for the queue to decide about the job")
     else:
         _accept(step)
         _wait(seen, step)
@@ -84,21 +84,21 @@ def decide_step(seen: Observation) -> Step:
     return step
 
 
-def _reject(seen: Observation, step: Step) -> None:
+def _reject(seen: JobObservation, step: JobStep) -> None:
     status = step.status
     if status.find(VALID).get("message") != seen.errors:
         step.warning("Invalid", seen.errors)
     status.set(VALID, False, "Invalid", seen.errors)
     status["position"] = None
-    status.enter(status.state or State.REQUESTED, seen.errors)
+    status.enter(status.state or JobState.REQUESTED, seen.errors)
 
 
-def _accept(step: Step) -> None:
+def _accept(step: JobStep) -> None:
     if step.status.find(VALID):
         step.status.set(VALID, True, "Valid", "The spec is valid")
 
 
-def _wait(seen: Observation, step: Step) -> None:
+def _wait(seen: JobObservation, step: JobStep) -> None:
     """Carry out the queue's verdict about a job that holds no quota."""
     status, verdict, cluster = step.status, seen.verdict, seen.own_cluster
     if cluster is not None and (
@@ -106,7 +106,9 @@ def _wait(seen: Observation, step: Step) -> None:
         or is_command_outdated(seen.job, cluster)
         or queue_of(cluster) != (own_queue(seen.job) or seen.setup_queue)
     ):
-        step.action = Action.DELETE  # it was evicted or queued by Kueue, and then changed
+        step.action = (
+            MiniClusterAction.DELETE
+        )  # it was evicted or queued by Kueue, and then changed
     elif cluster is not None and queue_of(cluster):
         _follow_kueue(seen, step, cluster)
         return
@@ -115,7 +117,7 @@ def _wait(seen: Observation, step: Step) -> None:
     status["fluxSetup"] = verdict.setup or None
     status["position"] = verdict.position or None
     if verdict.reason == ADMITTED:
-        status.enter(State.WAITING, "Creating the MiniCluster")
+        status.enter(JobState.WAITING, "Creating the MiniCluster")
         status.set(QUOTA_RESERVED, True, ADMITTED, verdict.message)
         status.clear(EVICTED, ADMITTED, "The job was admitted again")
         if not status.is_true(REFUSED):
@@ -123,13 +125,13 @@ def _wait(seen: Observation, step: Step) -> None:
         return
     if verdict.reason in _WARNINGS and status.find(QUOTA_RESERVED).get("reason") != verdict.reason:
         step.warning(verdict.reason, verdict.message)
-    status.enter(State.WAITING, verdict.message)
+    status.enter(JobState.WAITING, verdict.message)
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
     if verdict.reason == KUEUE and cluster is None and seen.cluster is None:
-        step.action, step.kueue_queue = Action.CREATE, verdict.kueue_queue
+        step.action, step.kueue_queue = MiniClusterAction.CREATE, verdict.kueue_queue
 
 
-def _is_paused(seen: Observation, step: Step) -> bool:
+def _is_paused(seen: JobObservation, step: JobStep) -> bool:
     """Return whether the job must wait before its refused MiniCluster is created again.
 
     When the pause ends, the status says so, and the queue considers the job again.
@@ -148,7 +150,7 @@ def _is_paused(seen: Observation, step: Step) -> bool:
     return True
 
 
-def _keep_suspended(seen: Observation, step: Step) -> None:
+def _keep_suspended(seen: JobObservation, step: JobStep) -> None:
     """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
     cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
     is_ours = cluster is not None and not queue_of(cluster)
@@ -157,46 +159,46 @@ def _keep_suspended(seen: Observation, step: Step) -> None:
         and is_ours
         and not has_quota
         and not _is_suspended(cluster)
-        and step.action is Action.NONE
+        and step.action is MiniClusterAction.NONE
     ):
-        step.action = Action.SUSPEND
+        step.action = MiniClusterAction.SUSPEND
 
 
-def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
+def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     """Let the status of a job that holds no quota follow Kueue, which decides when its Job starts."""
     if seen.spec.get("suspend"):
-        step.action = Action.DELETE  # only Kueue may suspend the Job
+        step.action = MiniClusterAction.DELETE  # only Kueue may suspend the Job
         _release(step, SUSPENDED, "Suspended by spec.suspend")
         return
     step.status.remove(REFUSED)
-    if is_true(cluster, State.READY) or is_true(cluster, State.FINISHED):
+    if is_true(cluster, JobState.READY) or is_true(cluster, JobState.FINISHED):
         message = "Admitted by Kueue"
-        step.status.enter(State.READY, message)
+        step.status.enter(JobState.READY, message)
         step.status.set(QUOTA_RESERVED, True, _ADMITTED_BY_KUEUE, message)
         step.normal(ADMITTED, message)
         return
     _pass_on(step, priority_patch(seen.job, cluster, is_admitted=False))
     message = (
-        message_of(cluster, State.WAITING)
+        message_of(cluster, JobState.WAITING)
         or message_of(cluster, OBJECTS_READY)
         or "Creating the MiniCluster"
     )
-    step.status.enter(State.WAITING, message)
+    step.status.enter(JobState.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, KUEUE, message)
 
 
-def _pass_on(step: Step, patch: Object | None) -> None:
+def _pass_on(step: JobStep, patch: Object | None) -> None:
     """Change the MiniCluster, unless there is something else to do; the next step does the rest."""
-    if patch is not None and step.action is Action.NONE:
-        step.action, step.patch = Action.PATCH, patch
+    if patch is not None and step.action is MiniClusterAction.NONE:
+        step.action, step.patch = MiniClusterAction.PATCH, patch
 
 
-def _go_on(seen: Observation, step: Step) -> None:
+def _go_on(seen: JobObservation, step: JobStep) -> None:
     """Continue a job that holds quota."""
     status, cluster = step.status, seen.cluster
     if seen.own_cluster is None and cluster is not None:
         if is_deleting(cluster) and is_controlled_by(cluster, seen.job):
-            status.enter(State.WAITING, "Waiting until the previous MiniCluster is deleted")
+            status.enter(JobState.WAITING, "Waiting until the previous MiniCluster is deleted")
             return
         message = f"MiniCluster {name_of(seen.job)} exists and does not belong to this FluxJob"
         _release(step, NAME_TAKEN, message)
@@ -208,22 +210,22 @@ def _go_on(seen: Observation, step: Step) -> None:
         _create(seen, step)
         return
     _report_ignored_changes(seen, step, cluster)
-    if is_true(cluster, State.FINISHED):
+    if is_true(cluster, JobState.FINISHED):
         _finish(seen, step, cluster)
     elif is_false(cluster, VALID):
         _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
     elif status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(
-        cluster, State.WAITING
+        cluster, JobState.WAITING
     ):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
-        status.enter(State.WAITING, message_of(cluster, State.WAITING))
-    elif status.state is State.WAITING:
+        status.enter(JobState.WAITING, message_of(cluster, JobState.WAITING))
+    elif status.state is JobState.WAITING:
         _await_objects(step, cluster)
     else:
         _run(seen, step, cluster)
 
 
-def _is_evicted(seen: Observation, step: Step) -> bool:
+def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
     """Evict the job if it must give its quota back; return whether that is so."""
     status, cluster = step.status, seen.own_cluster
     if not status.is_true(EVICTED):
@@ -233,33 +235,34 @@ def _is_evicted(seen: Observation, step: Step) -> bool:
             reason, message = SUSPENDED, "Suspended by spec.suspend"
         else:
             return False
-        if cluster is not None and is_true(cluster, State.FINISHED):
+        if cluster is not None and is_true(cluster, JobState.FINISHED):
             return False
         status.set(EVICTED, True, reason, message)
         step.normal(reason, message)
     if cluster is not None and queue_of(cluster):
-        step.action = Action.DELETE
+        step.action = MiniClusterAction.DELETE
     elif cluster is not None and not _is_suspended(cluster):
-        step.action = Action.SUSPEND
-    if seen.drained and step.action is Action.NONE:
+        step.action = MiniClusterAction.SUSPEND
+    if seen.drained and step.action is MiniClusterAction.NONE:
         condition = status.find(EVICTED)
         _release(step, str(condition.get("reason")), str(condition.get("message")))
         return True
     status.enter(
-        State.WAITING, f"Waiting until the pods are deleted: {status.find(EVICTED).get('message')}"
+        JobState.WAITING,
+        f"Waiting until the pods are deleted: {status.find(EVICTED).get('message')}",
     )
     return True
 
 
-def _release(step: Step, reason: str, message: str) -> None:
+def _release(step: JobStep, reason: str, message: str) -> None:
     """Give the quota back."""
     step.status.set(QUOTA_RESERVED, False, reason, message)
-    step.status.enter(State.WAITING, message)
+    step.status.enter(JobState.WAITING, message)
     for name in ("startTime", "exitCode", "miniCluster"):
         step.status[name] = None
 
 
-def _create(seen: Observation, step: Step) -> None:
+def _create(seen: JobObservation, step: JobStep) -> None:
     status = step.status
     admitted = status.find(QUOTA_RESERVED)
     is_changed = admitted.get("observedGeneration") != seen.job["metadata"].get("generation")
@@ -267,13 +270,13 @@ def _create(seen: Observation, step: Step) -> None:
     if status["miniCluster"] is None and (is_changed or is_handed_over):
         _release(step, _SPEC_CHANGED, "The job was changed after its admission, and waits again")
         return
-    if status.state is not State.WAITING:
+    if status.state is not JobState.WAITING:
         step.warning("MiniClusterDeleted", "The MiniCluster was deleted; it is created again")
-        status.enter(State.WAITING, "Creating the MiniCluster")
-    step.action = Action.CREATE
+        status.enter(JobState.WAITING, "Creating the MiniCluster")
+    step.action = MiniClusterAction.CREATE
 
 
-def _await_objects(step: Step, cluster: Object) -> None:
+def _await_objects(step: JobStep, cluster: Object) -> None:
     status = step.status
     status["miniCluster"] = name_of(cluster)
     status.remove(REFUSED)
@@ -281,25 +284,27 @@ def _await_objects(step: Step, cluster: Object) -> None:
     if condition.get("status") == "True" and condition.get("observedGeneration") == cluster[
         "metadata"
     ].get("generation"):
-        status.enter(State.READY, "All objects of the MiniCluster exist")
+        status.enter(JobState.READY, "All objects of the MiniCluster exist")
     elif condition.get("status") == "False" and condition.get("reason") != "Creating":
-        status.enter(State.WAITING, str(condition.get("message")))
+        status.enter(JobState.WAITING, str(condition.get("message")))
 
 
-def _run(seen: Observation, step: Step, cluster: Object) -> None:
+def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     """Launch a job that is ready, and report how it runs."""
     status = step.status
     if (
-        status.state is State.READY
+        status.state is JobState.READY
         and not has_command(cluster)
         and is_command_outdated(seen.job, cluster)
     ):
-        step.action = Action.DELETE  # its pods have no command to run; the new MiniCluster has
-        status.enter(State.WAITING, "Restarting the MiniCluster with the command")
+        step.action = (
+            MiniClusterAction.DELETE
+        )  # its pods have no command to run; the new MiniCluster has
+        status.enter(JobState.WAITING, "Restarting the MiniCluster with the command")
         return
     if _is_suspended(cluster) and not queue_of(cluster):
-        step.action = Action.LAUNCH
-        if status.state is State.READY:
+        step.action = MiniClusterAction.LAUNCH
+        if status.state is JobState.READY:
             return  # the state follows when the launch is visible
     _pass_on(
         step, size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True)
@@ -308,12 +313,14 @@ def _run(seen: Observation, step: Step, cluster: Object) -> None:
         status["startTime"] = status.now
         step.normal("Launched", "The MiniCluster was started")
     message = (
-        "The brokers are ready" if is_true(cluster, State.RUNNING) else "The pods are being started"
+        "The brokers are ready"
+        if is_true(cluster, JobState.RUNNING)
+        else "The pods are being started"
     )
-    status.enter(State.RUNNING if has_command(cluster) else State.READY, message)
+    status.enter(JobState.RUNNING if has_command(cluster) else JobState.READY, message)
 
 
-def _finish(seen: Observation, step: Step, cluster: Object) -> None:
+def _finish(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     """Copy the result of the MiniCluster."""
     status, result = step.status, cluster.get("status") or {}
     succeeded = find_condition(result.get("conditions"), SUCCEEDED) or {}
@@ -329,16 +336,16 @@ def _finish(seen: Observation, step: Step, cluster: Object) -> None:
     _clean_up(seen, step)
 
 
-def failed_step(job: Object, now: datetime, reason: str, message: str) -> Step:
+def failed_step(job: Object, now: datetime, reason: str, message: str) -> JobStep:
     """Return the step that ends a job that cannot run."""
-    step = Step(Status(job, now))
+    step = JobStep(JobStatus(job, now))
     _end(step, reason, message, succeeded=False)
     return step
 
 
-def refused_step(job: Object, now: datetime, message: str) -> Step:
+def refused_step(job: Object, now: datetime, message: str) -> JobStep:
     """Return the step that gives the quota back because the API server does not permit the MiniCluster at present."""
-    step = Step(Status(job, now))
+    step = JobStep(JobStatus(job, now))
     status, message = step.status, f"The MiniCluster was refused: {message}"
     if not status.is_true(REFUSED):
         step.warning(REFUSED, message)
@@ -349,12 +356,12 @@ def refused_step(job: Object, now: datetime, message: str) -> Step:
 
 
 def _end(
-    step: Step, reason: str, message: str, *, succeeded: bool, ended: str | None = None
+    step: JobStep, reason: str, message: str, *, succeeded: bool, ended: str | None = None
 ) -> None:
     status = step.status
     status["completionTime"] = ended or status.now
     status["position"] = None
-    status.enter(State.FINISHED, message)
+    status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)
     step.events.append(
@@ -362,7 +369,7 @@ def _end(
     )
 
 
-def _clean_up(seen: Observation, step: Step) -> None:
+def _clean_up(seen: JobObservation, step: JobStep) -> None:
     """Delete the MiniCluster and the FluxJob when their time has come."""
     completion = step.status["completionTime"]
     if not completion:
@@ -372,7 +379,7 @@ def _clean_up(seen: Observation, step: Step) -> None:
         if (remaining := _seconds_until(ended, seen.keep_seconds, seen.now)) > 0:
             step.requeue_after = remaining
         else:
-            step.action = Action.DELETE
+            step.action = MiniClusterAction.DELETE
     if (ttl := seen.spec.get("ttlSecondsAfterFinished")) is not None:
         if (remaining := _seconds_until(ended, ttl, seen.now)) > 0:
             step.requeue_after = min(step.requeue_after or remaining, remaining)
@@ -385,11 +392,11 @@ def _seconds_until(ended: datetime, seconds: int, now: datetime) -> float:
     return (ended + timedelta(seconds=seconds) - now).total_seconds()
 
 
-def _report_ignored_changes(seen: Observation, step: Step, cluster: Object) -> None:
+def _report_ignored_changes(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     status = step.status
     is_ignored = is_spec_outdated(seen.job, cluster) or (
         is_command_outdated(seen.job, cluster)
-        and (has_command(cluster) or status.state is not State.READY)
+        and (has_command(cluster) or status.state is not JobState.READY)
     )
     if is_ignored:
         message = (

@@ -19,7 +19,7 @@ from cfo.api.flux.names import (
     MINICLUSTER,
     MINICLUSTER_LABEL,
     OBJECTS_READY,
-    State,
+    JobState,
 )
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import validate_minicluster
@@ -230,7 +230,7 @@ class MiniClusterReconciler:
         """
         spec, end = cluster["spec"], end_condition(job)
         if job is None and is_finished(cluster):  # the Job was deleted after its end
-            end = find_condition(cluster["status"].get("conditions"), State.FINISHED)
+            end = find_condition(cluster["status"].get("conditions"), JobState.FINISHED)
         ttl = spec.get("ttlSecondsAfterFinished")
         if end is None or (not spec.get("cleanup") and ttl is None):
             return 0.0

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, message_of, queue_of
-from cfo.api.flux.names import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
+from cfo.api.flux.names import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, JobState
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import size_of
@@ -57,7 +57,7 @@ class Observed:
 
 def is_finished(cluster: Mapping[str, Any]) -> bool:
     """Return whether the status says that the cluster has ended; it then never runs again."""
-    return is_true(cluster, State.FINISHED)
+    return is_true(cluster, JobState.FINISHED)
 
 
 def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object:
@@ -91,7 +91,7 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
         set_state(state, state in states, state, states.get(state) or state)
     if observed.objects_ready:
         set_state(OBJECTS_READY, True, "Created", "All objects of the MiniCluster exist.")
-    elif State.FINISHED not in states:
+    elif JobState.FINISHED not in states:
         reason, message = observed.problem or (
             "Creating",
             "Objects of the MiniCluster are missing.",
@@ -146,12 +146,12 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType,
     candidates: tuple[tuple[str, bool, EventType, str, str], ...] = (
         (VALID, False, "Warning", "InvalidSpec", message_of(new, VALID)),
         (UP_TO_DATE, False, "Warning", "ChangeNotApplied", message_of(new, UP_TO_DATE)),
-        (State.WAITING, True, "Normal", "Waiting", message_of(new, State.WAITING)),
-        (State.READY, True, "Normal", "Started", started),
-        (State.RUNNING, True, "Normal", "Running", message_of(new, State.RUNNING)),
-        (State.FINISHED, True, "Normal", "Finished", message_of(new, SUCCEEDED))
+        (JobState.WAITING, True, "Normal", "Waiting", message_of(new, JobState.WAITING)),
+        (JobState.READY, True, "Normal", "Started", started),
+        (JobState.RUNNING, True, "Normal", "Running", message_of(new, JobState.RUNNING)),
+        (JobState.FINISHED, True, "Normal", "Finished", message_of(new, SUCCEEDED))
         if succeeded
-        else (State.FINISHED, True, "Warning", "Failed", message_of(new, SUCCEEDED)),
+        else (JobState.FINISHED, True, "Warning", "Failed", message_of(new, SUCCEEDED)),
     )
     return [
         (kind, reason, text)
@@ -166,23 +166,23 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     end = end_condition(job)
     if end is not None:
         return {
-            State.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"
+            JobState.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"
         }
     if job is None and is_finished(cluster):
-        return {State.FINISHED: message_of(cluster, State.FINISHED)}
+        return {JobState.FINISHED: message_of(cluster, JobState.FINISHED)}
     if job is None:  # it is created after all other objects
-        return {State.REQUESTED: observed.error or (observed.problem or ("", ""))[1]}
+        return {JobState.REQUESTED: observed.error or (observed.problem or ("", ""))[1]}
     if is_suspended(job):
         queued = "The Job is suspended until Kueue admits it."
         suspended = "The Job is suspended. It starts when spec.suspend is set to false."
-        return {State.WAITING: queued if queue_of(cluster) else suspended}
-    states: dict[str, str] = {State.READY: ""}
+        return {JobState.WAITING: queued if queue_of(cluster) else suspended}
+    states: dict[str, str] = {JobState.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)
-    if ready >= _needed(cluster) or is_true(cluster, State.RUNNING):
-        states[State.RUNNING] = "The brokers are ready."
+    if ready >= _needed(cluster) or is_true(cluster, JobState.RUNNING):
+        states[JobState.RUNNING] = "The brokers are ready."
         lead = observed.lead
         if lead is not None and lead.phase == "Running" and lead.exit_code == 0:
-            states[State.RUNNING] = (
+            states[JobState.RUNNING] = (
                 "The command has succeeded. The MiniCluster ends when the other containers in the pod of the lead "
                 "broker have ended."
             )

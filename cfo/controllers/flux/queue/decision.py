@@ -16,10 +16,10 @@ from cfo.api.flux.names import QueueingStrategy
 from cfo.controllers.flux.queue.model import (
     FOREVER,
     Blocked,
-    Decision,
     Demand,
     Holding,
     Policy,
+    QueueDecision,
     WaitingJob,
 )
 from cfo.runtime import NamespacedName
@@ -283,7 +283,7 @@ def _holding_rank(holding: Holding) -> tuple[object, ...]:
 
 def decide(
     policy: Policy, jobs: Collection[WaitingJob], usage: Collection[Holding], now: float
-) -> Decision:
+) -> QueueDecision:
     """Decide which of ``jobs`` to admit, and which holders of quota to evict for them.
 
     ``usage`` is everything that holds quota of ``policy``, including jobs whose admission was decided but is not
@@ -318,7 +318,7 @@ class _Queue:
         self._known: dict[Amounts, Blocked] = {}
         """Amounts that do not fit. Capacity only shrinks during a decision, unless a job is evicted."""
 
-    def decide(self, jobs: Collection[WaitingJob]) -> Decision:
+    def decide(self, jobs: Collection[WaitingJob]) -> QueueDecision:
         for holding in self._usage:
             self._count(holding.key.namespace, self._capacity.amounts(holding.demand))
         order = (
@@ -331,7 +331,7 @@ class _Queue:
                 self._take(job, amounts)
             else:
                 self._blocked[job.key] = reason
-        return Decision(tuple(self._admit), tuple(self._preempt), self._blocked)
+        return QueueDecision(tuple(self._admit), tuple(self._preempt), self._blocked)
 
     def _blocking(self, job: WaitingJob, amounts: Amounts) -> Blocked | None:
         """Return why the job must wait, or ``None`` if it can be admitted."""

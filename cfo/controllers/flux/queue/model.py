@@ -125,7 +125,7 @@ class Blocked(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class QueueDecision:
     """What to do: jobs to admit and to evict; the others, in the order of the queue, with the reason why they wait."""
 
     admit: tuple[NamespacedName, ...] = ()

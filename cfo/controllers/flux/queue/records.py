@@ -21,7 +21,7 @@ from cfo.api.flux.names import (
     QUOTA_RESERVED,
     SUSPEND_ANNOTATION,
     VALID,
-    State,
+    JobState,
 )
 from cfo.controllers.flux.queue.model import ADMITTED, NOTHING, REFUSED, Demand
 from cfo.controllers.flux.queue.shape import (
@@ -200,7 +200,7 @@ def job_record(entry: Entry) -> JobRecord:
             and reserved.observed_generation == meta.generation
         ),
         is_evicted=_is_true(status.conditions, EVICTED),
-        is_finished=_is_true(status.conditions, State.FINISHED),
+        is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_suspended=bool(spec.suspend),
         is_deleting=meta.is_deleting,
         is_valid=_is_valid(status.conditions),
@@ -237,7 +237,7 @@ def cluster_record(entry: Entry) -> ClusterRecord:
         created=_seconds(meta.creation_timestamp),
         end=started + (spec.deadline_seconds or DEFAULT_DEADLINE),
         is_stopped=suspend and _observed_generation(status) == meta.generation,
-        is_finished=_is_true(status.conditions, State.FINISHED),
+        is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_valid=_is_valid(status.conditions),
         is_deleting=meta.is_deleting,
         is_queued_by_kueue=bool((spec.job_labels or {}).get(QUEUE_NAME_LABEL)),

@@ -27,15 +27,15 @@ from cfo.controllers.inferencestack.rendering.config_file import (
 )
 from cfo.controllers.inferencestack.rendering.facts import (
     OPTIONAL_KINDS,
+    AutoscalerFacts,
     Facts,
-    Scaling,
     decide_replicas,
 )
 from cfo.controllers.inferencestack.rendering.gateway import ADD_SUFFIX, disruption_budget
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
     MODELS_PATH,
-    Pod,
+    PodParts,
     container,
     deployment,
     new_object,
@@ -127,7 +127,9 @@ def application_objects(stack: ResolvedStack, application: str, facts: Facts) ->
     kind = autoscaler_kind(section)
     available = kind is not None and (kind not in OPTIONAL_KINDS or kind in facts.served)
     limits: Mapping[str, Any] = (section.get("scaling") or {}).get("spec") or {}
-    scaling = Scaling(available, limits.get("minReplicaCount", 1)) if kind is not None else None
+    scaling = (
+        AutoscalerFacts(available, limits.get("minReplicaCount", 1)) if kind is not None else None
+    )
     replicas = decide_replicas(
         section.get("replicaCount", 1), live, scaling=scaling, suspended=suspended
     )
@@ -138,7 +140,7 @@ def application_objects(stack: ResolvedStack, application: str, facts: Facts) ->
     yield from disruption_budget(stack, name, component, section)
 
 
-def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> Pod:
+def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> PodParts:
     name = stack.names.application(application)
     models: Mapping[str, Any]
     if section.get("cache"):
@@ -164,7 +166,7 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
         containers = [_engine(stack, name, section, mounts), _sidecar(stack, name, section)]
     else:
         containers = [_takeoff(stack, name, section, mounts)]
-    return Pod(containers, volumes, list(_permissions(stack, section, models["name"])))
+    return PodParts(containers, volumes, list(_permissions(stack, section, models["name"])))
 
 
 def _permissions(stack: ResolvedStack, section: Mapping[str, Any], volume: str) -> Iterator[Object]:

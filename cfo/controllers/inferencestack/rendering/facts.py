@@ -86,7 +86,7 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class AutoscalerFacts:
     """The autoscaler of an application that has one: whether its kind is served, and its minimum of replicas."""
 
     available: bool
@@ -97,7 +97,7 @@ def decide_replicas(
     replica_count: int,
     live: LiveDeployment | None,
     *,
-    scaling: Scaling | None = None,
+    scaling: AutoscalerFacts | None = None,
     suspended: bool = False,
 ) -> Replicas:
     """Decide the number of replicas of a Deployment with this ``replicaCount``; ``scaling``: its autoscaler."""
@@ -121,7 +121,9 @@ def decide_replicas(
     return Replicas(int(kept[KEPT_REPLICAS]), kept)
 
 
-def _autoscaled(live: LiveDeployment | None, scaling: Scaling, kept: Mapping[str, str]) -> Replicas:
+def _autoscaled(
+    live: LiveDeployment | None, scaling: AutoscalerFacts, kept: Mapping[str, str]
+) -> Replicas:
     minimum = max(1, scaling.minimum)
     marked = {AUTOSCALED: "true"}
     if not scaling.available:

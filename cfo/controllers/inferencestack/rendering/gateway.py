@@ -28,7 +28,7 @@ from cfo.controllers.inferencestack.rendering.config_file import config_annotati
 from cfo.controllers.inferencestack.rendering.facts import Facts, decide_replicas
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
-    Pod,
+    PodParts,
     container,
     deployment,
     new_object,
@@ -160,7 +160,7 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     yield new_object(
         stack, CONFIG_MAP, names.gateway, GATEWAY, config.metadata, data={CONFIG_KEY: content}
     )
-    pod = Pod(
+    pod = PodParts(
         containers=[_container(stack)],
         volumes=[{"name": "config", "configMap": {"name": names.gateway}}],
     )

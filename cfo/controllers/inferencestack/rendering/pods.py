@@ -63,7 +63,7 @@ def _copied(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodParts:
     """The parts of a pod that gateway and applications have differently."""
 
     containers: Sequence[Object]
@@ -111,7 +111,7 @@ def deployment(
     stack: ResolvedStack,
     component: str,
     section: Mapping[str, Any],
-    pod: Pod,
+    pod: PodParts,
     *,
     config: ConfigAnnotations,
     replicas: Replicas,
@@ -149,7 +149,7 @@ def deployment(
     return obj
 
 
-def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Object:
+def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: PodParts) -> Object:
     spec: Object = {
         "imagePullSecrets": stack.spec.get("imagePullSecrets"),
         "serviceAccountName": stack.names.service_account,

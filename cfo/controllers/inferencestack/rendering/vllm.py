@@ -15,7 +15,7 @@ from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
     MODELS_PATH,
-    Pod,
+    PodParts,
     container,
     new_object,
 )
@@ -57,7 +57,7 @@ def model_pod(
     volumes: Sequence[Mapping[str, Any]],
     mounts: Sequence[Mapping[str, Any]],
     token: Iterable[Object],
-) -> Pod:
+) -> PodParts:
     """Return the pod of an application; ``token`` is the variable with the token for Hugging Face, if any."""
     env = merge_env(section.get("env") or (), _ENV, token)
     result = container(stack, name, section, default_tag="", env=env, mounts=mounts)
@@ -68,7 +68,7 @@ def model_pod(
     }
     server = {**probes, **result, "command": ["vllm", "serve"], "args": list(_arguments(section))}
     # vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address
-    return Pod(
+    return PodParts(
         [server],
         volumes,
         settings={"enableServiceLinks": False},

@@ -10,7 +10,7 @@ from cfo.api.flux.names import (
     MINICLUSTER,
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
-    State,
+    JobState,
 )
 from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
@@ -100,34 +100,34 @@ def test_flux_job_is_validated_with_its_template(spec: dict[str, Any], expected:
     ("conditions", "old", "new", "forbidden"),
     [
         # waiting: everything may change
-        ([State.WAITING], {"size": 1, "command": "a"}, {"size": 2, "command": "b"}, []),
+        ([JobState.WAITING], {"size": 1, "command": "a"}, {"size": 2, "command": "b"}, []),
         # admitted
-        ([State.WAITING, QUOTA_RESERVED], {"size": 1}, {"size": 2}, ["spec.size"]),
-        ([State.RUNNING, QUOTA_RESERVED], {"command": "a"}, {"command": "b"}, ["spec.command"]),
+        ([JobState.WAITING, QUOTA_RESERVED], {"size": 1}, {"size": 2}, ["spec.size"]),
+        ([JobState.RUNNING, QUOTA_RESERVED], {"command": "a"}, {"command": "b"}, ["spec.command"]),
         (
-            [State.RUNNING, QUOTA_RESERVED],
+            [JobState.RUNNING, QUOTA_RESERVED],
             {},
             {"priority": 5, "suspend": True, "ttlSecondsAfterFinished": 1},
             [],
         ),
-        ([State.READY, QUOTA_RESERVED], {}, {"command": "a"}, []),
-        ([State.READY, QUOTA_RESERVED], {}, {"command": "a", "image": "b"}, ["spec.image"]),
+        ([JobState.READY, QUOTA_RESERVED], {}, {"command": "a"}, []),
+        ([JobState.READY, QUOTA_RESERVED], {}, {"command": "a", "image": "b"}, ["spec.image"]),
         # elastic: scaled through the FluxJob
         (
-            [State.RUNNING, QUOTA_RESERVED],
+            [JobState.RUNNING, QUOTA_RESERVED],
             {"size": 1, "template": {"maxSize": 4}},
             {"size": 2},
             ["spec.template"],
         ),
         (
-            [State.RUNNING, QUOTA_RESERVED],
+            [JobState.RUNNING, QUOTA_RESERVED],
             {"size": 1, "template": {"maxSize": 4}},
             {"size": 2, "template": {"maxSize": 4}},
             [],
         ),
         # finished
         (
-            [State.FINISHED],
+            [JobState.FINISHED],
             {"command": "a"},
             {"command": "b", "ttlSecondsAfterFinished": 1},
             ["spec.command"],
@@ -144,8 +144,8 @@ def test_admitted_flux_job_is_immutable(
 
 def test_queue_label_of_an_admitted_flux_job_is_immutable() -> None:
     waiting, admitted = (
-        obj(FLUX_JOB, {}, State.WAITING),
-        obj(FLUX_JOB, {}, State.WAITING, QUOTA_RESERVED),
+        obj(FLUX_JOB, {}, JobState.WAITING),
+        obj(FLUX_JOB, {}, JobState.WAITING, QUOTA_RESERVED),
     )
     labelled = obj(FLUX_JOB, {})
     labelled["metadata"]["labels"] = {QUEUE_NAME_LABEL: "x"}
@@ -160,12 +160,12 @@ def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods()
     labelled = obj(MINICLUSTER, {"jobLabels": {QUEUE_NAME_LABEL: "x"}})
     for conditions, count in (
         ([], 0),
-        ([State.WAITING], 0),
-        ([State.REQUESTED], 1),
-        ([State.RUNNING], 1),
+        ([JobState.WAITING], 0),
+        ([JobState.REQUESTED], 1),
+        ([JobState.RUNNING], 1),
     ):
         assert len(minicluster_queue_errors(obj(MINICLUSTER, {}, *conditions), labelled)) == count
-    owned = obj(MINICLUSTER, {}, State.WAITING)
+    owned = obj(MINICLUSTER, {}, JobState.WAITING)
     owned["metadata"]["ownerReferences"] = [
         {"kind": "FluxJob", "name": "a", "uid": "1", "controller": True}
     ]

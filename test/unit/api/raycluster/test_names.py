@@ -8,8 +8,8 @@ import pytest
 
 from cfo.api.raycluster.names import (
     VERSION_ANNOTATION,
+    ClusterNames,
     Derived,
-    Names,
     client_host,
     dashboard_host,
     fit,
@@ -78,7 +78,7 @@ def test_names_that_the_api_server_rejects_are_shortened(name: str, version: str
     assert DNS_LABEL.fullmatch(names.proxy_service)
     assert DNS_LABEL.fullmatch(head_service_name(cluster(name, version=version)))
     assert len(label_value(name)) <= 63
-    derived = [name for name, value in vars(Names).items() if isinstance(value, Derived)]
+    derived = [name for name, value in vars(ClusterNames).items() if isinstance(value, Derived)]
     assert len(derived) == 11
     assert all(len(getattr(names, name)) <= 253 for name in derived)
 

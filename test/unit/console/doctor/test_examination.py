@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cfo.checks.findings import Finding, Status, ok
+from cfo.checks.findings import CheckStatus, Finding, ok
 from cfo.console.doctor.examination import _run
 
 
@@ -16,6 +16,6 @@ async def test_unexpected_error_of_a_check_is_one_finding() -> None:
         return [ok("fine")]
 
     ((first,), (second,)) = (await _run({"broken": broken, "working": working})).values()
-    assert (first.status, second.status) == (Status.FAIL, Status.OK)
+    assert (first.status, second.status) == (CheckStatus.FAIL, CheckStatus.OK)
     assert first.message.isprintable()
     assert len(first.message) <= 10_000

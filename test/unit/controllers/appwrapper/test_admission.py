@@ -9,7 +9,7 @@ import pytest
 
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import (
-    Validation,
+    ValidatedCondition,
     content_digest,
     is_held,
     obstacle_of,
@@ -250,7 +250,7 @@ def test_digest_covers_what_the_webhook_makes_immutable() -> None:
 
 @pytest.mark.parametrize("phase", ["", "Suspended", "Resuming", "Resetting"])
 def test_components_are_not_created_without_validation(phase: str) -> None:
-    held = Validation(False, "CreatedWithoutValidation", "It was created ...")
+    held = ValidatedCondition(False, "CreatedWithoutValidation", "It was created ...")
     obj = wrapper("Pod", suspend=False, status={"phase": phase} if phase else None)
     decision = decide(observe(obj, validation=held, objects=[None]))
     assert not decision.create
@@ -262,7 +262,9 @@ def test_components_are_not_created_without_validation(phase: str) -> None:
     assert not again.create
     assert "NotValidated" not in [event.reason for event in again.events]
     accepted = decide(
-        observe(stored, objects=[None], validation=Validation(True, "NotRequired", "sha256:0"))
+        observe(
+            stored, objects=[None], validation=ValidatedCondition(True, "NotRequired", "sha256:0")
+        )
     )
     if stored["status"]["phase"] == "Suspended":
         assert accepted.status.phase == "Resuming"

@@ -25,7 +25,7 @@ from cfo.controllers.appwrapper.components import (
     recorded_uids,
 )
 from cfo.controllers.appwrapper.nodes import marked_resources
-from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of, pods_of
+from cfo.controllers.appwrapper.pods import Termination, WrapperPod, pod_of, pods_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import (
@@ -228,7 +228,7 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
             },
         )
     )
-    assert result == Pod(
+    assert result == WrapperPod(
         "Failed",
         node="a",
         deleting=True,
@@ -237,7 +237,7 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
         resources=frozenset({"nvidia.com/gpu", "example.com/nic"}),
         key=NamespacedName("", "x"),
     )
-    assert pod_of(entry("Pod")) == Pod(key=NamespacedName("", "x"))
+    assert pod_of(entry("Pod")) == WrapperPod(key=NamespacedName("", "x"))
 
 
 async def test_other_work_runs_while_many_pods_are_decoded() -> None:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.observer import Observer
+from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.reconciler import ComponentCreator
 from cfo.runtime import POD, AlreadyExists, Client, NamespacedName, Object, key_of, uid_of
 from cfo.runtime.cache.entry import EntryDecoder
@@ -72,7 +72,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client.objects["c"] = {
         "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
     }
-    observer = Observer(*([cast("Any", client)] * 8))
+    observer = WrapperObserver(*([cast("Any", client)] * 8))
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
     pods = [
         EntryDecoder(POD).decode(

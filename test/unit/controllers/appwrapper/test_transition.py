@@ -26,8 +26,8 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     desired_object,
 )
-from cfo.controllers.appwrapper.decision import Decision
-from cfo.controllers.appwrapper.pods import Pod, Termination
+from cfo.controllers.appwrapper.decision import WrapperDecision
+from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
@@ -44,14 +44,14 @@ from test.support.observations import (
 )
 
 RUNNING_POD, PENDING_POD, FAILED_POD, SUCCEEDED_POD = (
-    Pod("Running"),
-    Pod("Pending"),
-    Pod("Failed", terminated=(Termination("main", 1),)),
-    Pod("Succeeded"),
+    WrapperPod("Running"),
+    WrapperPod("Pending"),
+    WrapperPod("Failed", terminated=(Termination("main", 1),)),
+    WrapperPod("Succeeded"),
 )
 
 
-def step(obj: Object, **observed: Any) -> tuple[Object, Decision]:
+def step(obj: Object, **observed: Any) -> tuple[Object, WrapperDecision]:
     decision = decide(observe(obj, **observed))
     return with_decided_status(obj, decision), decision
 
@@ -189,7 +189,9 @@ def test_failure_is_retried_or_the_refusal_is_reported(
     annotations: dict[str, str], code: int, refusal: str
 ) -> None:
     obj = running_wrapper(failureGracePeriodDuration="0s", **annotations)
-    failed_pod = Pod("Failed", terminated=(Termination("sidecar", 0), Termination("main", code)))
+    failed_pod = WrapperPod(
+        "Failed", terminated=(Termination("sidecar", 0), Termination("main", code))
+    )
     obj, decision = step(obj, pods=[RUNNING_POD, failed_pod])
     message = f"1 failed pods: p1 (container main: exit code {code})"
     message = f"{message}; {refusal or 'retry 1 of 3'}"
@@ -204,11 +206,11 @@ def test_failure_is_retried_or_the_refusal_is_reported(
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
-        ([Pod("Failed"), SUCCEEDED_POD], "1 failed pods: p0"),
-        ([Pod("Failed", reason="Evicted")], "1 failed pods: p0 (Evicted)"),
+        ([WrapperPod("Failed"), SUCCEEDED_POD], "1 failed pods: p0"),
+        ([WrapperPod("Failed", reason="Evicted")], "1 failed pods: p0 (Evicted)"),
         (
             [
-                Pod(
+                WrapperPod(
                     "Failed",
                     terminated=(Termination("a", 137, "OOMKilled"), Termination("b", 1, "Error")),
                 )
@@ -216,30 +218,30 @@ def test_failure_is_retried_or_the_refusal_is_reported(
             "1 failed pods: p0 (container a: exit code 137, OOMKilled; container b: exit code 1)",
         ),
         (
-            [Pod("Failed", init_terminated=(Termination("fetch", 2),))],
+            [WrapperPod("Failed", init_terminated=(Termination("fetch", 2),))],
             "1 failed pods: p0 (container fetch: exit code 2)",
         ),
-        ([Pod("Failed")] * 5, "5 failed pods: p0, p1, p2, 2 more"),
+        ([WrapperPod("Failed")] * 5, "5 failed pods: p0, p1, p2, 2 more"),
     ],
 )
-def test_unhealthy_condition_names_failed_pods(pods: list[Pod], expected: str) -> None:
+def test_unhealthy_condition_names_failed_pods(pods: list[WrapperPod], expected: str) -> None:
     obj, _ = step(running_wrapper(failureGracePeriodDuration="1m"), pods=pods)
     assert condition(obj, UNHEALTHY)["message"] == expected
 
 
-def waiting(reason: str, message: str = "", **fields: Any) -> Pod:
+def waiting(reason: str, message: str = "", **fields: Any) -> WrapperPod:
     state = {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}, **fields}
-    return Pod("Pending", status=msgspec.convert({"containerStatuses": [state]}, PodStatus))
+    return WrapperPod("Pending", status=msgspec.convert({"containerStatuses": [state]}, PodStatus))
 
 
-def unschedulable(message: str) -> Pod:
+def unschedulable(message: str) -> WrapperPod:
     condition = {
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": message,
     }
-    return Pod("Pending", status=msgspec.convert({"conditions": [condition]}, PodStatus))
+    return WrapperPod("Pending", status=msgspec.convert({"conditions": [condition]}, PodStatus))
 
 
 PULL_BACKOFF = waiting("ImagePullBackOff", 'Back-off "x:9"')
@@ -274,7 +276,7 @@ CRASHED = {"lastState": {"terminated": {"exitCode": 3}}, "restartCount": 2}
     ],
 )
 def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(
-    pods: list[Pod], expected: str
+    pods: list[WrapperPod], expected: str
 ) -> None:
     obj, decision = step(
         running_wrapper(*["Pod"] * (len(pods) or 1)), pods=pods, now=seconds_later(300)
@@ -289,7 +291,7 @@ def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(
 
 def test_eviction_from_node_is_not_counted_as_retry() -> None:
     obj = running_wrapper(retryLimit="0")
-    on_gpu = Pod("Running", node="b", resources=frozenset({"nvidia.com/gpu"}))
+    on_gpu = WrapperPod("Running", node="b", resources=frozenset({"nvidia.com/gpu"}))
     marked = {"b": frozenset({"nvidia.com/gpu"}), "a": frozenset({"nvidia.com/gpu"})}
     obj, decision = step(obj, pods=[on_gpu], no_execute=marked)
     assert phase(obj) == Phase.RESETTING
@@ -382,7 +384,10 @@ def test_only_owned_pods_are_deleted_by_force_and_others_do_not_block() -> None:
     assert [(item.uid, item.force) for item in decision.deletions] == [("pod-0", True)]
     assert phase(forced) == Phase.SUSPENDING
     _, decision = step(
-        obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=seconds_later(7)
+        obj,
+        objects=[None],
+        pods=[WrapperPod("Running", deleting=True, forced=True)],
+        now=seconds_later(7),
     )
     assert decision.deletions == []
     done, decision = step(
@@ -483,7 +488,7 @@ FINISHED = ComponentObject(uid="uid-0", completed=True)
 
 
 @pytest.mark.parametrize("left", [[], [FAILED_POD], [FAILED_POD, SUCCEEDED_POD]])
-def test_job_that_reports_completion_is_not_run_again(left: list[Pod]) -> None:
+def test_job_that_reports_completion_is_not_run_again(left: list[WrapperPod]) -> None:
     obj, decision = step(
         running_wrapper("Job"), pods=left, objects=[FINISHED], now=seconds_later(1000)
     )

@@ -11,14 +11,14 @@ from cfo.api.inferencestack.names import (
     SCALED_BY_OTHERS,
 )
 from cfo.controllers.inferencestack.rendering.facts import (
+    AutoscalerFacts,
     LiveDeployment,
     Replicas,
-    Scaling,
     decide_replicas,
 )
 
-ON = Scaling(available=True)
-ABSENT = Scaling(available=False, minimum=2)
+ON = AutoscalerFacts(available=True)
+ABSENT = AutoscalerFacts(available=False, minimum=2)
 MARK = {AUTOSCALED: "true"}
 
 
@@ -135,13 +135,16 @@ def noticed(replica_count: int) -> dict[str, str]:
     ],
 )
 def test_number_of_replicas(
-    replica_count: int, found: LiveDeployment | None, scaling: Scaling | None, expected: Replicas
+    replica_count: int,
+    found: LiveDeployment | None,
+    scaling: AutoscalerFacts | None,
+    expected: Replicas,
 ) -> None:
     assert decide_replicas(replica_count, found, scaling=scaling) == expected
 
 
 @pytest.mark.parametrize("scaling", [None, ON, ABSENT])
-def test_suspended_deployment_remembers_its_replicas(scaling: Scaling | None) -> None:
+def test_suspended_deployment_remembers_its_replicas(scaling: AutoscalerFacts | None) -> None:
     suspended = decide_replicas(
         1, live(6, ours=False, **(MARK if scaling else {})), scaling=scaling, suspended=True
     )
@@ -154,7 +157,7 @@ def test_suspended_deployment_remembers_its_replicas(scaling: Scaling | None) ->
     ("scaling", "expected"), [(None, Replicas(6, kept(6, 1))), (ON, Replicas(6, MARK))]
 )
 def test_resumed_deployment_gets_its_replicas_again(
-    scaling: Scaling | None, expected: Replicas
+    scaling: AutoscalerFacts | None, expected: Replicas
 ) -> None:
     assert decide_replicas(1, live(0, **kept(6, 1)), scaling=scaling) == expected
 

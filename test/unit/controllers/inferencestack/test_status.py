@@ -10,9 +10,9 @@ from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.controllers.inferencestack.status import (
+    ComponentPhase,
     ComponentState,
-    Outcome,
-    State,
+    StackOutcome,
     component_state,
     stack_status,
 )
@@ -21,19 +21,25 @@ from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.inference_stacks import stack
 
 PROFILE = newest_profile("v2")
-READY = ComponentState(State.READY, "RolloutComplete", replicas=1, ready=1, updated=1)
-IDLE = ComponentState(State.IDLE, "ScaledToZero")
-ROLLING = ComponentState(State.PROGRESSING, "RollingOut", "1 pods of an older revision are running")
-STALLED = ComponentState(State.STALLED, "RolloutStalled", "Unschedulable: 0/3 nodes are available")
-FAILED = ComponentState(State.FAILED, "CrashLoopBackOff", "container main exited with code 137")
-SUSPENDED = ComponentState(State.SUSPENDED, "Suspended")
+READY = ComponentState(ComponentPhase.READY, "RolloutComplete", replicas=1, ready=1, updated=1)
+IDLE = ComponentState(ComponentPhase.IDLE, "ScaledToZero")
+ROLLING = ComponentState(
+    ComponentPhase.PROGRESSING, "RollingOut", "1 pods of an older revision are running"
+)
+STALLED = ComponentState(
+    ComponentPhase.STALLED, "RolloutStalled", "Unschedulable: 0/3 nodes are available"
+)
+FAILED = ComponentState(
+    ComponentPhase.FAILED, "CrashLoopBackOff", "container main exited with code 137"
+)
+SUSPENDED = ComponentState(ComponentPhase.SUSPENDED, "Suspended")
 
 
 def status_of(
     a: ComponentState, gateway: ComponentState = READY, **fields: Any
 ) -> dict[str, tuple[str, str]]:
     """Return status and reason of each condition of a stack with one application."""
-    outcome = Outcome(profile=PROFILE, gateway=gateway, applications={"a": a}, **fields)
+    outcome = StackOutcome(profile=PROFILE, gateway=gateway, applications={"a": a}, **fields)
     status = stack_status(stack({"a": {}}), outcome, "2026-01-01T00:00:00Z")
     return {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
 
@@ -115,7 +121,7 @@ def test_status_of_the_original_is_continued() -> None:
         "conditions": [deployed, {"type": "Unknown", "status": "True"}],
         "deployedRelease": {"manifest": "x"},
     }
-    outcome = Outcome(profile=PROFILE, gateway=READY, applications={"a": READY})
+    outcome = StackOutcome(profile=PROFILE, gateway=READY, applications={"a": READY})
     status = stack_status(obj, outcome, "2026-01-01T00:00:00Z")
     found = find_condition(status["conditions"], "Deployed") or {}
     assert (found["lastTransitionTime"], found["reason"]) == (
@@ -129,7 +135,7 @@ def test_status_of_the_original_is_continued() -> None:
 
 def test_long_messages_are_shortened() -> None:
     many = {f"a{number}": FAILED for number in range(9)}
-    outcome = Outcome(profile=PROFILE, gateway=READY, applications=many, failures=["x" * 5000])
+    outcome = StackOutcome(profile=PROFILE, gateway=READY, applications=many, failures=["x" * 5000])
     status = stack_status(stack({name: {} for name in many}), outcome, "2026-01-01T00:00:00Z")
     degraded = find_condition(status["conditions"], "Degraded") or {}
     assert degraded["message"].endswith("; and 4 more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from cfo.api.inferencestack.names import HELM_RELEASE_NAME, MANAGED_BY, MANAGED_BY_LABEL
-from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import Client, Object, owner_reference
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, NameTaken
@@ -36,7 +36,7 @@ class PatchingClient:
 
 def stack_writes() -> tuple[StackWrites, PatchingClient]:
     client = PatchingClient()
-    return StackWrites(cast("Client", client), cast("Children", None), STACK), client
+    return StackWrites(cast("Client", client), cast("StackInformers", None), STACK), client
 
 
 def obj(**metadata: Any) -> Object:

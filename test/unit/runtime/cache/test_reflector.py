@@ -10,7 +10,7 @@ import structlog
 
 from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache import wire
-from cfo.runtime.cache.reflector import State
+from cfo.runtime.cache.reflector import ReflectorState
 from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import MAX_LEFT_OUT
 from cfo.runtime.client.ratelimit import Backoff
@@ -58,7 +58,7 @@ async def test_list_is_paged_and_watch_starts_at_its_version() -> None:
         await harness.wait_for_version("d", 11)
         await watch.send("DELETED", ray_cluster("d", 12))
         await harness.wait_for_version("d", None)
-        assert harness.reflector.state is State.WATCHING
+        assert harness.reflector.state is ReflectorState.WATCHING
 
 
 async def test_namespace_is_part_of_the_request_path() -> None:
@@ -481,7 +481,7 @@ async def test_not_found_ends_the_run_of_the_reflector() -> None:
         assert harness.clock.sleeps == [0.8]
         server.respond_with(list_response(9), error_response(404, "NotFound", "404 page not found"))
         await asyncio.wait_for(harness.reflector.run(), TIMEOUT_SECONDS)
-        assert harness.reflector.state is State.WATCHING
+        assert harness.reflector.state is ReflectorState.WATCHING
 
 
 # Several API servers, and an etcd restored from a backup.

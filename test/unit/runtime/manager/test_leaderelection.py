@@ -18,7 +18,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.client.write_gate import WriteRejected, write_gates
-from cfo.runtime.controller.lifecycle import Phase, RunnableFailed
+from cfo.runtime.controller.lifecycle import RunnableFailed, StartPhase
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.leaderelection import (
     LeaderElectionOptions,
@@ -517,7 +517,7 @@ async def test_only_leader_runnables_wait_for_leadership_and_have_a_write_gate()
     async with server.run():
         election = LeaderElectionOptions(name="lock", namespace="ns")
         manager = Manager(ClientConfig(server=server.url), ManagerOptions(leader_election=election))
-        manager.add(all_replicas, phase=Phase.ALL_REPLICAS)
+        manager.add(all_replicas, phase=StartPhase.ALL_REPLICAS)
         manager.add(leader_only)
         async with manager:
             while len(server.all_requests) == 0:  # noqa: ASYNC110

@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.controller import lifecycle
 from cfo.runtime.controller.controller import ControllerOptions
-from cfo.runtime.controller.lifecycle import GracePeriodExceeded, Phase, RunnableFailed
+from cfo.runtime.controller.lifecycle import GracePeriodExceeded, RunnableFailed, StartPhase
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.manager.builder import Builder
@@ -109,8 +109,8 @@ async def test_phases_start_in_order_and_stop_in_reverse() -> None:
     ready = asyncio.Event()
     async with create_manager() as manager:
         manager.add(RecordingRunnable("controller", journal))
-        manager.add(RecordingRunnable("all-replicas", journal), phase=Phase.ALL_REPLICAS)
-        manager.add(RecordingRunnable("server", journal, ready=ready), phase=Phase.SERVERS)
+        manager.add(RecordingRunnable("all-replicas", journal), phase=StartPhase.ALL_REPLICAS)
+        manager.add(RecordingRunnable("server", journal, ready=ready), phase=StartPhase.SERVERS)
         await run_until_idle()
         assert journal == ["+server"]
         ready.set()
@@ -167,8 +167,8 @@ async def test_started_raises_the_error_of_a_crash_during_start() -> None:
         raise ValueError("boom")
 
     manager = create_manager()
-    manager.add(broken, phase=Phase.SERVERS)
-    manager.add(RecordingRunnable("stuck", [], ready=asyncio.Event()), phase=Phase.SERVERS)
+    manager.add(broken, phase=StartPhase.SERVERS)
+    manager.add(RecordingRunnable("stuck", [], ready=asyncio.Event()), phase=StartPhase.SERVERS)
     run = asyncio.create_task(manager.run())
     with pytest.raises(RunnableFailed, match="ValueError: boom"):
         await manager.started()
@@ -379,7 +379,7 @@ async def kill():
 
 orphans = []
 owner = lifecycle.Lifecycle(grace_period=0.1, clock=SystemClock())
-owner.add({first}, lifecycle.Phase.LEADER)
+owner.add({first}, lifecycle.StartPhase.LEADER)
 asyncio.run(owner.run(handle_signals=True))
 """
 
@@ -429,7 +429,9 @@ async def test_signals_leave_no_timer_behind_when_all_has_ended() -> None:
 async def test_stop_during_start_ends_the_run() -> None:
     journal: list[str] = []
     manager = create_manager()
-    manager.add(RecordingRunnable("stuck", journal, ready=asyncio.Event()), phase=Phase.SERVERS)
+    manager.add(
+        RecordingRunnable("stuck", journal, ready=asyncio.Event()), phase=StartPhase.SERVERS
+    )
     manager.add(RecordingRunnable("never", journal))
     run = asyncio.create_task(manager.run())
     await run_until_idle()

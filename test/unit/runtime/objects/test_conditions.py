@@ -45,6 +45,14 @@ def test_condition_records_the_generation_and_keeps_the_time_of_its_transition()
     assert conditions.as_list() == []
 
 
+def test_only_a_true_condition_is_cleared() -> None:
+    conditions = Conditions(obj(1, condition("Failing", "True")), now=NOW)
+    conditions.clear("Failing", "Recovered", "works again")
+    conditions.clear("Absent", "Recovered")
+    found = [(item["type"], item["status"], item["reason"]) for item in conditions.as_list()]
+    assert found == [("Failing", "False", "Recovered")]
+
+
 @pytest.mark.parametrize("reason", ["", "two words", "1st", "x" * 1025])
 def test_reasons_that_api_servers_reject_are_errors(reason: str) -> None:
     with pytest.raises(ValueError, match="reason"):

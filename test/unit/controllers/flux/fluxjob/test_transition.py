@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.names import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
+from cfo.api.flux.names import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, JobState
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
-from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step, state_of
+from cfo.controllers.flux.fluxjob.step import (
+    JobObservation,
+    JobStatus,
+    JobStep,
+    MiniClusterAction,
+    state_of,
+)
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime.objects.unstructured import Object
@@ -20,7 +26,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def job(
-    current: State | None = State.WAITING,
+    current: JobState | None = JobState.WAITING,
     *,
     reserved: bool = False,
     generation: int = 1,
@@ -29,7 +35,7 @@ def job(
     """Return a FluxJob in the state ``current``."""
     obj = flux_job(**spec)
     obj["metadata"] |= {"uid": "1", "generation": 1}
-    status = Status(obj, NOW)
+    status = JobStatus(obj, NOW)
     if current is not None:
         status.enter(current)
         status.set(
@@ -53,9 +59,9 @@ def cluster_of(obj: Object, *true: str, suspended: bool = True, **status: Any) -
     return cluster
 
 
-def step(obj: Object, **seen: Any) -> tuple[Step, Object]:
+def step(obj: Object, **seen: Any) -> tuple[JobStep, Object]:
     """Return the next step, and the job with the status that it writes."""
-    result = decide_step(Observation(job=obj, now=NOW, **seen))
+    result = decide_step(JobObservation(job=obj, now=NOW, **seen))
     after = {**obj, "status": result.status.as_object()}
     assert len(state(after)) == 1
     return result, after
@@ -75,29 +81,32 @@ def test_exactly_one_state_is_true_and_the_order_is_that_of_the_first_operator()
     assert after["status"]["jobid"] == "job-1"
 
 
-@pytest.mark.parametrize("current", [State.REQUESTED, State.WAITING])
-def test_job_without_verdict_does_not_change(current: State) -> None:
+@pytest.mark.parametrize("current", [JobState.REQUESTED, JobState.WAITING])
+def test_job_without_verdict_does_not_change(current: JobState) -> None:
     obj = job(current)
     result, after = step(obj)
     assert after["status"] == obj["status"]
-    assert result.action is Action.NONE
+    assert result.action is MiniClusterAction.NONE
 
 
 def test_job_that_changed_between_admission_and_creation_waits_again() -> None:
     _, after = step(job(reserved=True, generation=2, size=9))
     assert condition(after, "QuotaReserved")["reason"] == "SpecChanged"
-    assert state(after) == [State.WAITING]
+    assert state(after) == [JobState.WAITING]
 
 
 def test_job_that_gets_a_queue_label_between_admission_and_creation_is_left_to_kueue() -> None:
     obj = job(reserved=True)
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     result, after = step(obj)
-    assert (result.action, condition(after, "QuotaReserved")["status"]) == (Action.NONE, "False")
+    assert (result.action, condition(after, "QuotaReserved")["status"]) == (
+        MiniClusterAction.NONE,
+        "False",
+    )
 
 
 def test_queue_label_of_the_minicluster_releases_no_quota_of_an_admitted_job() -> None:
-    obj = job(State.RUNNING, reserved=True)
+    obj = job(JobState.RUNNING, reserved=True)
     cluster = cluster_of(obj, "JobWaitingForResources", suspended=False)
     cluster["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
     assert condition(step(obj, cluster=cluster)[1], "QuotaReserved")["status"] == "True"
@@ -106,34 +115,34 @@ def test_queue_label_of_the_minicluster_releases_no_quota_of_an_admitted_job() -
 def test_job_is_ready_only_when_the_objects_of_the_current_generation_exist() -> None:
     obj = job(reserved=True)
     cluster = cluster_of(obj, "ObjectsReady")
-    assert state(step(obj, cluster=cluster)[1]) == [State.READY]
+    assert state(step(obj, cluster=cluster)[1]) == [JobState.READY]
     cluster["metadata"]["generation"] = 2
-    assert state(step(obj, cluster=cluster)[1]) == [State.WAITING]
+    assert state(step(obj, cluster=cluster)[1]) == [JobState.WAITING]
 
 
 def test_launch_is_visible_before_the_state_is_running() -> None:
-    obj = job(State.READY, reserved=True)
+    obj = job(JobState.READY, reserved=True)
     result, after = step(obj, cluster=cluster_of(obj, "ObjectsReady"))
-    assert (result.action, state(after)) == (Action.LAUNCH, [State.READY])
+    assert (result.action, state(after)) == (MiniClusterAction.LAUNCH, [JobState.READY])
     result, after = step(obj, cluster=cluster_of(obj, "ObjectsReady", suspended=False))
-    assert (result.action, state(after)) == (Action.NONE, [State.RUNNING])
+    assert (result.action, state(after)) == (MiniClusterAction.NONE, [JobState.RUNNING])
     assert after["status"]["startTime"]
 
 
 def test_job_is_launched_if_the_crd_of_the_go_operator_has_no_suspend_field() -> None:
-    obj = job(State.READY, reserved=True)
+    obj = job(JobState.READY, reserved=True)
     cluster = cluster_of(obj, "ObjectsReady")
     del cluster["spec"]["suspend"]
-    assert step(obj, cluster=cluster)[0].action is Action.LAUNCH
+    assert step(obj, cluster=cluster)[0].action is MiniClusterAction.LAUNCH
     cluster["metadata"]["annotations"][SUSPEND_ANNOTATION] = "false"
-    assert state(step(obj, cluster=cluster)[1]) == [State.RUNNING]
+    assert state(step(obj, cluster=cluster)[1]) == [JobState.RUNNING]
 
 
 def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
-    obj = job(State.RUNNING, reserved=True)
+    obj = job(JobState.RUNNING, reserved=True)
     verdict = Verdict(reason="Preempted", message="Evicted")
     result, after = step(obj, cluster=cluster_of(obj, suspended=False), verdict=verdict)
-    assert result.action is Action.SUSPEND
+    assert result.action is MiniClusterAction.SUSPEND
     assert condition(after, "QuotaReserved")["status"] == "True"
     result, after = step(after, cluster=cluster_of(obj), drained=False)
     assert condition(after, "QuotaReserved")["status"] == "True"
@@ -152,20 +161,23 @@ def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
 def test_resumed_minicluster_of_a_job_without_quota_is_suspended_again(errors: str) -> None:
     obj = job()
     result, after = step(obj, cluster=cluster_of(obj, suspended=False), errors=errors)
-    assert (result.action, condition(after, "QuotaReserved")["status"]) == (Action.SUSPEND, "False")
-    assert step(obj, cluster=cluster_of(obj), errors=errors)[0].action is Action.NONE
+    assert (result.action, condition(after, "QuotaReserved")["status"]) == (
+        MiniClusterAction.SUSPEND,
+        "False",
+    )
+    assert step(obj, cluster=cluster_of(obj), errors=errors)[0].action is MiniClusterAction.NONE
     kueue = cluster_of(obj, suspended=False)
     kueue["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
-    assert step(obj, cluster=kueue, setup_queue="lq")[0].action is Action.NONE
+    assert step(obj, cluster=kueue, setup_queue="lq")[0].action is MiniClusterAction.NONE
     for queue in ("", "other"):  # its FluxSetup has changed
-        assert step(obj, cluster=kueue, setup_queue=queue)[0].action is Action.DELETE
+        assert step(obj, cluster=kueue, setup_queue=queue)[0].action is MiniClusterAction.DELETE
 
 
 def test_job_that_ends_before_its_eviction_is_finished() -> None:
-    obj = job(State.RUNNING, reserved=True)
+    obj = job(JobState.RUNNING, reserved=True)
     cluster = cluster_of(obj, "JobFinished", "Succeeded", suspended=False, exitCode=0)
     _, after = step(obj, cluster=cluster, verdict=Verdict(reason="Preempted", message=""))
-    assert state(after) == [State.FINISHED]
+    assert state(after) == [JobState.FINISHED]
     assert after["status"]["exitCode"] == 0
 
 
@@ -173,17 +185,21 @@ def test_evicted_job_that_was_changed_gets_another_minicluster() -> None:
     obj = job()
     cluster = cluster_of(obj)
     obj["spec"]["size"] = 7
-    assert step(obj, cluster=cluster)[0].action is Action.DELETE
+    assert step(obj, cluster=cluster)[0].action is MiniClusterAction.DELETE
 
 
 def test_finished_job_is_cleaned_up_after_its_time() -> None:
-    obj = job(State.FINISHED, ttlSecondsAfterFinished=60)
+    obj = job(JobState.FINISHED, ttlSecondsAfterFinished=60)
     obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=10))
     cluster = cluster_of(obj)
     result, _ = step(obj, cluster=cluster, keep_seconds=30)
-    assert (result.action, result.requeue_after, result.delete_job) == (Action.NONE, 20, False)
-    assert step(obj, cluster=cluster)[0].action is Action.DELETE
-    assert step(obj, cluster=cluster, cleanup=False)[0].action is Action.NONE
+    assert (result.action, result.requeue_after, result.delete_job) == (
+        MiniClusterAction.NONE,
+        20,
+        False,
+    )
+    assert step(obj, cluster=cluster)[0].action is MiniClusterAction.DELETE
+    assert step(obj, cluster=cluster, cleanup=False)[0].action is MiniClusterAction.NONE
     obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=60))
     assert step(obj)[0].delete_job
 
@@ -194,13 +210,13 @@ def test_job_with_a_rejected_minicluster_fails() -> None:
         **obj,
         "status": failed_step(obj, NOW, "InvalidMiniCluster", "spec.size: 0").status.as_object(),
     }
-    assert state_of(after) is State.FINISHED
+    assert state_of(after) is JobState.FINISHED
     assert condition(after, "Succeeded")["message"] == "spec.size: 0"
     cluster = cluster_of(obj)
     cluster["status"]["conditions"].append(
         {"type": "Valid", "status": "False", "message": "spec.size: 0"}
     )
-    assert state(step(obj, cluster=cluster)[1]) == [State.FINISHED]
+    assert state(step(obj, cluster=cluster)[1]) == [JobState.FINISHED]
 
 
 def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pause() -> None:
@@ -210,7 +226,7 @@ def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pa
     obj["status"] = refused.status.as_object()
     result, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
     assert (result.action, result.requeue_after, after["status"]) == (
-        Action.NONE,
+        MiniClusterAction.NONE,
         60,
         obj["status"],
     )
@@ -219,7 +235,7 @@ def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pa
         == "The MiniCluster was refused: exceeded quota"
     )
     later = NOW + timedelta(seconds=60)
-    obj["status"] = decide_step(Observation(job=obj, now=later)).status.as_object()
+    obj["status"] = decide_step(JobObservation(job=obj, now=later)).status.as_object()
     assert condition(obj, "QuotaReserved")["reason"] == "Retrying"
     admitted, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
     again = refused_step(after, later, "exceeded quota")
@@ -232,17 +248,23 @@ def test_job_follows_kueue_until_it_ends() -> None:
     obj = job()
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     result, after = step(obj, verdict=Verdict(reason="WaitingForKueue", message="Waiting"))
-    assert result.action is Action.CREATE
+    assert result.action is MiniClusterAction.CREATE
     _, after = step(after, cluster=cluster_of(obj, "JobWaitingForResources"))
-    assert state(after) == [State.WAITING]
+    assert state(after) == [JobState.WAITING]
     changed = {**after, "spec": {**after["spec"], "command": "other"}}
-    assert step(changed, cluster=cluster_of(obj, "JobMiniClusterReady"))[0].action is Action.DELETE
+    assert (
+        step(changed, cluster=cluster_of(obj, "JobMiniClusterReady"))[0].action
+        is MiniClusterAction.DELETE
+    )
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
     assert (state(after), condition(after, "QuotaReserved")["reason"]) == (
-        [State.READY],
+        [JobState.READY],
         "AdmittedByKueue",
     )
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
-    assert state(after) == [State.RUNNING]
+    assert state(after) == [JobState.RUNNING]
     _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobWaitingForResources"))
-    assert (state(after), condition(after, "QuotaReserved")["status"]) == ([State.WAITING], "False")
+    assert (state(after), condition(after, "QuotaReserved")["status"]) == (
+        [JobState.WAITING],
+        "False",
+    )

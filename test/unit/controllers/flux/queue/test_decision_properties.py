@@ -13,10 +13,10 @@ from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.model import (
     FOREVER,
     Blocked,
-    Decision,
     Demand,
     Holding,
     Policy,
+    QueueDecision,
     WaitingJob,
 )
 from cfo.runtime import NamespacedName
@@ -107,7 +107,7 @@ def admitted(job: WaitingJob, now: float = NOW) -> Holding:
 
 
 def carried_out(
-    decision: Decision, jobs: Sequence[WaitingJob], usage: Sequence[Holding], now: float = NOW
+    decision: QueueDecision, jobs: Sequence[WaitingJob], usage: Sequence[Holding], now: float = NOW
 ) -> tuple[list[WaitingJob], list[Holding]]:
     """Return the waiting jobs and the usage after the decision."""
     evicted = set(decision.preempt)
