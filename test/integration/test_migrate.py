@@ -1,9 +1,8 @@
-"""``cfo migrate`` on a control plane: 20 mixed RayClusters, interruptions at each write, and undo."""
+"""``cfo migrate`` on a control plane: 20 mixed RayClusters, and interruptions at each write."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,15 +23,14 @@ from cfo.api.raycluster.names import (
     VERSION_ANNOTATION,
 )
 from cfo.cli import cli
-from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.demo import crds
 from cfo.console.migrate.raycluster import applying
+from cfo.console.migrate.raycluster.applying import Executor
 from cfo.console.migrate.raycluster.injected import clean
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Options
-from cfo.console.migrate.raycluster.session import Session
+from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
-from cfo.console.migrate.raycluster.undoing import UndoFile, load
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (
@@ -56,16 +54,21 @@ from test.support.raycluster_environment import (
 )
 
 CERTIFICATE_CRD = crd("cert-manager.io", "v1", "Certificate", "certificates")
-GATES = "--feature-gates=RayClusterNetworkPolicy=true,RayClusterMTLS=true"
+TO_KUBERAY = (
+    "--to",
+    "kuberay",
+    "--kuberay-feature",
+    "networkPolicy",
+    "--kuberay-feature",
+    "tlsOptions",
+)
 
 
 @asynccontextmanager
-async def environment(*, gates: str = GATES) -> AsyncIterator[Environment]:
-    """Run a control plane with the CRDs of KubeRay 1.7, and its Deployment with these arguments."""
+async def environment() -> AsyncIterator[Environment]:
+    """Run a control plane with the CRDs of KubeRay 1.7."""
     async with start_environment(*crds.load(), ROUTE_CRD, CERTIFICATE_CRD, appwrapper_crd()) as env:
-        await env.create_namespace("ray-system")
         await env.create_namespace(NAMESPACE)
-        await env.create(deployment("kuberay-operator", "ray-system", gates))
         yield env
 
 
@@ -96,7 +99,7 @@ async def run(env: Environment, directory: Path, *arguments: str, confirmed: boo
     kubeconfig = directory / "admin.kubeconfig"
     env.plane.kubeconfig(kubeconfig)
     command = ["migrate", *arguments, "--kubeconfig", str(kubeconfig)]
-    if confirmed and arguments[0] != "plan":
+    if confirmed and "--apply" in arguments:
         command.append("--yes")
 
     def invoke() -> Result:
@@ -107,7 +110,7 @@ async def run(env: Environment, directory: Path, *arguments: str, confirmed: boo
 
 
 async def create_mixed_clusters(env: Environment) -> list[Object]:
-    """Create 20 RayClusters with what either operator, users and others left, and AppWrappers."""
+    """Create 20 RayClusters with what either operator, users and others left."""
     made = [
         await create(env, injected(user_cluster("go-both"), go=True)),
         await create(env, injected(user_cluster("go-oauth"), go=True, mtls=False), mtls=False),
@@ -172,26 +175,12 @@ async def create_mixed_clusters(env: Environment) -> list[Object]:
     policy["metadata"]["labels"] = {"ray.io/cluster": "policy-taken"}
     await env.create(policy)
     await env.delete(deleting)
-    orphan = next(obj for obj in operator_objects(made[0]) if obj["kind"] == "ClusterRoleBinding")
-    orphan["metadata"]["name"] = "gone-team-a-auth"
-    orphan["metadata"]["labels"]["ray.openshift.ai/cluster-name"] = "gone"
-    await env.create(orphan)
-    wrapper = {
-        "apiVersion": "workload.codeflare.dev/v1beta2",
-        "kind": "AppWrapper",
-        "metadata": {"name": "wrapper", "namespace": NAMESPACE},
-        "spec": {"components": [{"template": user_cluster("in-wrapper")}]},
-    }
-    await env.create(wrapper)
     assert len(made) == 20
     return made
 
 
 async def operator_state(env: Environment) -> dict[str, Any]:
-    """Return everything that a migration changes and undo restores, by kind and name.
-
-    Secrets are left out: the operator creates them again.
-    """
+    """Return everything that a migration changes, by kind and name."""
     found: dict[str, Any] = {}
     for gvk in (RAY_CLUSTER, ROUTE, INGRESS, SERVICE, SERVICE_ACCOUNT, NETWORK_POLICY):
         for obj in await env.client.list(gvk, namespace=NAMESPACE):
@@ -213,10 +202,10 @@ async def operator_state(env: Environment) -> dict[str, Any]:
 
 
 async def apply_until_complete(env: Environment, directory: Path, *arguments: str) -> Result:
-    """Run ``cfo migrate apply`` until KubeRay has created its policies, so that nothing is kept any more."""
+    """Run ``cfo migrate --apply`` until KubeRay has created its policies, so that nothing is kept any more."""
 
     async def applied() -> Result | None:
-        result = await run(env, directory, "apply", "--to", "kuberay", *arguments)
+        result = await run(env, directory, *TO_KUBERAY, "--apply", *arguments)
         assert result.exit_code in (0, 3), result.output
         return result if "until KubeRay's own" not in result.output else None
 
@@ -228,7 +217,7 @@ BLOCKED = {"edited-proxy", "sidecar-has-ca", "queued", "of-a-job"}
 
 
 @pytest.mark.timeout(60)
-async def test_mixed_clusters_are_planned_migrated_and_restored(
+async def test_mixed_clusters_are_planned_and_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
@@ -236,58 +225,30 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(
         created = await create_mixed_clusters(env)
         async with run_kuberay(env):
             before = await operator_state(env)
-            planned = await run(
-                env, tmp_path, "plan", "--to", "kuberay", "-A", "--allow-downtime", "--exit-code"
-            )
-            print(planned.stdout)  # pytest -s shows the table
+            planned = await run(env, tmp_path, *TO_KUBERAY, "-A", "--allow-downtime")
+            print(planned.stdout)  # pytest -s shows the plans
             assert planned.exit_code == 3, planned.output
-            assert "22 objects: 15 to change, 4 blocked, 11 with downtime" in planned.stdout
-            assert await operator_state(env) == before, "plan changed something"
+            assert "20 RayClusters: 14 to change, 4 blocked, 11 with downtime" in planned.stdout
+            assert await operator_state(env) == before, "the plan changed something"
             await assert_running_operator_is_an_obstacle(env, tmp_path)
+            await assert_confirmation_is_required(env, tmp_path)
+            assert await operator_state(env) == before
 
-            dry = await run(
-                env,
-                tmp_path,
-                "apply",
-                "--to",
-                "kuberay",
-                "-n",
-                NAMESPACE,
-                "go-both",
-                "queued",
-                "--allow-downtime",
-                "--dry-run",
-            )
-            assert "team-a/go-both: resume (dry run)" in dry.stdout
-            assert (dry.exit_code, await operator_state(env)) == (3, before), dry.output
-
-            undo_file = tmp_path / "undo.json"
-            arguments = ("-A", "--allow-downtime", "--undo-file", str(undo_file))
-            applied = await apply_until_complete(env, tmp_path, *arguments)
+            applied = await apply_until_complete(env, tmp_path, "-A", "--allow-downtime")
             assert applied.exit_code == 3, applied.output  # four RayClusters are blocked
             await assert_migrated(env, created, before)
-            assert undo_file.stat().st_mode & 0o777 == 0o600
-            assert "cHJpdmF0ZQ" not in undo_file.read_text(), "the key of a CA is in the undo file"
+            again = await run(env, tmp_path, *TO_KUBERAY, "-n", NAMESPACE)
+            assert "20 RayClusters: 0 to change, 4 blocked" in again.stdout
+            for name in BLOCKED:
+                assert f"RayCluster {NAMESPACE}/{name} " in again.stdout
 
-            again = await run(
-                env, tmp_path, "plan", "--to", "kuberay", "-n", NAMESPACE, "-o", "json"
-            )
-            objects = json.loads(again.stdout)["objects"]
-            assert {item["name"] for item in objects if item["steps"]} == set()
-            assert {item["name"] for item in objects if item["blockers"]} == BLOCKED
 
-            after = await operator_state(env)
-            for command in (["apply", "--to", "kuberay", "-A"], ["undo", str(undo_file)]):
-                unconfirmed = await run(env, tmp_path, *command, confirmed=False)
-                assert (unconfirmed.exit_code, unconfirmed.stderr.count("\n")) == (2, 1), (
-                    unconfirmed.output
-                )
-                assert "Without a terminal, --yes is required" in unconfirmed.stderr
-            assert await operator_state(env) == after
-
-            undone = await run(env, tmp_path, "undo", str(undo_file), "--allow-downtime")
-            assert undone.exit_code == 0, undone.output
-            await assert_restored(env, before)
+async def assert_confirmation_is_required(env: Environment, directory: Path) -> None:
+    command = ["--to", "kuberay", "-A", "--apply"]
+    unconfirmed = await run(env, directory, *command, confirmed=False)
+    assert unconfirmed.exit_code == 2
+    assert "Migrate 20 RayClusters of https://" in unconfirmed.stderr
+    assert "Without a terminal, --yes is required" in unconfirmed.stderr
 
 
 async def assert_running_operator_is_an_obstacle(env: Environment, directory: Path) -> None:
@@ -331,7 +292,7 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
             "spec": {"holderIdentity": "x\x1b[2J", "renewTime": "9999-12-31T23:59:59.000000Z"},
         }
     )
-    refused = await run(env, directory, "apply", "--to", "rhoai", "-A")
+    refused = await run(env, directory, "--to", "rhoai", "-A", "--apply")
     assert refused.exit_code == 3
     assert f"-n {NAMESPACE} scale deployment codeflare-operator-manager" not in refused.stderr
     assert "Lease" not in refused.stderr
@@ -344,14 +305,15 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
         "kubectl delete mutatingwebhookconfiguration codeflare-operator-mutating-webhook"
         in refused.stderr
     )
+    takeover = await run(env, directory, "--to", "cfo", "-n", NAMESPACE, "go-both")
+    assert "set policyTypes of NetworkPolicy go-both-head" in takeover.stdout
+    assert "Stop or remove before cfo starts, because both would run:" in takeover.stderr
     await env.delete(operator)
     await env.client.delete(
         MUTATING_WEBHOOK_CONFIGURATION,
         NamespacedName("", "codeflare-operator-mutating-webhook-configuration"),
     )
-    takeover = await run(env, directory, "plan", "--to", "cfo", "-n", NAMESPACE, "go-both")
-    assert "set policyTypes of NetworkPolicy go-both-head" in takeover.stdout
-    unknown = await run(env, directory, "apply", "--to", "rhoai", "-n", NAMESPACE, "missing")
+    unknown = await run(env, directory, "--to", "rhoai", "-n", NAMESPACE, "missing")
     assert (unknown.exit_code, unknown.stderr) == (
         2,
         "Error: RayCluster team-a/missing does not exist\n",
@@ -372,7 +334,6 @@ async def assert_migrated(env: Environment, created: list[Object], before: dict[
         if name not in ("multikueue", "go-deleting", "own-init-name"):
             assert "create-cert" not in str(stored["spec"]), name
             assert "oauth-proxy" not in str(stored["spec"]), name
-    assert "ClusterRoleBinding gone-team-a-auth" not in after
     expected = {
         "go-both": {"tlsOptions", "authOptions", "networkPolicy"},
         "go-oauth": {"authOptions", "networkPolicy"},
@@ -396,24 +357,6 @@ async def assert_migrated(env: Environment, created: list[Object], before: dict[
     await eventually(restarted, "the pods of go-both were restarted")
 
 
-async def assert_restored(env: Environment, before: dict[str, Any]) -> None:
-    """Assert that all objects are as before, apart from those that the operator creates again."""
-
-    async def restored() -> bool:
-        after = await operator_state(env)
-        taken_over = {"NetworkPolicy go-old-names-head", "NetworkPolicy untouched-head"}
-        for key, value in before.items():
-            if (
-                key not in taken_over
-                and key != "ClusterRoleBinding gone-team-a-auth"
-                and "deleting" not in key
-            ):
-                assert after.get(key) == value, key
-        return True
-
-    await eventually(restored)
-
-
 class Crash(Exception):
     """The process ends."""
 
@@ -434,19 +377,21 @@ class CrashingTransport:
         return response
 
 
-def session(client: Client, namespace: str) -> Session:
+async def migrate(client: Client, namespace: str) -> ObjectPlan:
+    """Migrate the RayCluster ``rc`` in ``namespace`` to KubeRay."""
     kuberay = KubeRay(FIELDS, frozenset({"networkPolicy", "tlsOptions"}), cert_manager=True)
     options = Options(Target.KUBERAY, kuberay, allow_downtime=True)
-    return Session(client, Observer(client, namespace), options, KubeRayConfiguration())
+    executor = Executor(client, Observer(client), options, print, timeout=20.0)
+    plan = await executor.migrate(NamespacedName(namespace, "rc"))
+    assert plan is not None
+    return plan
 
 
 FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
 
 
 @pytest.mark.timeout(60)
-async def test_interruption_at_any_write_is_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
     async with environment() as env, run_kuberay(env):
         for number in itertools.count(1):
@@ -458,16 +403,15 @@ async def test_interruption_at_any_write_is_continued(
                 if obj["kind"] not in ("Route", "Service"):  # deleted like the other kinds
                     await env.create(obj)
             await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023
-            undo = UndoFile(tmp_path / f"{number}.json", "identity", "kuberay")
             transport = cast("Transport", CrashingTransport(env.client.transport, number))
             client = Client(transport, env.client.mapper, field_manager="cfo-migrate")
             crashed = False
             try:
-                await session(client, namespace).apply(undo, print, timeout=20.0, dry_run=False)
+                await migrate(client, namespace)
             except Crash:
                 crashed = True
             await assert_is_guarded(env, namespace)
-            await complete(env, namespace, load(undo.path))
+            await complete(env, namespace)
             migrated = await env.get(RAY_CLUSTER, "rc", namespace)
             assert "finalizers" not in migrated["metadata"]
             assert annotations_of(migrated).keys() == {VERSION_ANNOTATION}
@@ -482,19 +426,12 @@ async def test_interruption_at_any_write_is_continued(
             assert await env.child_names(SECRET, namespace) == set()
             if not crashed:
                 break
-            assert (
-                load(undo.path).records[stored["metadata"]["uid"]].before["spec"] == stored["spec"]
-            )
         assert number > 8
 
 
-async def complete(env: Environment, namespace: str, undo: UndoFile) -> None:
+async def complete(env: Environment, namespace: str) -> None:
     async def completed() -> bool:
-        (outcome,) = await session(env.client, namespace).apply(
-            undo, print, timeout=20.0, dry_run=False
-        )
-        assert not outcome.error
-        return not outcome.is_incomplete
+        return not (await migrate(env.client, namespace)).is_incomplete
 
     await eventually(completed)
 

@@ -67,8 +67,8 @@ def test_help_shows_eight_commands_by_reader_and_more_shows_the_others() -> None
         (["frob"], "No such command 'frob' (see cfo --help)"),
         (["config", "frob"], "No such command 'frob' (see cfo config --help)"),
         (
-            ["migrate", "plan"],
-            "Missing option '--to'. Choose from: kuberay, rhoai, cfo (see cfo migrate plan --help)",
+            ["migrate"],
+            "Missing option '--to'. Choose from: kuberay, rhoai, cfo (see cfo migrate --help)",
         ),
     ],
 )

@@ -171,8 +171,8 @@ async def test_commands_that_read_a_cluster(tmp_path: Path) -> None:
             ),
             ["status", "-n", "ns", "raycluster/x"],
             ["doctor", "-n", "ns"],
-            ["migrate", "plan", "--to", "kuberay", "-A"],
-            ["migrate", "plan", "--to", "cfo", "-A", "--operator-namespace", "ns"],
+            ["migrate", "--to", "kuberay", "-A"],
+            ["migrate", "--to", "cfo", "-A", "--operator-namespace", "ns"],
         ):
             result = await run(env, tmp_path, *arguments)
             assert_printable(result.output)

@@ -46,15 +46,14 @@ class Cleaning:
     """The result of :func:`clean`.
 
     ``cluster`` is the RayCluster without the injected entries. ``features`` are the names of those found in it.
-    ``removed``, ``differing`` and ``foreign`` describe entries by their group, field and name: ``differing`` ones were
-    injected and then changed, ``foreign`` ones only have an injected name.
+    ``removed`` and ``differing`` describe entries by their group, field and name: ``differing`` ones were injected and
+    then changed.
     """
 
     cluster: Object
     features: frozenset[str] = frozenset()
     removed: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
 
 
 def known_settings(config: KubeRayConfiguration) -> tuple[InjectionSettings, ...]:
@@ -82,23 +81,18 @@ def clean(cluster: Object, settings: Sequence[InjectionSettings] = DEFAULT_SETTI
     features: set[str] = set()
     removed: list[str] = []
     differing: list[str] = []
-    foreign: list[str] = []
     facts = RayClusterFacts(result)
     for group in facts.groups:
         for feature in (OAUTH, MTLS):
-            known = list(_known_additions(facts, group, feature, settings))
+            known = _known_additions(facts, group, feature, settings)
             variants = [variant for variant in known if variant.were_added_to(group.pod)]
             if not variants:
-                foreign += (
-                    f"{_title(group)}: {name}"
-                    for name in _partial_entries(_union(known), group.pod)
-                )
                 continue
             features.add(feature.name)
-            entries = _remove(group.pod, variants)
-            for found, names in zip((removed, differing), entries, strict=True):
-                found += (f"{_title(group)}: {name}" for name in names)
-    return Cleaning(result, frozenset(features), tuple(removed), tuple(differing), tuple(foreign))
+            removed_here, differing_here = _remove(group.pod, variants)
+            removed += [f"{_title(group)}: {name}" for name in removed_here]
+            differing += [f"{_title(group)}: {name}" for name in differing_here]
+    return Cleaning(result, frozenset(features), tuple(removed), tuple(differing))
 
 
 def _title(group: PodGroup) -> str:
@@ -266,11 +260,3 @@ def _left_over(pod: Mapping[str, Any], additions: PodAdditions) -> Iterator[str]
     for name in sorted(variables):
         if f"$({name})" in text:
             yield f"container {ray.get('name')} uses the injected variable {name}"
-
-
-def _partial_entries(additions: PodAdditions, pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yield containers with injected names in a pod template into which the feature was not injected."""
-    found = additions.found_in(pod)
-    for field, attribute in _LISTS[:2]:
-        for item in getattr(found, attribute):
-            yield f"{field} {item['name']} exists, but its volumes were not injected"

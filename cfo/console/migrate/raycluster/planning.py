@@ -18,11 +18,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, Phase
+from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
 from cfo.console.migrate.raycluster.children import (
-    CHILD_KINDS,
     are_restricted_by_kuberay,
     is_operators,
     is_operators_binding,
@@ -30,7 +29,7 @@ from cfo.console.migrate.raycluster.children import (
     title,
 )
 from cfo.console.migrate.raycluster.injected import DEFAULT_SETTINGS, Cleaning, clean
-from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, Step
+from cfo.console.migrate.raycluster.steps import Action, ObjectPlan, Step
 from cfo.console.migrate.raycluster.targets import (
     Conversion,
     KubeRay,
@@ -38,7 +37,6 @@ from cfo.console.migrate.raycluster.targets import (
     closed_policy,
     convert,
 )
-from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,
@@ -49,11 +47,9 @@ from cfo.runtime import (
     gvk_of,
     has_finalizer,
     is_deleting,
-    key_of,
     labels_of,
     name_of,
 )
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.webhooks.raycluster.injection_plan import OAUTH, InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
@@ -92,6 +88,16 @@ class ObservedCluster:
     has_pods: bool = False
 
 
+def plan_safely(observed: ObservedCluster, options: Options) -> ObjectPlan:
+    """Return the plan for one RayCluster; an object that cannot be read blocks this RayCluster, and no other."""
+    try:
+        return plan_cluster(observed, options)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # Without the CRD's validation, any field of these objects can have any type.
+        reason = f"it, or an object of it, cannot be read: {type(error).__name__}: {error}"
+        return ObjectPlan(observed.cluster, blockers=[" ".join(reason.split())])
+
+
 def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
     """Return the plan for one RayCluster. No argument is modified."""
     cluster = observed.cluster
@@ -117,12 +123,12 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
     conversion = convert(cleaning, observed.children, options.target, options.kuberay)
     _check(plan, cleaning, conversion, options)
     update = _update_steps(cluster, conversion, observed, options, cleaning)
-    restarts = pod_part(conversion.cluster) != pod_part(cluster)
+    restarts = _pod_part(conversion.cluster) != _pod_part(cluster)
     suspended_here = SUSPENDED_ANNOTATION in annotations_of(cluster)
-    before, after = restart_steps(observed, restarts=restarts)
+    before, after = _restart_steps(observed, restarts=restarts)
     if restarts and not is_suspended(cluster):
-        plan.downtime = Downtime.RESTART
-        plan.blockers += restart_blockers(cluster, allow_downtime=options.allow_downtime)
+        plan.restarts = True
+        plan.blockers += _restart_blockers(cluster, allow_downtime=options.allow_downtime)
     if plan.blockers:
         if suspended_here:
             plan.notes.append("the migration has suspended it, and will resume it")
@@ -138,12 +144,8 @@ def _describe(plan: ObjectPlan, observed: ObservedCluster, cleaning: Cleaning) -
     plan.has += sorted(cleaning.features)
     if has_finalizer(cluster, FINALIZER):
         plan.has.append("finalizer")
-    kinds = [gvk.kind for gvk in CHILD_KINDS]
-    found = [obj["kind"] for obj in observed.children if is_operators(obj, cluster)]
-    plan.has += [f"{found.count(kind)} {kind}" for kind in kinds if kind in found]
     if is_suspended(cluster):
         plan.has.append("suspended")
-    plan.notes += [f"{name}: kept, not injected" for name in cleaning.foreign]
     names = names_of(cluster)
     expected = {
         names.head_policy,
@@ -152,11 +154,9 @@ def _describe(plan: ObjectPlan, observed: ObservedCluster, cleaning: Cleaning) -
         names.client,
         names.ca_secret,
     }
-    plan.notes += [
-        f"{title(obj)} belongs to another owner: kept"
-        for obj in observed.children
-        if name_of(obj) in expected and not is_operators(obj, cluster)
-    ]
+    for obj in observed.children:
+        if name_of(obj) in expected and not is_operators(obj, cluster):
+            plan.notes.append(f"{title(obj)} belongs to another owner: kept")
 
 
 def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options: Options) -> None:
@@ -170,7 +170,7 @@ def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options
             plan.blockers.append(f"would lose {lost}; --without-tls accepts this")
 
 
-def restart_blockers(cluster: Object, *, allow_downtime: bool) -> list[str]:
+def _restart_blockers(cluster: Object, *, allow_downtime: bool) -> list[str]:
     """Return why a running RayCluster must not be restarted; at most one reason."""
     manager = _manager_of(cluster)
     if manager:
@@ -188,7 +188,7 @@ def _manager_of(cluster: Object) -> str:
     return ""
 
 
-def restart_steps(observed: ObservedCluster, *, restarts: bool) -> tuple[list[Step], list[Step]]:
+def _restart_steps(observed: ObservedCluster, *, restarts: bool) -> tuple[list[Step], list[Step]]:
     """Return the steps before and after a change of the pods of a RayCluster: suspend, wait, and resume.
 
     A RayCluster that an owner or Kueue suspends and resumes is never resumed here, whatever its annotations.
@@ -227,7 +227,7 @@ def _resumed(cluster: Object) -> Object:
     return result
 
 
-def pod_part(cluster: Object) -> object:
+def _pod_part(cluster: Object) -> object:
     """Return the part of a RayCluster that only takes effect in new pods.
 
     KubeRay keeps running pods when it changes, except with the upgrade strategy ``Recreate``: then it deletes all pods
@@ -316,31 +316,47 @@ def _released(cluster: Object) -> Object:
     return result
 
 
-def plan_takeover(observed: ObservedCluster, *, oauth: bool) -> ObjectPlan:
-    """Return what the operator changes of one RayCluster.
+def plan_takeover(observed: ObservedCluster, *, has_proxies: bool) -> ObjectPlan:
+    """Return what this operator changes of one RayCluster when it starts.
 
-    ``oauth``: whether dashboards get an OAuth proxy, which needs the finalizer.
+    ``has_proxies``: whether the operator injects proxies for dashboards, which need the finalizer.
     """
     cluster = observed.cluster
     plan = ObjectPlan(cluster)
-    own = [obj for obj in observed.children if is_operators(obj, cluster)]
-    plan.has = ["finalizer"] if has_finalizer(cluster, FINALIZER) else []
-    plan.has.append(
-        "names with hash" if VERSION_ANNOTATION in annotations_of(cluster) else "old names"
-    )
-    plan.has += [title(obj) for obj in own if gvk_of(obj) == NETWORK_POLICY]
+    if is_managed_by_cfo(observed):
+        plan.notes.append("already managed by cfo")
+        return plan
+    if has_finalizer(cluster, FINALIZER):
+        plan.has.append("finalizer")
+    if VERSION_ANNOTATION not in annotations_of(cluster):
+        plan.has.append("old names")
     if is_deleting(cluster):
         plan.notes.append(
             "is being deleted: the operator deletes its ClusterRoleBindings and removes the finalizer"
         )
         return plan
-    for obj in own:
-        if gvk_of(obj) == NETWORK_POLICY and not _applies_policy_types(obj):
-            plan.steps.append(Step(Action.UPDATE, obj, f"set policyTypes of {title(obj)}"))
-    if not oauth and has_finalizer(cluster, FINALIZER):
+    for policy in _own_policies(observed):
+        if not _applies_policy_types(policy):
+            text = f"set policyTypes of {title(policy)}"
+            plan.steps.append(Step(Action.UPDATE, policy, text))
+    if not has_proxies and has_finalizer(cluster, FINALIZER):
         plan.steps.append(Step(Action.UPDATE, cluster, "remove the finalizer, which nothing needs"))
     plan.notes.append("pod templates, Secrets, Routes and Ingresses stay as they are")
     return plan
+
+
+def is_managed_by_cfo(observed: ObservedCluster) -> bool:
+    """Return whether this operator has written all NetworkPolicies of the RayCluster that an operator created."""
+    policies = _own_policies(observed)
+    return bool(policies) and all(map(_applies_policy_types, policies))
+
+
+def _own_policies(observed: ObservedCluster) -> list[Object]:
+    return [
+        obj
+        for obj in observed.children
+        if gvk_of(obj) == NETWORK_POLICY and is_operators(obj, observed.cluster)
+    ]
 
 
 def _applies_policy_types(policy: Object) -> bool:
@@ -350,32 +366,3 @@ def _applies_policy_types(policy: Object) -> bool:
         for entry in policy["metadata"].get("managedFields") or ()
         if entry.get("manager") == FIELD_MANAGER
     )
-
-
-def plan_wrapper(wrapper: Object, target: Target) -> ObjectPlan:
-    """Return the plan for one AppWrapper: it is never changed."""
-    plan = ObjectPlan(wrapper)
-    phase = str((wrapper.get("status") or {}).get("phase") or "") or "no phase"
-    plan.has = [phase, f"{len((wrapper.get('spec') or {}).get('components') or ())} components"]
-    if target is Target.CFO:
-        plan.notes.append(f"continues in phase {phase}; its components are not created again")
-    elif phase in (Phase.SUCCEEDED, Phase.FAILED):
-        plan.notes.append("is finished: delete it while an AppWrapper controller runs")
-    else:
-        plan.notes.append(
-            "needs an AppWrapper controller, also to be deleted: "
-            + ("RHOAI 3 has none" if target is Target.RHOAI else "KubeRay has none")
-        )
-    assert gvk_of(wrapper) == APPWRAPPER
-    return plan
-
-
-def plan_orphaned_binding(binding: Object, namespace: str) -> ObjectPlan:
-    """Return the plan for a ClusterRoleBinding with the labels of a RayCluster in ``namespace`` that does not exist."""
-    plan = ObjectPlan(binding, has=["its RayCluster does not exist"])
-    assert gvk_of(binding) == CLUSTER_ROLE_BINDING
-    if is_oauth_proxy_binding(binding, namespace):
-        plan.steps.append(Step(Action.DELETE, binding, f"delete {title(binding)}"))
-    else:
-        plan.notes.append(f"{key_of(binding).name} is not the operator's: kept")
-    return plan

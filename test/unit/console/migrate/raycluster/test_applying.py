@@ -1,4 +1,4 @@
-"""The executor: conflicts are planned again, errors stay with their object, pods that stay stop further restarts."""
+"""The executor: conflicts are planned again, errors are raised, pods that stay end the run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from cfo.console.migrate.raycluster import applying
-from cfo.console.migrate.raycluster.applying import Executor, Outcome
-from cfo.console.migrate.raycluster.planning import ObservedCluster, plan_cluster
+from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed
+from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.runtime.client.errors import Conflict, Forbidden
-from cfo.runtime.objects.unstructured import Object, name_of
+from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from test.support.migration import TO_KUBERAY, injected, observed, user_cluster
 
 
@@ -31,13 +31,15 @@ class Server:
             next(obj for obj in found if obj["kind"] == gvk.kind and name_of(obj) == key.name)
         )
 
-    async def update(self, obj: Object, *, dry_run: bool) -> Object:
+    async def update(self, obj: Object) -> Object:
         if self.errors:
             raise self.errors.pop(0)
+        cluster, children = self.state.cluster, list(self.state.children)
         if obj["kind"] == "RayCluster":
-            self.state = ObservedCluster(
-                obj, self.state.children, self.state.bindings, has_pods=self.pods
-            )
+            cluster = obj
+        else:
+            children = [obj if name_of(each) == name_of(obj) else each for each in children]
+        self.state = ObservedCluster(cluster, children, self.state.bindings, has_pods=self.pods)
         return obj
 
     async def delete(self, gvk: Any, key: Any, **_: Any) -> bool:
@@ -53,17 +55,16 @@ class Server:
     async def bindings_of(self, _: Object) -> list[Object]:
         return list(self.state.bindings)
 
-    async def plan(self) -> ObjectPlan:
-        return plan_cluster(self.state, TO_KUBERAY)
+    async def cluster(self, _: Any) -> ObservedCluster:
+        return self.state
 
 
-def executor(server: Server) -> Executor:
+async def migrate(server: Server) -> ObjectPlan:
     fake = cast("Any", server)
-    return Executor(fake, fake, lambda _: None, lambda _: None, timeout=0.01)
-
-
-async def migrate(server: Server) -> Outcome:
-    return await executor(server).migrate(await server.plan(), server.plan)
+    executor = Executor(fake, fake, TO_KUBERAY, lambda _: None, timeout=0.01)
+    plan = await executor.migrate(NamespacedName("team-a", "rc"))
+    assert plan is not None
+    return plan
 
 
 def new_server(*errors: Exception, has_pods: bool = False) -> Server:
@@ -72,19 +73,34 @@ def new_server(*errors: Exception, has_pods: bool = False) -> Server:
 
 async def test_conflict_is_planned_again() -> None:
     server = new_server(Conflict(409), Conflict(409))
-    outcome = await migrate(server)
-    assert outcome.error == ""
+    plan = await migrate(server)
+    assert plan.steps == []
     assert "finalizers" not in server.state.cluster["metadata"]
 
 
 async def test_endless_conflict_leaves_steps_for_another_run() -> None:
-    outcome = await migrate(new_server(*(Conflict(409) for _ in range(100))))
-    assert (outcome.error, outcome.is_incomplete) == ("", True)
+    plan = await migrate(new_server(*(Conflict(409) for _ in range(100))))
+    assert plan.is_incomplete
 
 
-async def test_error_stays_with_its_object() -> None:
-    outcome = await migrate(new_server(Forbidden(403, {"message": "not allowed"})))
-    assert "not allowed" in outcome.error
+async def test_error_of_the_api_server_is_raised() -> None:
+    with pytest.raises(Forbidden, match="not allowed"):
+        await migrate(new_server(Forbidden(403, {"message": "not allowed"})))
+
+
+async def test_object_that_was_recreated_is_not_changed() -> None:
+    server = new_server()
+    before = server.get
+
+    async def recreated(*arguments: Any, **options: Any) -> Object:
+        found = await before(*arguments, **options)
+        found["metadata"]["uid"] = "another"
+        return found
+
+    server.get = recreated  # type: ignore[method-assign]
+    with pytest.raises(StepFailed, match="RayCluster rc was deleted"):
+        await migrate(server)
+    assert "suspend" not in server.state.cluster["spec"]
 
 
 async def test_finalizer_stays_while_a_binding_exists() -> None:
@@ -94,22 +110,15 @@ async def test_finalizer_stays_while_a_binding_exists() -> None:
         return True
 
     server.delete = keep  # type: ignore[method-assign]
-    outcome = await migrate(server)
-    assert "still exists, so the finalizer is kept" in outcome.error
+    with pytest.raises(StepFailed, match="still exists, so the finalizer is kept"):
+        await migrate(server)
     assert "finalizers" in server.state.cluster["metadata"]
 
 
-async def test_pods_that_are_not_deleted_stop_further_restarts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_pods_that_are_not_deleted_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.001)
     server = new_server(has_pods=True)
-    shared = executor(server)
-    first = await shared.migrate(await server.plan(), server.plan)
-    assert "its pods still exist after 0.01 s" in first.error
-    other = plan_cluster(observed(injected(user_cluster("other"))), TO_KUBERAY)
-    second = await shared.migrate(other, server.plan)
-    assert (second.done, second.error) == (
-        [],
-        "was not suspended, because the pods of another RayCluster were not deleted",
-    )
+    with pytest.raises(PodsRemain, match=r"its pods still exist after 0\.01 s"):
+        await migrate(server)
+    assert server.deleted == []
+    assert server.state.cluster["spec"]["suspend"] is True

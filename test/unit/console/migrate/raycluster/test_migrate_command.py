@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
 
 from cfo.cli import cli
+from cfo.config.document import parse
+from cfo.console.migrate.raycluster.migrate_command import _has_proxies
+from cfo.runtime import UnknownKind
 
 
 def run(*arguments: str) -> Result:
@@ -17,17 +21,15 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--to", "kuberay"], "either --namespace NAMESPACE or --all-namespaces is required"),
         (
-            ["plan", "--to", "kuberay"],
+            ["--to", "rhoai", "-A", "-n", "ns", "--apply"],
             "either --namespace NAMESPACE or --all-namespaces is required",
         ),
-        (
-            ["apply", "--to", "rhoai", "-A", "-n", "ns"],
-            "either --namespace NAMESPACE or --all-namespaces is required",
-        ),
-        (["plan", "--to", "kuberay", "-A", "rc"], "names of RayClusters require --namespace"),
-        (["plan", "--to", "cfo", "-A", "--finalizers-only"], "cannot be used with --to cfo"),
-        (["plan", "--to", "cfo", "-A", "--without-tls"], "cannot be used with --to cfo"),
+        (["--to", "kuberay", "-A", "rc"], "names of RayClusters require --namespace"),
+        (["--to", "cfo", "-A", "--finalizers-only"], "--to cfo shows what the operator itself"),
+        (["--to", "cfo", "-A", "--without-tls"], "--to cfo shows what the operator itself"),
+        (["--to", "cfo", "-A", "--apply"], "--to cfo shows what the operator itself"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], message: str) -> None:
@@ -36,16 +38,25 @@ def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], messag
     assert message in result.stderr
 
 
-def test_invalid_undo_file_is_reported_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "undo.json"
-    path.write_text("{}")
-    result = run("undo", str(path))
-    assert (result.exit_code, result.stderr) == (
-        2,
-        f"Error: {path}: not an undo file of cfo migrate\n",
-    )
-
-
 def test_missing_kubeconfig_is_reported_in_one_line(tmp_path: Path) -> None:
-    result = run("plan", "--to", "kuberay", "-A", "--kubeconfig", str(tmp_path / "missing"))
+    result = run("--to", "kuberay", "-A", "--kubeconfig", str(tmp_path / "missing"))
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("document", "serves_routes", "expected"),
+    [
+        ("kuberay: {authentication: {enabled: true}}", False, True),
+        ("kuberay: {}", True, True),
+        ("kuberay: {}", False, False),
+        ("kuberay: {rayDashboardOAuthEnabled: false}", True, False),
+    ],
+)
+async def test_finalizers_are_needed_by_proxies_of_either_kind(
+    document: str, *, serves_routes: bool, expected: bool
+) -> None:
+    client = mock.Mock()
+    error = None if serves_routes else UnknownKind("no matches")
+    client.mapper.resource = mock.AsyncMock(side_effect=error)
+    config = parse(document).configuration.kuberay
+    assert await _has_proxies(client, config) is expected

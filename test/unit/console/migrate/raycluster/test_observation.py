@@ -8,6 +8,7 @@ from typing import Any
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.runtime.client.errors import UnknownKind
+from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 CLUSTER: Object = {
@@ -23,11 +24,14 @@ class ClientWithoutRoutes:
 
     def __init__(self) -> None:
         self.lists: Counter[GVK] = Counter()
+        self.secrets: list[Object] = []
 
     async def list(self, gvk: GVK, **_: Any) -> list[Object]:
         self.lists[gvk] += 1
         if gvk == ROUTE:
             raise UnknownKind("no matches")
+        if gvk == SECRET:
+            return self.secrets
         return [CLUSTER] if gvk == RAY_CLUSTER else []
 
     async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
@@ -37,9 +41,17 @@ class ClientWithoutRoutes:
 async def test_unserved_kind_is_looked_up_once_for_all_clusters() -> None:
     client: Any = ClientWithoutRoutes()
     observer = Observer(client)
-    await observer.clusters()
+    assert await observer.keys("") == [NamespacedName("ns", "rc")]
     for _ in range(5):
         assert await observer.cluster(NamespacedName("ns", "rc")) is not None
     assert client.lists[ROUTE] == 1
-    await observer.clusters()
-    assert client.lists[ROUTE] == 2
+
+
+async def test_content_of_secrets_is_dropped() -> None:
+    client: Any = ClientWithoutRoutes()
+    client.secrets = [
+        {"kind": "Secret", "metadata": {"name": "s", "uid": "s"}, "data": {"ca.key": "eA=="}}
+    ]
+    observed = await Observer(client).cluster(NamespacedName("ns", "rc"))
+    assert observed is not None
+    assert observed.children == ({"kind": "Secret", "metadata": {"name": "s", "uid": "s"}},)

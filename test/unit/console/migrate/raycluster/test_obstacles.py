@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.console.migrate.raycluster.observation import find_obstacles, operator_namespaces
+from cfo.console.migrate.raycluster.obstacles import find_obstacles, operator_namespaces
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.names import FINALIZER, names_of
+from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, names_of
 from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,
     ObservedCluster,
     Options,
+    is_managed_by_cfo,
     plan_cluster,
-    plan_orphaned_binding,
+    plan_safely,
     plan_takeover,
-    plan_wrapper,
 )
-from cfo.console.migrate.raycluster.session import plan_safely
-from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, table
+from cfo.console.migrate.raycluster.steps import Action, ObjectPlan, Step, plan_lines
 from cfo.console.migrate.raycluster.targets import KubeRay, Target
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.migration import (
@@ -46,7 +45,7 @@ def test_running_cluster_is_suspended_migrated_and_resumed() -> None:
     before = copy.deepcopy(state)
     plan = plan_cluster(state, TO_KUBERAY)
     assert state == before, "an argument was modified"
-    assert (plan.downtime, plan.blockers) == (Downtime.RESTART, [])
+    assert (plan.restarts, plan.blockers) == (True, [])
     assert texts(plan) == [
         "suspend",
         "wait until its pods are deleted",
@@ -75,7 +74,7 @@ def kuberay_like(cluster: Object) -> list[Object]:
 def test_suspended_cluster_needs_no_downtime_and_stays_suspended() -> None:
     state = observed(injected(user_cluster("rc", suspend=True)), has_pods=False)
     plan = plan_cluster(state, Options(Target.KUBERAY, KUBERAY))
-    assert (plan.downtime, plan.blockers) == (Downtime.NONE, [])
+    assert (plan.restarts, plan.blockers) == (False, [])
     assert {"suspend", "resume"} & set(texts(plan)) == set()
     assert result_of(plan)["spec"]["suspend"] is True
 
@@ -85,21 +84,19 @@ def test_cluster_without_injected_parts_needs_no_downtime() -> None:
         injected(user_cluster("rc"), go=True, oauth=False, mtls=False), oauth=False, mtls=False
     )
     plan = plan_cluster(state, Options(Target.KUBERAY, KUBERAY))
-    assert (plan.downtime, plan.blockers) == (Downtime.NONE, [])
+    assert (plan.restarts, plan.blockers) == (False, [])
     assert texts(plan)[-1] == "remove the finalizer"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "downtime"), [("Recreate", Downtime.RESTART), ("None", Downtime.NONE)]
-)
+@pytest.mark.parametrize(("strategy", "restarts"), [("Recreate", True), ("None", False)])
 def test_upgrade_strategy_recreate_makes_every_change_a_restart(
-    strategy: str, downtime: Downtime
+    strategy: str, *, restarts: bool
 ) -> None:
     cluster = injected(
         user_cluster("rc", upgradeStrategy={"type": strategy}), go=True, oauth=False, mtls=False
     )
     plan = plan_cluster(observed(cluster, oauth=False, mtls=False), TO_KUBERAY)
-    assert plan.downtime is downtime
+    assert plan.restarts is restarts
 
 
 @pytest.mark.parametrize(
@@ -264,7 +261,7 @@ def test_finalizer_is_removed_without_downtime_on_request() -> None:
     cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["args"] = ["edited"]
     plan = plan_cluster(observed(cluster), Options(Target.RHOAI, finalizers_only=True))
     assert [step.action for step in plan.steps] == [Action.DELETE, Action.RELEASE]
-    assert (plan.downtime, plan.blockers) == (Downtime.NONE, [])
+    assert (plan.restarts, plan.blockers) == (False, [])
     assert result_of(plan)["spec"] == plan.object["spec"]
 
 
@@ -290,42 +287,50 @@ def test_malformed_objects_block_only_their_cluster() -> None:
     assert "cannot be read" in plan.blockers[0]
 
 
-def test_control_characters_of_users_are_not_printed() -> None:
-    plan = ObjectPlan(user_cluster("rc"), notes=["container \x1b[2J"])
-    assert "\x1b" not in "\n".join(table([plan]))
+def test_plan_is_printed_as_indented_lines() -> None:
+    (steps, blocked, nothing) = (ObjectPlan(user_cluster("rc")) for _ in range(3))
+    steps.has = ["finalizer", "suspended"]
+    steps.restarts = True
+    steps.steps = [Step(Action.DELETE, steps.object, "delete Secret s")]
+    steps.kept = ["NetworkPolicy p"]
+    steps.notes = ["loses something"]
+    assert list(plan_lines(steps)) == [
+        "RayCluster team-a/rc (finalizer, suspended): restarts all pods",
+        "  delete Secret s",
+        "  keep NetworkPolicy p",
+        "  note: loses something",
+    ]
+    blocked.blockers = ["is running"]
+    assert list(plan_lines(blocked)) == ["RayCluster team-a/rc", "  BLOCKED: is running"]
+    assert list(plan_lines(nothing)) == ["RayCluster team-a/rc", "  nothing to do"]
 
 
-@pytest.mark.parametrize("oauth", [False, True])
-def test_takeover_changes_policies_and_unneeded_finalizers(*, oauth: bool) -> None:
-    plan = plan_takeover(observed(injected(user_cluster("rc"), go=True)), oauth=oauth)
+@pytest.mark.parametrize("has_proxies", [False, True])
+def test_takeover_changes_policies_and_unneeded_finalizers(*, has_proxies: bool) -> None:
+    state = observed(injected(user_cluster("rc"), go=True))
+    plan = plan_takeover(state, has_proxies=has_proxies)
     names = names_of(plan.object)
     expected = [
         f"set policyTypes of NetworkPolicy {name}"
         for name in (names.head_policy, names.workers_policy)
     ]
+    assert not is_managed_by_cfo(state)
     assert texts(plan)[:2] == expected
-    assert ("remove the finalizer, which nothing needs" in texts(plan)) is not oauth
-    assert plan.downtime is Downtime.NONE
+    assert ("remove the finalizer, which nothing needs" in texts(plan)) is not has_proxies
+    assert not plan.restarts
 
 
-def test_app_wrapper_is_never_changed() -> None:
-    wrapper = {
-        "apiVersion": "workload.codeflare.dev/v1beta2",
-        "kind": "AppWrapper",
-        "status": {"phase": "Running"},
-    }
-    wrapper |= {"metadata": {"name": "w"}, "spec": {"components": [{}]}}
-    assert "continues in phase Running" in plan_wrapper(wrapper, Target.CFO).notes[0]
-    assert "RHOAI 3 has none" in plan_wrapper(wrapper, Target.RHOAI).notes[0]
-
-
-@pytest.mark.parametrize("role", ["system:auth-delegator", "cluster-admin"])
-def test_only_proxy_bindings_of_deleted_clusters_are_deleted(role: str) -> None:
-    (binding,) = observed(injected(user_cluster("rc"))).bindings
-    binding["roleRef"]["name"] = role
-    assert bool(plan_orphaned_binding(binding, NAMESPACE).steps) is (
-        role == "system:auth-delegator"
-    )
+@pytest.mark.parametrize("has_proxies", [False, True])
+def test_cluster_of_this_operator_is_already_managed(*, has_proxies: bool) -> None:
+    state = observed(injected(user_cluster("rc")))
+    policies = [obj for obj in state.children if obj["kind"] == "NetworkPolicy"]
+    for policy in policies:
+        assert not is_managed_by_cfo(state)
+        entry = {"manager": FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:policyTypes": {}}}}
+        policy["metadata"]["managedFields"] = [entry]
+    assert is_managed_by_cfo(state)
+    plan = plan_takeover(state, has_proxies=has_proxies)
+    assert (plan.steps, plan.notes) == ([], ["already managed by cfo"])
 
 
 def test_finalizers_of_others_are_kept() -> None:
