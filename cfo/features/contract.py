@@ -2,15 +2,16 @@
 
 A feature is a :class:`Kind`, an :class:`OptionalRole` of the operator, or both. It is cheap to import: its methods
 import controllers, webhooks, models and views in their bodies, so an operator does not import the controllers of a
-feature that is disabled.
+feature that is disabled. Its records are structs, which cost less at every start than dataclasses.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from cfo.runtime import GVK, Object, Rule
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from cfo.summaries.kind_view import KindView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What the setup of a feature gets.
 
     ``namespace`` is the operator's namespace. ``kinds`` are those that the configuration enables. ``serves_webhooks``:
@@ -39,11 +39,10 @@ class Context:
     kinds: Sequence[Kind] = ()
     embedded_validators: dict[
         GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]
-    ] = field(default_factory=dict)
+    ] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UserRole:
+class UserRole(msgspec.Struct, frozen=True):
     """A ClusterRole for users: its name without the prefix, its rules, and the roles into which it is aggregated.
 
     Roles of several kinds with one name are one role.
@@ -54,8 +53,7 @@ class UserRole:
     into: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(msgspec.Struct, frozen=True):
     """Objects outside the installation that an uninstall deletes: those with a label, and with ``name`` if given."""
 
     gvk: GVK

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cfo import operator
 from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX

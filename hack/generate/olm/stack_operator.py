@@ -8,10 +8,10 @@ part of them: :func:`shared_objects`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import yaml
+from msgspec.structs import replace
 
 from cfo import operator
 from cfo.config.model import OperatorConfiguration
