@@ -146,7 +146,8 @@ def test_features_import_nothing_heavy() -> None:
         "cfo.webhooks",
     )
     found = imported()["features"]
-    assert [name for name in found if name.startswith(heavy) or "models" in name] == []
+    assert [name for name in found if name.startswith(heavy)] == []
+    assert [name for name in found if name.startswith("cfo.api") and "models" in name] == []
     assert "cfo.features.raycluster" in found
 
 
