@@ -194,11 +194,15 @@ def run(**options: Any) -> None:
         _run_on_cluster(options)
 
 
+_EMBEDDED_OPTIONS: Final = {
+    "manifests": "--apply",
+    "until_settled": "--until-settled",
+}
+"""The flags of the options that require ``--embedded``."""
+
+
 def _run_on_cluster(options: Mapping[str, Any]) -> None:
-    for name, flag in (
-        ("manifests", "--apply"),
-        ("until_settled", "--until-settled"),
-    ):
+    for name, flag in _EMBEDDED_OPTIONS.items():
         if options[name]:
             raise InvalidInput(f"{flag} requires --embedded")
     if options["webhook_url"] is not None and options["webhook_cert_dir"] is not None:
@@ -208,7 +212,8 @@ def _run_on_cluster(options: Mapping[str, Any]) -> None:
     log_format = options["log_format"] or ("console" if sys.stderr.isatty() else "json")
     with tune_process() as loaded, log_errors(log_format == "json"):
         configure_logs(log_format, options["log_level"])
-        url, namespace = _checked_url(options["webhook_url"]), _own_namespace()
+        url = _checked_url(options["webhook_url"])
+        namespace = _own_namespace()
 
         async def work() -> None:
             from cfo import operator
@@ -255,15 +260,18 @@ def _run_embedded(options: Mapping[str, Any]) -> None:
 def _checked_url(text: str | None) -> WebhookURL | None:
     from cfo.runtime.webhook import WebhookURL
 
+    if text is None:
+        return None
     try:
-        return WebhookURL.parse(text) if text is not None else None
+        return WebhookURL.parse(text)
     except ValueError as error:
         raise InvalidInput(f"--webhook-url: {error}") from None
 
 
 def _own_namespace() -> str:
     """Return the operator's namespace: ``$NAMESPACE``, otherwise the namespace of the pod's service account."""
-    if namespace := namespace_variable():
+    namespace = namespace_variable()
+    if namespace:
         return namespace
     try:
         return (SERVICE_ACCOUNT_DIRECTORY / "namespace").read_text().strip()

@@ -61,8 +61,7 @@ def check(file: Any, strict: bool, output: str | None) -> None:
         echo(f"{file.name}: valid")
         return
     document = parsed.configuration.to_document()
-    click.echo(
-        json.dumps(document, indent=2)
-        if output == "json"
-        else yaml.safe_dump(document, sort_keys=False).rstrip()
-    )
+    if output == "json":
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(yaml.safe_dump(document, sort_keys=False).rstrip())

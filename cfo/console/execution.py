@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,27 +31,35 @@ def kubeconfig_option(
     text: str = "by default $KUBECONFIG, then ~/.kube/config.",
 ) -> Callable[[_F], _F]:
     """Return the option ``--kubeconfig``; ``text`` follows in its help."""
-    path = click.Path(dir_okay=False)
     return click.option(
-        "--kubeconfig", type=path, metavar="FILE", help=f"Path of the kubeconfig; {text}"
+        "--kubeconfig",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help=f"Path of the kubeconfig; {text}",
     )
 
 
 def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
     """Return the option ``--timeout`` in seconds, of which ``text`` is the help."""
-    seconds = click.FloatRange(min=0, min_open=True)
     return click.option(
-        "--timeout", type=seconds, default=default, show_default=True, metavar="SECONDS", help=text
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
     )
 
 
 CONFIG: Final = click.option(
-    *("--config", "config_name"),
+    "--config",
+    "config_name",
     default=CONFIG_MAP_NAME,
     show_default=True,
     metavar="NAME",
     help="Name of the ConfigMap with the configuration, in the operator's namespace.",
 )
+
 YES: Final = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal."
 )
@@ -78,7 +86,10 @@ def configure_logs(log_format: str, level: str) -> None:
     """Write logs in ``log_format`` (``json`` or ``console``)."""
     from cfo.runtime import logs
 
-    logs.configure("json" if log_format == "json" else "console", level)
+    if log_format == "json":
+        logs.configure("json", level)
+    else:
+        logs.configure("console", level)
 
 
 @contextmanager
@@ -91,7 +102,10 @@ def log_errors(enabled: bool) -> Iterator[None]:
             raise
         import structlog
 
-        for problem in error.problems if isinstance(error, InvalidInput) else (error.message,):
+        problems: Sequence[str] = (error.message,)
+        if isinstance(error, InvalidInput):
+            problems = error.problems
+        for problem in problems:
             structlog.get_logger("cfo").error("Command failed", error=problem)
         raise SystemExit(error.exit_code) from None
 
@@ -157,4 +171,6 @@ def run_with_client(
         return run_async(body)
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
         failure = cluster_failure(error, embedded=reads_only)
-        raise ClusterUnreadable(failure.message) if reads_only else failure from None
+        if reads_only:
+            raise ClusterUnreadable(failure.message) from None
+        raise failure from None

@@ -123,7 +123,8 @@ async def check_installation(client: Client, namespace: str, *, leftovers: bool 
     for obj in render(namespace=namespace, components=COMPONENTS):
         if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
             continue
-        gvk, key = gvk_of(obj), key_of(obj)
+        gvk = gvk_of(obj)
+        key = key_of(obj)
         try:
             stored = await client.get(gvk, key, live=True)
         except UnknownKind:
@@ -146,12 +147,12 @@ async def check_installation(client: Client, namespace: str, *, leftovers: bool 
 
 def _namespaces_in(obj: Object) -> set[str]:
     """Return the namespaces to which a cluster-scoped object of an installation refers."""
-    subjects = obj.get("subjects") or () if obj["kind"] == "ClusterRoleBinding" else ()
-    services = [
-        (webhook.get("clientConfig") or {}).get("service") or {}
-        for webhook in obj.get("webhooks") or ()
-    ]
-    return {namespace for item in (*subjects, *services) if (namespace := item.get("namespace"))}
+    references: list[Object] = []
+    if obj["kind"] == "ClusterRoleBinding":
+        references += obj.get("subjects") or ()
+    for webhook in obj.get("webhooks") or ():
+        references.append((webhook.get("clientConfig") or {}).get("service") or {})
+    return {item["namespace"] for item in references if item.get("namespace")}
 
 
 async def uninstall(
@@ -174,12 +175,8 @@ async def uninstall(
     removal = _Removal(client, report, dry_run)
     objects = render(namespace=namespace, components=COMPONENTS)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
-    kept = ("Namespace", "CustomResourceDefinition")
-    rest = [
-        obj
-        for obj in reversed(objects)
-        if obj not in webhooks and obj["kind"] not in (*kept, "Deployment")
-    ]
+    others = ("Namespace", "CustomResourceDefinition", "Deployment")
+    rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in others]
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
@@ -217,7 +214,10 @@ async def uninstall(
 def _own_kinds() -> list[GVK]:
     """Return the kinds whose CRDs belong to the installation."""
     groups = {crd["spec"]["group"] for crd in bundled_crds()}
-    return [gvk for kind in KINDS for gvk in kind.gvks if gvk.group in groups]
+    kinds: list[GVK] = []
+    for kind in KINDS:
+        kinds += (gvk for gvk in kind.gvks if gvk.group in groups)
+    return kinds
 
 
 async def _list(client: Client, gvk: GVK, **options: str) -> list[Object]:
@@ -240,15 +240,18 @@ class _Removal:
         """Delete an object if it exists."""
         try:
             if self._dry_run:
-                if (gvk, key) not in self._planned and await self._client.get(
-                    gvk, key, live=True
-                ) is not None:
-                    self._planned.add((gvk, key))
-                    self._report(f"would delete {gvk.kind} {key}")
+                await self._plan_deletion(gvk, key)
             elif await self._client.delete(gvk, key):
                 self._report(f"deleted {gvk.kind} {key}")
         except (UnknownKind, NotFound):
             return
+
+    async def _plan_deletion(self, gvk: GVK, key: NamespacedName) -> None:
+        if (gvk, key) in self._planned:
+            return
+        if await self._client.get(gvk, key, live=True) is not None:
+            self._planned.add((gvk, key))
+            self._report(f"would delete {gvk.kind} {key}")
 
     async def wait_for_deletion(self, gvk: GVK, timeout: float, **options: str) -> None:
         """Wait until no object that ``options`` select exists, for at most ``timeout`` seconds."""
@@ -256,9 +259,11 @@ class _Removal:
             return
         left: list[Object] = []
         with anyio.move_on_after(timeout):
-            while left := await _list(self._client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
+            while True:
+                left = await _list(self._client, gvk, **options)
+                if not left:
+                    return
                 await anyio.sleep(_POLL_INTERVAL)
-            return
         views = {view.gvk: view for view in all_views()}
         for obj in left[:5]:
             why = summarize(views[gvk], obj).pending if gvk in views else "still exists"
@@ -266,9 +271,10 @@ class _Removal:
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
         """Remove our finalizer from an object; retry if another client has changed the object concurrently."""
-        while (obj := await self._client.get(gvk, key, live=True)) is not None and has_finalizer(
-            obj, finalizer
-        ):
+        while True:
+            obj = await self._client.get(gvk, key, live=True)
+            if obj is None or not has_finalizer(obj, finalizer):
+                return
             if self._dry_run:
                 self._report(f"would remove finalizer {finalizer} from {gvk.kind} {key}")
                 return

@@ -25,6 +25,14 @@ from cfo.runtime.process import free_port
 
 _SOURCE: Final = Path(cfo.__file__).parent
 
+_CLUSTER_OPTIONS: Final = {
+    "config_name": "--config",
+    "kubeconfig": "--kubeconfig",
+    "webhook_url": "--webhook-url",
+    "webhook_cert_dir": "--webhook-cert-dir",
+}
+"""The options of ``cfo run`` that are passed on to an operator on a cluster."""
+
 
 def develop(options: Mapping[str, Any]) -> None:
     """Run the operator as a supervised program with the options of ``cfo run``."""
@@ -32,13 +40,14 @@ def develop(options: Mapping[str, Any]) -> None:
         raise InvalidInput("--until-settled cannot be used with --dev")
     arguments = ["--log-level", options["log_level"]]
     log_format = options["log_format"] or ("console" if options["embedded"] else None)
-    arguments += ["--log-format", log_format] if log_format else []
+    if log_format:
+        arguments += ["--log-format", log_format]
     if not options["embedded"]:
         if options["manifests"]:
             raise InvalidInput("--apply requires --embedded")
-        for name in ("config_name", "kubeconfig", "webhook_url", "webhook_cert_dir"):
-            flag = "--config" if name == "config_name" else f"--{name.replace('_', '-')}"
-            arguments += [flag, str(options[name])] if options[name] is not None else []
+        for name, flag in _CLUSTER_OPTIONS.items():
+            if options[name] is not None:
+                arguments += [flag, str(options[name])]
         execute(new_supervisor(arguments, report).run)
         return
     if options["webhook_url"] or options["webhook_cert_dir"]:
@@ -97,8 +106,9 @@ async def run_embedded(
         )
         supervisor = new_supervisor(
             [
-                *("--kubeconfig", str(kubeconfig), "--config", key.name),
-                *("--webhook-url", f"https://127.0.0.1:{free_port()}"),
+                f"--kubeconfig={kubeconfig}",
+                f"--config={key.name}",
+                f"--webhook-url=https://127.0.0.1:{free_port()}",
                 *arguments,
             ],
             report,
@@ -124,10 +134,8 @@ async def _wait_for_webhooks(client: Client, configuration: WebhookConfiguration
     """
 
     def is_registered(obj: Object | None) -> bool:
-        return any(
-            (hook.get("clientConfig") or {}).get("caBundle")
-            for hook in (obj or {}).get("webhooks") or ()
-        )
+        webhooks = (obj or {}).get("webhooks") or ()
+        return any((webhook.get("clientConfig") or {}).get("caBundle") for webhook in webhooks)
 
     for kind, name in configuration.configurations:
         await wait_for(client, kind, NamespacedName("", name), is_registered, timeout=None)

@@ -27,6 +27,8 @@ _SUFFIXES: Final = (".json", ".pyi", ".sh", ".toml", ".yaml", ".yml")
 _BURST_MS: Final = 300
 """Editors and version control write many files at once; changes within this time are one change."""
 _GRACE_SECONDS: Final = 10.0
+_MAX_SHOWN: Final = 3
+"""The maximum number of changed files that are named."""
 
 
 def syntax_errors(paths: Iterable[Path]) -> list[str]:
@@ -87,9 +89,8 @@ class Supervisor:
             if handle_signals:
                 tasks.start_soon(self._handle_signals)
             tasks.start_soon(self._watch)
-            await (
-                anyio.lowlevel.checkpoint()
-            )  # the folders are watched before the program reads them
+            # Lets the task above start, so that the folders are watched before the program reads them.
+            await anyio.lowlevel.checkpoint()
             try:
                 while not self._stop.is_set():
                     async with self._program():
@@ -118,7 +119,8 @@ class Supervisor:
         while not self._stop.is_set():
             await self._woken.wait()
             self._woken = anyio.Event()
-            changed, self._changed = self._changed, set()
+            changed = self._changed
+            self._changed = set()
             if changed and self._can_restart(changed):
                 return
 
@@ -126,17 +128,20 @@ class Supervisor:
         problems = syntax_errors(changed)
         for problem in problems:
             self._report(f"{problem}; waiting for the next change")
-        if not problems:
-            names = sorted(path.name for path in changed)
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            self._report(f"{', '.join(names[:3])}{more} changed, restarting")
-        return not problems
+        if problems:
+            return False
+        names = sorted(path.name for path in changed)
+        shown = ", ".join(names[:_MAX_SHOWN])
+        if len(names) > _MAX_SHOWN:
+            shown += f" and {len(names) - _MAX_SHOWN} more"
+        self._report(f"{shown} changed, restarting")
+        return True
 
     @asynccontextmanager
     async def _program(self) -> AsyncIterator[None]:
         """Run the program during the block, and report its end in it."""
         # In a group of its own, so that a signal from the terminal reaches only the supervisor, which ends the program.
-        self._process = process = await anyio.open_process(
+        process = await anyio.open_process(
             self._command,
             stdin=subprocess.DEVNULL,
             stdout=None,
@@ -144,12 +149,12 @@ class Supervisor:
             env=self._environment,
             start_new_session=True,
         )
+        self._process = process
         self.starts += 1
 
         async def report_end() -> None:
-            self._report(
-                f"the program ended with code {await process.wait()}; waiting for the next change"
-            )
+            code = await process.wait()
+            self._report(f"the program ended with code {code}; waiting for the next change")
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(report_end)

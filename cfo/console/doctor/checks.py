@@ -72,7 +72,8 @@ def check_version(installation: Installation, version: str) -> Iterator[Finding]
 
 def check_configuration(installation: Installation) -> Iterator[Finding]:
     """Check the ConfigMap: whether it is valid, and was not changed after the operator was started."""
-    config_map, parsed = installation.config_map, installation.parsed
+    config_map = installation.config_map
+    parsed = installation.parsed
     if config_map is None or parsed is None:
         yield skip("there is no ConfigMap; the operator creates it with the defaults")
         return
@@ -89,7 +90,8 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
             "correct the ConfigMap; cfo config check --strict finds all warnings",
         )
     changed = _changed_at(config_map)
-    started = min((at for pod in installation.pods if (at := started_at(pod))), default=None)
+    starts = [started_at(pod) for pod in installation.pods]
+    started = min((start for start in starts if start is not None), default=None)
     if changed is not None and started is not None and changed > started:
         yield warn(
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
@@ -118,9 +120,9 @@ def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Findi
                     "see the check of the operator; also check the selector of the Service",
                 )
         if not fact.missing and all(fact.services.values()):
-            yield ok(
-                f"{fact.name} leads to {', '.join([*map(str, fact.services), *fact.urls]) or 'nothing'}"
-            )
+            targets = [str(service) for service in fact.services]
+            targets += fact.urls
+            yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")
 
 
 def check_certificate(
@@ -130,7 +132,9 @@ def check_certificate(
     now: datetime,
 ) -> Iterator[Finding]:
     """Check the certificate ``pem`` in ``secret``: its names and expiry, and whether the API server trusts it."""
-    services = {service for fact in facts for service in fact.services}
+    services: set[NamespacedName] = set()
+    for fact in facts:
+        services.update(fact.services)
     if not services and any(fact.urls for fact in facts):
         yield skip("the webhooks are served outside the cluster")
         return
@@ -153,9 +157,10 @@ def check_certificate(
     else:
         yield ok(f"Secret {secret} is valid until {until:%Y-%m-%d}")
     names = sorted(subject_names(leaf))
-    wrong = sorted(f"{service.name}.{service.namespace}.svc" for service in services)
-    if any(name not in names for name in wrong):
-        yield fail(f"is for {', '.join(names) or 'no name'}, not for {', '.join(wrong)}", restart)
+    required = sorted(f"{service.name}.{service.namespace}.svc" for service in services)
+    if not set(required) <= set(names):
+        message = f"is for {', '.join(names) or 'no name'}, not for {', '.join(required)}"
+        yield fail(message, restart)
     untrusting = [
         fact.name
         for fact in facts
@@ -179,24 +184,22 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
         by_namespace.setdefault(rule.namespace, []).append(rule)
     for namespace, rules in sorted(by_namespace.items()):
         policies = policy_rules(rules)
+        where = f" in namespace {namespace}" if namespace else ""
         for policy in policies[:_MAX_SHOWN]:
-            yield fail(
-                f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}",
-                APPLY,
-            )
+            yield fail(f"missing{where}: {_rule_text(policy)}", APPLY)
         if len(policies) > _MAX_SHOWN:
             yield fail(f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
 
 
 def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
-    found, bounds = (
-        parse_version(version),
-        [parse_version(text) for text in re.findall(r"\d{1,4}\.\d{1,4}", supported)],
-    )
-    if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
+    found = parse_version(version)
+    bounds = re.findall(r"(\d{1,4})\.(\d{1,4})", supported)
+    if found is None or len(bounds) != 2:
         yield skip(f"the version {version!r} cannot be compared with {supported}")
-    elif bounds[0][:2] <= found[:2] <= bounds[1][:2]:
+        return
+    oldest, newest = ((int(major), int(minor)) for major, minor in bounds)
+    if oldest <= found[:2] <= newest:
         yield ok(f"{version} is supported ({supported})")
     else:
         yield warn(f"{version} is not one of {supported}", "use a supported version")
@@ -222,22 +225,28 @@ def _image_of(template: Mapping[str, Any]) -> str:
 
 def _changed_at(obj: Object) -> datetime | None:
     metadata = obj["metadata"]
-    times = [each["time"] for each in metadata.get("managedFields") or () if each.get("time")]
-    times = times or [metadata.get("creationTimestamp")]
-    return max(filter(None, map(time_of, times)), default=None)
+    texts = [entry["time"] for entry in metadata.get("managedFields") or () if entry.get("time")]
+    if not texts:
+        texts = [metadata.get("creationTimestamp")]
+    times = [time_of(text) for text in texts]
+    return max((time for time in times if time is not None), default=None)
 
 
 def _rule_text(policy: Mapping[str, Any]) -> str:
-    names = f" named {', '.join(policy['resourceNames'])}" if policy.get("resourceNames") else ""
     group = policy["apiGroups"][0]
-    resources = ", ".join(
-        f"{resource}.{group}" if group else resource for resource in policy["resources"]
-    )
-    return f"{', '.join(policy['verbs'])} {resources}{names}"
+    resources = policy["resources"]
+    if group:
+        resources = [f"{resource}.{group}" for resource in resources]
+    text = f"{', '.join(policy['verbs'])} {', '.join(resources)}"
+    if policy.get("resourceNames"):
+        text += f" named {', '.join(policy['resourceNames'])}"
+    return text
 
 
 def _load(pem: bytes | None) -> x509.Certificate | None:
+    if not pem:
+        return None
     try:
-        return x509.load_pem_x509_certificate(pem) if pem else None
+        return x509.load_pem_x509_certificate(pem)
     except ValueError:
         return None

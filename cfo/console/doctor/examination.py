@@ -86,24 +86,21 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
             f"system:serviceaccount:{namespace}:{account}", checked, missing
         )
 
-    findings = await _run(
-        {
-            "kubernetes": lambda: checks.check_kubernetes(version, dict(platforms())["Kubernetes"]),
-            "clock": lambda: checks.check_clock(skew),
-            "operator": operator,
-            "version": lambda: checks.check_version(installation, __version__),
-            "operators": partial(other_operators.check, subject),
-            "configuration": config,
-            "permissions": permissions,
-            "webhooks": lambda: checks.check_webhooks(webhooks()),
-            "certificate": trust,
-            **{
-                name: partial(check, subject)
-                for kind in KINDS
-                for name, check in kind.checks().items()
-            },
-        }
-    )
+    all_checks: dict[str, _Check] = {
+        "kubernetes": lambda: checks.check_kubernetes(version, dict(platforms())["Kubernetes"]),
+        "clock": lambda: checks.check_clock(skew),
+        "operator": operator,
+        "version": lambda: checks.check_version(installation, __version__),
+        "operators": partial(other_operators.check, subject),
+        "configuration": config,
+        "permissions": permissions,
+        "webhooks": lambda: checks.check_webhooks(webhooks()),
+        "certificate": trust,
+    }
+    for kind in KINDS:
+        for name, check in kind.checks().items():
+            all_checks[name] = partial(check, subject)
+    findings = await _run(all_checks)
     roles: Sequence[OptionalRole] = ()
     # An error is a finding already.
     with suppress(APIError, TransportError), anyio.move_on_after(_TIMEOUT):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import product
 from typing import Final
 
 import anyio
@@ -66,11 +67,9 @@ class Installation:
     @property
     def configuration(self) -> OperatorConfiguration:
         """The valid configuration, or the defaults."""
-        return (
-            self.parsed.configuration
-            if isinstance(self.parsed, ParsedConfiguration)
-            else OperatorConfiguration()
-        )
+        if isinstance(self.parsed, ParsedConfiguration):
+            return self.parsed.configuration
+        return OperatorConfiguration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +94,28 @@ async def read_server(client: Client, clock: Clock) -> tuple[str, float | None]:
     The header ``Date`` has a precision of 1 s.
     """
     before = clock.now()
-    response = await client.transport.request(
-        APIRequest("GET", "/version", verb="get", resource="version")
-    )
+    request = APIRequest("GET", "/version", verb="get", resource="version")
+    response = await client.transport.request(request)
     after = clock.now()
-    skew = None
+    version = str(orjson.loads(response.body).get("gitVersion") or "")
     try:
         date = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC)
     except ValueError:
-        pass
-    else:
-        # The server cut its time to whole seconds, so it answered within one second after it.
-        ours = before + (after - before) / 2
-        difference = (date - ours).total_seconds() + 0.5
-        skew = 0.0 if abs(difference) <= 0.5 + (after - before).total_seconds() / 2 else difference
-    return str(orjson.loads(response.body).get("gitVersion") or ""), skew
+        return version, None
+    return version, _clock_skew(date, before, after)
+
+
+def _clock_skew(date: datetime, before: datetime, after: datetime) -> float:
+    """Return the seconds by which a server's clock is ahead; 0 if the difference is within the precision.
+
+    ``date`` is the time of the response, cut to whole seconds, so that the server responded within the second after it.
+    By our clock, the request was sent at ``before`` and the response arrived at ``after``.
+    """
+    duration = after - before
+    ours = before + duration / 2
+    difference = (date - ours).total_seconds() + 0.5
+    precision = 0.5 + duration.total_seconds() / 2
+    return difference if abs(difference) > precision else 0.0
 
 
 async def find_namespace(client: Client, config_name: str) -> str:
@@ -124,47 +130,55 @@ async def find_namespace(client: Client, config_name: str) -> str:
         except APIError:
             continue
         for webhook in (configuration or {}).get("webhooks") or ():
-            if namespace := ((webhook.get("clientConfig") or {}).get("service") or {}).get(
-                "namespace"
-            ):
-                return str(namespace)
+            service = (webhook.get("clientConfig") or {}).get("service") or {}
+            if service.get("namespace"):
+                return str(service["namespace"])
     for gvk, name in ((DEPLOYMENT, DEPLOYMENT_NAME), (CONFIG_MAP, config_name)):
         try:
             found = await client.list(gvk, field_selector=f"metadata.name={name}", live=True)
         except APIError:
             continue
-        if namespaces := {namespace_of(obj) for obj in found}:
-            return namespaces.pop() if len(namespaces) == 1 else ""
+        namespaces = {namespace_of(obj) for obj in found}
+        if len(namespaces) > 1:
+            return ""
+        if namespaces:
+            return namespaces.pop()
     return ""
 
 
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
     """Read the ConfigMap, the Deployment and its pods."""
     parsed: ParsedConfiguration | ConfigurationError | None = None
-    config_map, config_error = None, None
+    config_map = None
+    config_error = None
     try:
         config_map = await client.get(CONFIG_MAP, NamespacedName(namespace, config_name), live=True)
-        parsed = (
-            parse(single_document(config_map.get("data") or {})[1])
-            if config_map is not None
-            else None
-        )
+        if config_map is not None:
+            _, document = single_document(config_map.get("data") or {})
+            parsed = parse(document)
     except APIError as error:
         config_error = error
     except ConfigurationError as error:
         parsed = error
-    deployment, deployment_error, pods = None, None, list[Object]()
+    deployment = None
+    deployment_error = None
+    pods: list[Object] = []
     try:
-        deployment = await client.get(
-            DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), live=True
-        )
+        key = NamespacedName(namespace, DEPLOYMENT_NAME)
+        deployment = await client.get(DEPLOYMENT, key, live=True)
         if deployment is not None:
             selector = str(LabelSelector.of(deployment["spec"].get("selector") or {}))
             pods = await client.list(POD, namespace=namespace, label_selector=selector, live=True)
     except APIError as error:
         deployment_error = error
     return Installation(
-        namespace, config_map, parsed, config_error, deployment, deployment_error, tuple(pods)
+        namespace=namespace,
+        config_map=config_map,
+        parsed=parsed,
+        config_error=config_error,
+        deployment=deployment,
+        deployment_error=deployment_error,
+        pods=tuple(pods),
     )
 
 
@@ -172,42 +186,38 @@ async def read_webhooks(
     client: Client, installation: Installation
 ) -> list[WebhookConfigurationFacts]:
     """Read the webhook configurations, and the endpoints of their Services."""
-    expected = {
-        obj["kind"]: {webhook["name"] for webhook in obj["webhooks"]}
-        for obj in operator.webhook_configurations(
-            installation.namespace, installation.configuration
-        )
-    }
-    found = []
+    expected: dict[str, set[str]] = {}
+    manifests = operator.webhook_configurations(installation.namespace, installation.configuration)
+    for manifest in manifests:
+        expected[manifest["kind"]] = {webhook["name"] for webhook in manifest["webhooks"]}
+    found: list[WebhookConfigurationFacts] = []
     for kind, name in installation.configuration.webhook.configurations:
         obj = await client.get(kind, NamespacedName("", name), live=True)
         if obj is None:
             found.append(WebhookConfigurationFacts(name, exists=False))
             continue
         webhooks = obj.get("webhooks") or []
-        configs = [webhook.get("clientConfig") or {} for webhook in webhooks]
-        services = {
-            NamespacedName(str(one["service"].get("namespace")), str(one["service"].get("name")))
-            for one in configs
-            if one.get("service")
-        }
+        names = {str(webhook.get("name")) for webhook in webhooks}
+        missing = expected.get(kind.kind, set()) - names
+        keys: set[NamespacedName] = set()
+        urls: set[str] = set()
+        bundles: dict[bytes, None] = {}
+        for webhook in webhooks:
+            config = webhook.get("clientConfig") or {}
+            service = config.get("service")
+            if service:
+                keys.add(NamespacedName(str(service.get("namespace")), str(service.get("name"))))
+            if config.get("url"):
+                urls.add(str(config["url"]))
+            bundles[base64.b64decode(str(config.get("caBundle") or ""))] = None
         found.append(
             WebhookConfigurationFacts(
                 name,
                 exists=True,
-                missing=tuple(
-                    sorted(
-                        expected.get(kind.kind, set())
-                        - {str(each.get("name")) for each in webhooks}
-                    )
-                ),
-                services={key: await _ready_endpoints(client, key) for key in sorted(services)},
-                urls=tuple(sorted({str(one["url"]) for one in configs if one.get("url")})),
-                bundles=tuple(
-                    dict.fromkeys(
-                        base64.b64decode(str(one.get("caBundle") or "")) for one in configs
-                    )
-                ),
+                missing=tuple(sorted(missing)),
+                services={key: await _ready_endpoints(client, key) for key in sorted(keys)},
+                urls=tuple(sorted(urls)),
+                bundles=tuple(bundles),
             )
         )
     return found
@@ -220,10 +230,13 @@ async def _ready_endpoints(client: Client, service: NamespacedName) -> int | Non
     slices = await client.list(
         _ENDPOINT_SLICE, namespace=service.namespace, label_selector=selector, live=True
     )
-    endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or ()]
-    return sum(
-        (endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints
-    )
+    ready = 0
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.get("endpoints") or ():
+            # A condition that is missing counts as true.
+            if (endpoint.get("conditions") or {}).get("ready") is not False:
+                ready += 1
+    return ready
 
 
 async def read_certificate(
@@ -233,7 +246,9 @@ async def read_certificate(
     secret = NamespacedName(installation.namespace, _certificate_secret(installation))
     obj = await client.get(SECRET, secret, live=True)
     encoded = ((obj or {}).get("data") or {}).get("tls.crt")
-    return secret, base64.b64decode(encoded) if encoded else None
+    if not encoded:
+        return secret, None
+    return secret, base64.b64decode(encoded)
 
 
 def _certificate_secret(installation: Installation) -> str:
@@ -245,13 +260,12 @@ def _certificate_secret(installation: Installation) -> str:
         if each.get("secret")
     }
     for container in pod.get("containers") or ():
-        flags = [
-            str(argument)
-            for argument in [*(container.get("command") or ()), *(container.get("args") or ())]
-        ]
-        folders = {
-            flag.partition("=")[2] for flag in flags if flag.startswith("--webhook-cert-dir=")
-        }
+        words = [*(container.get("command") or ()), *(container.get("args") or ())]
+        folders: set[str] = set()
+        for word in words:
+            flag, _, value = str(word).partition("=")
+            if flag == "--webhook-cert-dir":
+                folders.add(value)
         for mount in container.get("volumeMounts") or ():
             if mount.get("mountPath") in folders and mount.get("name") in volumes:
                 return str(volumes[mount["name"]])
@@ -265,7 +279,8 @@ async def read_permissions(
 
     ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
     """
-    configuration, namespace = installation.configuration, installation.namespace
+    configuration = installation.configuration
+    namespace = installation.namespace
     rules = operator.rules(namespace)
     for role in await enabled_roles(client, configuration):
         rules += role.rules()
@@ -294,17 +309,12 @@ def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> lis
     The rules for the whole cluster are checked in ``namespaces``, if the operator is restricted to them.
     """
     found: dict[Rule, None] = {}
-    scopes = tuple(namespaces) or ("",)
+    restricted_to = tuple(namespaces) or ("",)
     for rule in rules:
-        for resource in rule.resources:
-            for verb in rule.verbs:
-                for name in rule.resource_names or ("",):
-                    for scope in (rule.namespace,) if rule.namespace else scopes:
-                        found[
-                            Rule(
-                                rule.group, resource, verb, [name] if name else (), namespace=scope
-                            )
-                        ] = None
+        name_lists = [[name] for name in rule.resource_names] or [[]]
+        scopes = (rule.namespace,) if rule.namespace else restricted_to
+        for resource, verb, names, scope in product(rule.resources, rule.verbs, name_lists, scopes):
+            found[Rule(rule.group, resource, verb, names, namespace=scope)] = None
     return list(found)
 
 

@@ -47,16 +47,16 @@ def lines(findings: Findings) -> Iterator[str]:
 
 def document(findings: Findings) -> dict[str, Any]:
     """Return the JSON output."""
+    checks: list[dict[str, Any]] = []
+    for check, found in findings.items():
+        checks += ({"check": check, **asdict(finding)} for finding in found)
     counts = _counts(findings)
-    return {
-        "checks": [
-            {"check": check, **asdict(finding)}
-            for check, found in findings.items()
-            for finding in found
-        ],
-        "summary": {str(status): counts[status] for status in CheckStatus},
-    }
+    summary = {str(status): counts[status] for status in CheckStatus}
+    return {"checks": checks, "summary": summary}
 
 
 def _counts(findings: Findings) -> Counter[CheckStatus]:
-    return Counter(finding.status for found in findings.values() for finding in found)
+    counts: Counter[CheckStatus] = Counter()
+    for found in findings.values():
+        counts.update(finding.status for finding in found)
+    return counts

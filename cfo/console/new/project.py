@@ -40,9 +40,8 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         project = Project(name=name, kind=kind, group=group)
     except InvalidProject as error:
         raise InvalidInput(str(error)) from None
-    installed = [
-        other for other in packages_distributions().get(project.package, ()) if other != name
-    ]
+    distributions = packages_distributions().get(project.package, ())
+    installed = [other for other in distributions if other != name]
     if installed:
         raise InvalidInput(
             f"NAME: {name!r}: the Python package {project.package} would hide that of {installed[0]}"
@@ -80,17 +79,20 @@ def _generate(project: Project, target: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise CommandFailed(
-            f"cannot generate the manifests: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
-        )
+        lines = done.stderr.strip().splitlines() or ["no output"]
+        raise CommandFailed(f"cannot generate the manifests: {lines[-1]}")
 
 
 _MAX_LENGTH = 40
 """The maximum length of a name and of a kind, so that template lines keep their format."""
 
+_MAX_SHOWN = 2 * _MAX_LENGTH
+"""The maximum number of characters of an argument in a message."""
+
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(r"@@([A-Za-z]+)@@")
 _SUFFIXES = ("-operator", "-controller")
+_CLASS_SUFFIXES = ("", "Spec", "Status", "Reconciler", "Webhook")
 _PROTECTED = (".k8s.io", ".kubernetes.io")
 """API servers reject CRDs of these groups without an approval."""
 
@@ -129,16 +131,16 @@ class Project:
             base = self.name
             for suffix in _SUFFIXES:
                 base = base.removesuffix(suffix)
-            object.__setattr__(self, "kind", "".join(word.capitalize() for word in base.split("-")))
+            kind = "".join(word.capitalize() for word in base.split("-"))
+            object.__setattr__(self, "kind", kind)
         if len(self.kind) > _MAX_LENGTH:
             raise InvalidProject(
                 f"--kind: {_shown(self.kind)}: must have at most {_MAX_LENGTH} characters"
             )
-        classes = {
-            f"{self.kind}{suffix}" for suffix in ("", "Spec", "Status", "Reconciler", "Webhook")
-        }
+        classes = {f"{self.kind}{suffix}" for suffix in _CLASS_SUFFIXES}
         used = _used_names() | set(keyword.kwlist) | set(dir(builtins))
-        if taken := sorted(classes & used):
+        taken = sorted(classes & used)
+        if taken:
             raise InvalidProject(
                 f"--kind: {self.kind!r}: the project needs the name {taken[0]} for something else: choose another kind"
             )
@@ -175,17 +177,18 @@ def render(project: Project) -> dict[PurePosixPath, str]:
         "package": project.package,
         "plural": project.plural,
     }
+    templates = _templates(files(__package__) / "template", PurePosixPath(), project.package)
     return {
         path: _PLACEHOLDER.sub(lambda match: values[match.group(1)], text)
-        for path, text in _templates(
-            files(__package__) / "template", PurePosixPath(), project.package
-        )
+        for path, text in templates
     }
 
 
 def _shown(value: str) -> str:
     """Return an argument for an error message of one line."""
-    return repr(value if len(value) <= 2 * _MAX_LENGTH else f"{value[: 2 * _MAX_LENGTH]}...")
+    if len(value) > _MAX_SHOWN:
+        value = f"{value[:_MAX_SHOWN]}..."
+    return repr(value)
 
 
 @cache
@@ -195,7 +198,9 @@ def _used_names() -> frozenset[str]:
     for path, text in _templates(files(__package__) / "template", PurePosixPath(), "package"):
         if path.suffix != ".py":
             continue
-        for node in ast.walk(ast.parse(_PLACEHOLDER.sub(lambda match: f"__{match[1]}__", text))):
+        # Dunder names mark what is derived from the project.
+        source = _PLACEHOLDER.sub(lambda match: f"__{match[1]}__", text)
+        for node in ast.walk(ast.parse(source)):
             match node:
                 case (
                     ast.Name(id=name)
@@ -217,7 +222,8 @@ def _templates(
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         name = re.sub(r"^dot-", ".", entry.name)
         if entry.is_dir():
-            found += _templates(entry, path / (package if name == "package" else name), package)
+            folder_name = package if name == "package" else name
+            found += _templates(entry, path / folder_name, package)
         elif name.endswith(".tmpl"):
             found.append((path / name.removesuffix(".tmpl"), entry.read_text(encoding="utf-8")))
     return found
