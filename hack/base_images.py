@@ -26,12 +26,11 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 def unpinned(root: Path) -> list[tuple[str, str]]:
     """Return file and image of each base image without a digest."""
-    return [
-        (name, match["image"])
-        for name in FILES
-        for match in _FROM.finditer((root / name).read_text())
-        if not match["digest"]
-    ]
+    found: list[tuple[str, str]] = []
+    for name in FILES:
+        text = (root / name).read_text()
+        found += ((name, match["image"]) for match in _FROM.finditer(text) if not match["digest"])
+    return found
 
 
 def pin(text: str, resolve: Callable[[str], str]) -> str:
@@ -58,9 +57,8 @@ def resolve_digest(image: str) -> str:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the command, and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="hack.base_images", description=(__doc__ or "").partition("\n")[0]
-    )
+    description, _, _ = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(prog="hack.base_images", description=description)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--strict", action="store_true", help="fail if a base image has no digest")
     mode.add_argument("--write", action="store_true", help="write the current digests")
@@ -72,7 +70,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     found = unpinned(root)
     for name, image in found:
         print(f"{name}: {image}: no digest; run: make base-images")
-    return 1 if found and options.strict else 0
+    has_failed = bool(found) and options.strict
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -106,36 +106,43 @@ ALLOWED: Final = {
 def findings(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and code of each conversion of what may be text."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and node.args:
-            name = (
-                node.func.attr
-                if isinstance(node.func, ast.Attribute)
-                else getattr(node.func, "id", "")
-            )
-            if name in CONVERSIONS and not _is_number(node.args[0]):
-                yield node.lineno, ast.unparse(node)
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if _function_name(node) in CONVERSIONS and not _is_number(node.args[0]):
+            yield node.lineno, ast.unparse(node)
+
+
+def _function_name(call: ast.Call) -> str:
+    """Return the name of the function or method that ``call`` calls."""
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
 
 
 def _is_number(node: ast.expr) -> bool:
-    if isinstance(
-        node, ast.BoolOp
-    ):  # the first operand may be missing, the last one is the default
-        return all(map(_is_number, node.values))
-    if isinstance(node, ast.Constant | ast.Compare) or (
-        isinstance(node, ast.Name) and node.id.isupper()
-    ):
-        return True
-    if isinstance(node, ast.Subscript):
-        return isinstance(node.slice, ast.Constant) and node.slice.value in INTEGERS
-    if isinstance(node, ast.UnaryOp | ast.BinOp):
-        return not isinstance(node.op, ast.Mod)
-    if isinstance(node, ast.Call):
-        name = (
-            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        )
-        key = node.args[0] if name == "get" and node.args else None
-        return name in NUMBERS or (isinstance(key, ast.Constant) and key.value in INTEGERS)
+    match node:
+        case ast.BoolOp():
+            # The first operand may be missing, and the last one is the default.
+            return all(_is_number(operand) for operand in node.values)
+        case ast.Constant() | ast.Compare():
+            return True
+        case ast.Name():
+            return node.id.isupper()
+        case ast.Subscript():
+            return _is_integer_key(node.slice)
+        case ast.UnaryOp() | ast.BinOp():
+            return not isinstance(node.op, ast.Mod)
+        case ast.Call():
+            name = _function_name(node)
+            if name in NUMBERS:
+                return True
+            return name == "get" and bool(node.args) and _is_integer_key(node.args[0])
     return False
+
+
+def _is_integer_key(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in INTEGERS
 
 
 def main() -> None:
@@ -144,10 +151,11 @@ def main() -> None:
     sources = [*(ROOT / "cfo").rglob("*.py"), *(ROOT / "handlers" / "src").rglob("*.py")]
     for path in sorted(sources):
         name = str(path.relative_to(ROOT))
-        if name not in ALLOWED:
-            for line, code in findings(path.read_text()):
-                print(f"{name}:{line}: {code}: use cfo.runtime.objects.parsers")
-                failed = True
+        if name in ALLOWED:
+            continue
+        for line, code in findings(path.read_text()):
+            print(f"{name}:{line}: {code}: use cfo.runtime.objects.parsers")
+            failed = True
     sys.exit(failed)
 
 

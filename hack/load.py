@@ -18,15 +18,16 @@ def run(processes: int, command: list[str]) -> int:
     """Run ``command`` alongside ``processes`` that use a core each, and return its exit code."""
     with ExitStack() as stack:
         for _ in range(processes):
-            stack.callback(
-                stack.enter_context(subprocess.Popen([sys.executable, "-c", _LOOP])).kill
-            )
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", _LOOP]))
+            stack.callback(process.kill)
         return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    number = int(given.pop(0)) if given and given[0].isdigit() else DEFAULT
+    number = DEFAULT
+    if given and given[0].isdigit():
+        number = int(given.pop(0))
     if not given:
         sys.exit("usage: python -m hack.load [PROCESSES] COMMAND...")
     sys.exit(run(number, given))

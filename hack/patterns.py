@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
@@ -56,17 +57,16 @@ class Use(NamedTuple):
 
 def uses(*files: str) -> Iterator[Use]:
     """Yield the patterns in ``files``, by default in all. Raises :class:`ValueError` for one that is not a constant."""
-    trees = {
-        path: ast.parse(path.read_text())
-        for folder, package in SOURCES
-        for path in (folder / package).rglob("*.py")
-    }
+    trees: dict[Path, ast.Module] = {}
+    for folder, package in SOURCES:
+        for path in (folder / package).rglob("*.py"):
+            trees[path] = ast.parse(path.read_text())
     everywhere = _methods_by_name(trees.values())
     for path, tree in sorted(trees.items()):
         if files and str(path.relative_to(ROOT)) not in files:
             continue
         folder = next(folder for folder, package in SOURCES if folder / package in path.parents)
-        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        parents = _parents(tree)
         here = _methods_by_name([tree])
         for node in ast.walk(tree):
             name = _pattern_function(node)
@@ -86,19 +86,24 @@ def uses(*files: str) -> Iterator[Use]:
             yield Use(where, pattern, found)
 
 
+def _parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Return the parent of each node below ``tree``."""
+    parents: dict[ast.AST, ast.AST] = {}
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            parents[child] = node
+    return parents
+
+
 def _pattern_function(node: ast.AST) -> str | None:
     """Return ``compile`` or the method if ``node`` is a call that takes a pattern."""
     if not isinstance(node, ast.Call) or not node.args:
         return None
-    function = node.func
-    if isinstance(function, ast.Name) and function.id in _FACTORIES:
-        return function.id
-    if (
-        isinstance(function, ast.Attribute)
-        and isinstance(function.value, ast.Name)
-        and function.value.id == "re"
-    ):
-        return function.attr if function.attr in METHODS or function.attr == "compile" else None
+    match node.func:
+        case ast.Name(id=name) if name in _FACTORIES:
+            return name
+        case ast.Attribute(attr=name, value=ast.Name(id="re")) if name in {"compile", *METHODS}:
+            return name
     return None
 
 
@@ -119,32 +124,29 @@ def _methods_by_name(trees: Any) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for tree in trees:
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Attribute)
-                and node.attr in METHODS
-                and isinstance(node.value, ast.Name)
-            ):
-                found.setdefault(node.value.id, set()).add(node.attr)
+            match node:
+                case ast.Attribute(attr=method, value=ast.Name(id=name)) if method in METHODS:
+                    found.setdefault(name, set()).add(method)
     return found
 
 
 def _methods_of(parent: ast.AST, methods: dict[str, set[str]]) -> frozenset[str]:
-    if isinstance(parent, ast.Attribute):
-        return frozenset({parent.attr})
-    target: ast.expr | None = parent.target if isinstance(parent, ast.AnnAssign) else None
-    if isinstance(parent, ast.Assign):
-        target = parent.targets[0]
-    return frozenset(methods.get(target.id, ())) if isinstance(target, ast.Name) else frozenset()
+    match parent:
+        case ast.Attribute(attr=method):
+            return frozenset({method})
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name), *_]):
+            return frozenset(methods.get(name, ()))
+    return frozenset()
 
 
 def attacks(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
     """Yield what leads to each unbounded repetition of ``pattern``, and what it repeats."""
-    tree = sre_parser.parse(
-        pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-    )
-    yield from dict.fromkeys(
-        (prefix[-200:], unit) for prefix, unit in _repetitions(tree, "") if unit
-    )
+    source = pattern.pattern
+    if isinstance(source, bytes):
+        source = source.decode("latin-1")
+    tree = sre_parser.parse(source)
+    repetitions = _repetitions(tree, "")
+    yield from dict.fromkeys((prefix[-200:], unit) for prefix, unit in repetitions if unit)
     for unit in sorted(set(_alphabet(tree))):
         yield "", unit
 
@@ -168,7 +170,9 @@ def _bodies(operator: Any, argument: Any) -> list[Any]:
         return [argument[3]]
     if operator is sre.ATOMIC_GROUP:
         return [argument]
-    return [argument[1]] if operator in (sre.ASSERT, sre.ASSERT_NOT) else []
+    if operator in (sre.ASSERT, sre.ASSERT_NOT):
+        return [argument[1]]
+    return []
 
 
 def _samples(tree: Any) -> list[str]:
@@ -179,14 +183,17 @@ def _samples(tree: Any) -> list[str]:
             continue
         if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
             least, most, body = argument
-            parts = [part * max(least, 1) for part in _samples(body)] + (
-                [""] if least == 0 and most else []
-            )
-        elif bodies := _bodies(operator, argument):
-            parts = [part for body in bodies for part in _samples(body)]
+            parts = [part * max(least, 1) for part in _samples(body)]
+            if least == 0 and most:
+                parts.append("")
         else:
-            parts = _characters(operator, argument)
-        found = [before + part for before in found[:4] for part in parts[:6]]
+            parts = []
+            bodies = _bodies(operator, argument)
+            for body in bodies:
+                parts += _samples(body)
+            if not bodies:
+                parts = _characters(operator, argument)
+        found = [before + part for before, part in product(found[:4], parts[:6])]
     return found[:12]
 
 
@@ -214,7 +221,9 @@ def _characters(operator: Any, argument: Any) -> list[str]:
         return list(_CATEGORIES[argument])
     if operator is not sre.IN:
         return []
-    found = [character for item in argument for character in _characters(*item)]
+    found: list[str] = []
+    for item in argument:
+        found += _characters(*item)
     if argument[0][0] is sre.NEGATE:
         return [character for character in "a1 \n-\\" if character not in found]
     return found
@@ -237,13 +246,12 @@ def slowest(pattern: re.Pattern[Any], method: str) -> tuple[float, str]:
             for length in LENGTHS:
                 text = prefix + (unit * (length // len(unit) + 1))[:length] + end
                 seconds = _seconds(pattern, method, text)
-                if seconds > LIMIT_SECONDS:  # unless another process interrupted it
-                    seconds = min(
-                        seconds, _seconds(pattern, method, text), _seconds(pattern, method, text)
-                    )
-                worst = max(
-                    worst, (seconds, f"{len(text)} characters: {prefix!r} + {unit!r}... + {end!r}")
-                )
+                if seconds > LIMIT_SECONDS:
+                    # Another process may have interrupted it.
+                    again = [_seconds(pattern, method, text) for _ in range(2)]
+                    seconds = min(seconds, *again)
+                attack = f"{len(text)} characters: {prefix!r} + {unit!r}... + {end!r}"
+                worst = max(worst, (seconds, attack))
                 if seconds > LIMIT_SECONDS:
                     return worst
                 if seconds < 0.001 and length == LENGTHS[-2]:

@@ -117,6 +117,13 @@ class _Passage:
     """The number of the line whose end may keep the words of the whole passage; 0: each line keeps its own."""
 
 
+_SHELL = re.compile(r"#!.*\b(?:ba)?sh\b")
+"""The first line of a shell script."""
+
+_MAX_SCRIPT = 100_000
+"""The maximum size in bytes of a file without suffix that is read."""
+
+
 def findings(path: Path) -> list[Finding]:
     """Return the rejected words of a file, by line; none for a generated file or one without prose."""
     text = path.read_text(encoding="utf-8")
@@ -130,11 +137,7 @@ def findings(path: Path) -> list[Finding]:
         found += _identifiers(tokens)
     elif path.suffix == ".md":
         passages = list(_markdown_passages(lines))
-    elif (
-        path.suffix in _COMMENTED_SUFFIXES
-        or path.name in _COMMENTED_NAMES
-        or re.match(r"#!.*\b(?:ba)?sh\b", text)
-    ):
+    elif _is_commented(path) or _SHELL.match(text):
         passages = list(_comment_passages(lines))
     else:
         return []
@@ -146,24 +149,27 @@ def findings(path: Path) -> list[Finding]:
             word = " ".join(match.group().split())
             found.append(Finding(line, word, _REPLACEMENTS[(match.lastindex or 1) - 1]))
         found += _chains(passage)
-    return sorted(
-        (each for each in found if KEEP not in lines[each.line - 1]), key=lambda each: each.line
-    )
+    kept = [finding for finding in found if KEEP not in lines[finding.line - 1]]
+    return sorted(kept, key=lambda finding: finding.line)
+
+
+def _is_commented(path: Path) -> bool:
+    """Return whether the name of a file says that its comments begin with ``#``."""
+    return path.suffix in _COMMENTED_SUFFIXES or path.name in _COMMENTED_NAMES
 
 
 def _chains(passage: _Passage) -> Iterator[Finding]:
     """Yield the sentences with more than :data:`MAXIMUM_OF` "of", at the line of the last one."""
+    text = passage.text
+    ends = [match.start() for match in _SENTENCE_END.finditer(text)]
+    ends.append(len(text))
     start = 0
-    for end in [
-        *(match.start() for match in _SENTENCE_END.finditer(passage.text)),
-        len(passage.text),
-    ]:
-        words = list(_OF.finditer(passage.text, start, end))
+    for end in ends:
+        words = list(_OF.finditer(text, start, end))
         if len(words) > MAXIMUM_OF:
-            line = passage.line + passage.text.count("\n", 0, words[-1].start())
-            yield Finding(
-                line, " ".join(["of"] * len(words)), "a possessive, a compound noun or a verb"
-            )
+            line = passage.line + text.count("\n", 0, words[-1].start())
+            chain = " ".join(["of"] * len(words))
+            yield Finding(line, chain, "a possessive, a compound noun or a verb")
         start = end
 
 
@@ -192,11 +198,13 @@ def _comment_passages(lines: list[str]) -> Iterator[_Passage]:
     """Yield runs of comments on consecutive lines, and each comment after code separately."""
     comments = [""] * len(lines)
     for number, line in enumerate(lines):
-        if match := _COMMENT.search(line):
-            if line[: match.start()].strip():
-                yield _Passage(number + 1, _blank_code(match[1]), 0)
-            else:
-                comments[number] = match[1]
+        match = _COMMENT.search(line)
+        if match is None:
+            continue
+        if line[: match.start()].strip():
+            yield _Passage(number + 1, _blank_code(match[1]), 0)
+        else:
+            comments[number] = match[1]
     yield from _runs(comments)
 
 
@@ -207,8 +215,10 @@ def _markdown_passages(lines: list[str]) -> Iterator[_Passage]:
         if _FENCE.match(line):
             fenced = not fenced
             prose.append("")
+        elif fenced:
+            prose.append("")
         else:
-            prose.append("" if fenced else line)
+            prose.append(line)
     yield from _runs(prose)
 
 
@@ -225,11 +235,13 @@ def _runs(lines: list[str]) -> Iterator[_Passage]:
 
 def _identifiers(tokens: list[tokenize.TokenInfo]) -> Iterator[Finding]:
     for token in tokens:
-        if token.type == tokenize.NAME:
-            for part in _PART.findall(token.string):
-                if replacement := IDENTIFIER_WORDS.get(part.lower()):
-                    yield Finding(token.start[0], token.string, replacement)
-                    break
+        if token.type != tokenize.NAME:
+            continue
+        for part in _PART.findall(token.string):
+            replacement = IDENTIFIER_WORDS.get(part.lower())
+            if replacement:
+                yield Finding(token.start[0], token.string, replacement)
+                break
 
 
 def tracked() -> list[Path]:
@@ -240,23 +252,18 @@ def tracked() -> list[Path]:
 
 
 def _has_prose(path: Path) -> bool:
-    return (
-        path.suffix in {".py", ".md", *_COMMENTED_SUFFIXES}
-        or path.name in _COMMENTED_NAMES
-        or (not path.suffix and path.stat().st_size < 100_000)
-    )
+    if path.suffix in (".py", ".md") or _is_commented(path):
+        return True
+    return not path.suffix and path.stat().st_size < _MAX_SCRIPT
 
 
 def main() -> None:
     """Check the given files and folders, or all files of the repository; exit with 1 if there is a finding."""
     arguments = [Path(argument).resolve() for argument in sys.argv[1:]]
-    files = [
-        path
-        for path in tracked()
-        if not arguments or any(path == given or given in path.parents for given in arguments)
-    ]
     count = 0
-    for path in files:
+    for path in tracked():
+        if arguments and not any(path.is_relative_to(given) for given in arguments):
+            continue
         name = path.relative_to(ROOT)
         if str(name) in SKIPPED or not _has_prose(path):
             continue

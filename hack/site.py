@@ -61,9 +61,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return f"{config.extra['repository']}/{kind}/main/{target}{match[2] or ''}"
 
     parts = _FENCE.split(markdown)
-    return "".join(
-        part if index % 2 else _LINK.sub(rewrite, part) for index, part in enumerate(parts)
-    )
+    # The odd parts are code blocks.
+    for index in range(0, len(parts), 2):
+        parts[index] = _LINK.sub(rewrite, parts[index])
+    return "".join(parts)
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

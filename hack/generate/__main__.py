@@ -36,9 +36,10 @@ def files() -> dict[str, str]:
         drawings,
         what_passes,
     )
-    return {
-        name: content for generator in generators for name, content in generator.files().items()
-    }
+    found: dict[str, str] = {}
+    for generator in generators:
+        found |= generator.files()
+    return found
 
 
 def main() -> None:

@@ -38,7 +38,10 @@ def table() -> str:
     while queue:
         reference = queue.pop()
         name = reference.rpartition(".")[2]
-        if name not in types and (properties := schema(reference).get("properties")):
+        if name in types:
+            continue
+        properties = schema(reference).get("properties")
+        if properties:
             types[name] = {field: shape(node, queue) for field, node in sorted(properties.items())}
     lines = ",\n".join(f'"{name}": {json.dumps(types[name])}' for name in sorted(types))
     return f"{{\n{lines}\n}}\n"
@@ -56,7 +59,9 @@ def shape(node: dict[str, Any], queue: list[str]) -> str:
         return f"[{shape(node['items'], queue)}]"
     if node["type"] == "object":
         return f"{{{shape(node['additionalProperties'], queue)}}}"
-    return str(node["format"] if node["type"] == "integer" else node["type"])
+    if node["type"] == "integer":
+        return str(node["format"])
+    return str(node["type"])
 
 
 def schema(reference: str) -> dict[str, Any]:
@@ -69,7 +74,6 @@ def schema(reference: str) -> dict[str, Any]:
 @cache
 def package_types(package: str) -> dict[str, Any]:
     """Return the schemas of a package of types."""
-    types: dict[str, Any] = json.loads(
-        gzip.decompress((SOURCE / f"{package}.json.gz").read_bytes())
-    )
+    compressed = (SOURCE / f"{package}.json.gz").read_bytes()
+    types: dict[str, Any] = json.loads(gzip.decompress(compressed))
     return types

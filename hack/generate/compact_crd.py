@@ -21,15 +21,13 @@ def without_descriptions(node: Any) -> Any:
         return [without_descriptions(item) for item in node]
     if not isinstance(node, dict):
         return node
-    return {
-        key: (
-            {name: without_descriptions(schema) for name, schema in value.items()}
-            if key == "properties"
-            else without_descriptions(value)
-        )
-        for key, value in node.items()
-        if not (key == "description" and isinstance(value, str))
-    }
+    result: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "properties":
+            result[key] = {name: without_descriptions(schema) for name, schema in value.items()}
+        elif key != "description" or not isinstance(value, str):
+            result[key] = without_descriptions(value)
+    return result
 
 
 def compact(crd: dict[str, Any]) -> bytes:

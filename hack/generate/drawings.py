@@ -162,13 +162,13 @@ def files() -> dict[str, str]:
 def floors(contract: str) -> list[list[str]]:
     """Return the full names of the modules on each floor of an import contract, from the top."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (found,) = [
-        each for each in project["tool"]["importlinter"]["contracts"] if each["name"] == contract
-    ]
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (found,) = [each for each in contracts if each["name"] == contract]
     prefix = "".join(f"{container}." for container in found.get("containers", ()))
-    return [
-        [prefix + name.strip() for name in re.split("[:|]", layer)] for layer in found["layers"]
-    ]
+    result: list[list[str]] = []
+    for layer in found["layers"]:
+        result.append([prefix + name.strip() for name in re.split("[:|]", layer)])
+    return result
 
 
 def kinds() -> list[str]:
@@ -178,8 +178,8 @@ def kinds() -> list[str]:
 
 def house() -> str:
     """Draw the packages of cfo, and below them those of ``cfo.runtime``."""
-    body, y = [], 62
-    body += [
+    y = 62
+    body = [
         _text(24, 32, "cfo", "title"),
         _text(24, 50, "A floor imports only from the floors below it.", "quiet"),
     ]
@@ -194,9 +194,10 @@ def house() -> str:
     for index, floor in enumerate(lower):
         drawn, y = _floor(y, len(lower) - index, list(_rooms(floor)))
         body += drawn
-    unused = _PURPOSES.keys() - {
-        room for floor in [*upper, *lower] for name in floor for room in (name, _room_of(name))
-    }
+    unused = set(_PURPOSES)
+    for floor in [*upper, *lower]:
+        for name in floor:
+            unused -= {name, _room_of(name)}
     if unused:
         raise ToolError(
             f"hack/generate/drawings.py: not in an import contract: {', '.join(sorted(unused))}"
@@ -220,9 +221,8 @@ def _rooms(floor: list[str]) -> Iterator[_Room]:
         purpose = _PURPOSES[room]
         if room == "cfo.console":
             modules = cli.lazy_commands.items()
-            purpose += ", ".join(
-                sorted(name for name, (module, _) in modules if module.startswith(f"{room}."))
-            )
+            names = [name for name, (module, _) in modules if module.startswith(f"{room}.")]
+            purpose += ", ".join(sorted(names))
         yield _Room(room, purpose)
         if room == "cfo.features":
             roles = [feature.name for feature in FEATURES if not isinstance(feature, Kind)]
@@ -243,8 +243,10 @@ def _floor(y: int, number: int, rooms: list[_Room]) -> tuple[list[str], int]:
         base = y + 22 + 24 * index
         drawn.append(_text(62, base, room.name, "code name"))
         drawn.append(_text(262, base, room.purpose, "quiet"))
+        if room.name not in _ROOMS_OF_KINDS:
+            continue
         folder = ROOT / room.name.replace(".", "/")
-        for column, kind in enumerate(kinds() if room.name in _ROOMS_OF_KINDS else ()):
+        for column, kind in enumerate(kinds()):
             if not (folder / kind).is_dir() and not (folder / f"{kind}.py").is_file():
                 continue  # for example a kind without webhooks
             drawn.append(_rect(540 + 110 * column, base - 15, 104, 20, "kind"))
@@ -252,7 +254,18 @@ def _floor(y: int, number: int, rooms: list[_Room]) -> tuple[list[str], int]:
     return drawn, y + height + 4
 
 
-_LEFT, _WIDTH, _GAP, _HEIGHT, _PITCH = 116, 140, 20, 100, 152
+_LEFT = 116
+"""The left end of each lane."""
+
+_WIDTH = 140
+_HEIGHT = 100
+"""The size of a step."""
+
+_GAP = 20
+"""The distance between two steps."""
+
+_PITCH = 152
+"""The distance from the top of a lane to the top of the next one."""
 
 
 def ways() -> str:
@@ -275,31 +288,22 @@ def ways() -> str:
     body.append(_arrow((_center(1), write), (_center(1), event + _HEIGHT), "dashed"))
     body.append(_text(_center(1) + 7, event + _HEIGHT + 17, "the response", "quiet"))
     right = _x(5) + _WIDTH
-    body.append(
-        _path(
-            [
-                (right, event + 50),
-                (right + 12, event + 50),
-                (right + 12, read + 50),
-                (right, read + 50),
-            ],
-            "",
-        )
-    )
+    reads_cache = [
+        (right, event + 50),
+        (right + 12, event + 50),
+        (right + 12, read + 50),
+        (right, read + 50),
+    ]
+    body.append(_path(reads_cache, ""))
     body.append(_head(right, read + 50, -1, 0))
-    # a read that the cache does not serve
     under = read + _HEIGHT + 12
-    body.append(
-        _path(
-            [
-                (last, read + _HEIGHT),
-                (last, under),
-                (_center(1), under),
-                (_center(1), read + _HEIGHT),
-            ],
-            "dashed",
-        )
-    )
+    reads_server = [
+        (last, read + _HEIGHT),
+        (last, under),
+        (_center(1), under),
+        (_center(1), read + _HEIGHT),
+    ]
+    body.append(_path(reads_server, "dashed"))
     body.append(_head(_center(1), read + _HEIGHT, 0, -1))
     answer = review + _HEIGHT + 14
     body.append(_path([(last, review + _HEIGHT), (last, answer), (_API_SERVER + 6, answer)], ""))
@@ -322,19 +326,22 @@ def _lane(
         if not path.is_dir() and not path.with_suffix(".py").is_file():
             raise ToolError(f"hack/generate/drawings.py: {step.package}/{step.name} does not exist")
         x = _x(index)
-        drawn.append(_rect(x, y, _WIDTH, _HEIGHT, "box" if step.name else "kind"))
-        drawn.append(
-            _text(x + 8, y + 17, step.package.removeprefix("cfo/").replace("/", "."), "code quiet")
-        )
+        style = "box" if step.name else "kind"
+        package = step.package.removeprefix("cfo/").replace("/", ".")
+        drawn.append(_rect(x, y, _WIDTH, _HEIGHT, style))
+        drawn.append(_text(x + 8, y + 17, package, "code quiet"))
         drawn.append(_text(x + 8, y + 32, step.name or "KIND", "code name"))
-        drawn += [
-            _text(x + 8, y + 49 + 14 * row, line, "step")
-            for row, line in enumerate(wrap(step.text, 21))
-        ]
+        for row, line in enumerate(wrap(step.text, 21)):
+            drawn.append(_text(x + 8, y + 49 + 14 * row, line, "step"))
         if index and index == break_before:
             continue
-        before, here = (x - _GAP if index else _API_SERVER, y + 50), (x, y + 50)
-        drawn.append(_arrow(before, here) if forward else _arrow(here, before))
+        before = x - _GAP if index else _API_SERVER
+        start = (before, y + 50)
+        end = (x, y + 50)
+        if forward:
+            drawn.append(_arrow(start, end))
+        else:
+            drawn.append(_arrow(end, start))
     return drawn
 
 
@@ -357,16 +364,27 @@ def _text(x: float, y: float, text: str, style: str = "", anchor: str = "start")
 
 
 def _path(points: Sequence[tuple[float, float]], style: str) -> str:
-    return (
-        f'<polyline class="line {style}" points="{" ".join(f"{x:g},{y:g}" for x, y in points)}"/>'
-    )
+    return f'<polyline class="line {style}" points="{_coordinates(points)}"/>'
+
+
+def _coordinates(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], style: str = "") -> str:
     """Return a horizontal or vertical line with a head at ``end``."""
-    (x1, y1), (x2, y2) = start, end
-    dx, dy = (x2 > x1) - (x2 < x1), (y2 > y1) - (y2 < y1)
-    return _path([start, (x2 - 6 * dx, y2 - 6 * dy)], style) + _head(x2, y2, dx, dy)
+    x, y = end
+    dx = _direction(start[0], x)
+    dy = _direction(start[1], y)
+    line = _path([start, (x - 6 * dx, y - 6 * dy)], style)
+    return line + _head(x, y, dx, dy)
+
+
+def _direction(start: float, end: float) -> int:
+    """Return 1 if ``end`` is greater than ``start``, -1 if it is less, and 0 if both are equal."""
+    if end == start:
+        return 0
+    return 1 if end > start else -1
 
 
 def _head(x: float, y: float, dx: int, dy: int) -> str:
@@ -376,7 +394,7 @@ def _head(x: float, y: float, dx: int, dy: int) -> str:
         (x - 8 * dx + 4 * dy, y - 8 * dy + 4 * dx),
         (x - 8 * dx - 4 * dy, y - 8 * dy - 4 * dx),
     ]
-    return f'<polygon class="head" points="{" ".join(f"{a:g},{b:g}" for a, b in corners)}"/>'
+    return f'<polygon class="head" points="{_coordinates(corners)}"/>'
 
 
 def _svg(width: int, height: float, title: str, body: Sequence[str]) -> str:

@@ -124,11 +124,13 @@ _COMMENTS = {
 
 def _switches() -> str:
     """Return the values that enable the roles of features."""
-    return "\n".join(
-        (f"# {_COMMENTS[role.name]}\n" if role.name in _COMMENTS else "")
-        + f"{role.name}:\n  enabled: false"
-        for role in OPTIONAL_ROLES
-    )
+    lines: list[str] = []
+    for role in OPTIONAL_ROLES:
+        if role.name in _COMMENTS:
+            lines.append(f"# {_COMMENTS[role.name]}")
+        lines.append(f"{role.name}:")
+        lines.append("  enabled: false")
+    return "\n".join(lines)
 
 
 def escaped(objects: list[dict[str, Any]]) -> str:
@@ -189,26 +191,22 @@ def _deployment(obj: dict[str, Any]) -> str:
         _indented(resources, 10),
         "          resources:\n            {{- toYaml .Values.resources | nindent 12 }}\n",
     )
-    args, mount, volume = (operation["value"] for operation in overlays.certificate_patch())
-    for before, value, indent in (
+    args, mount, volume = [operation["value"] for operation in overlays.certificate_patch()]
+    first_mount = "            - name: tmp\n              mountPath: /tmp\n"
+    first_volume = "        - name: tmp\n          emptyDir:\n            sizeLimit: 16Mi\n"
+    additions = (
         ("          env:\n", dump({"args": args}), 10),
-        ("            - name: tmp\n              mountPath: /tmp\n", dump([mount]), 12),
-        (
-            "        - name: tmp\n          emptyDir:\n            sizeLimit: 16Mi\n",
-            dump([volume]),
-            8,
-        ),
-    ):
+        (first_mount, dump([mount]), 12),
+        (first_volume, dump([volume]), 8),
+    )
+    for before, value, indent in additions:
         assert before in text, before
         addition = conditional("certManager.enabled", _indented(value, indent))
         text = text.replace(before, addition + before)
-    scheduling = "".join(
-        _indented(
-            f"{{{{- with .Values.{name} }}}}\n{name}:\n  {{{{- toYaml . | nindent 8 }}}}\n{{{{- end }}}}",
-            6,
-        )
-        for name in ("nodeSelector", "tolerations")
-    )
+    scheduling = ""
+    for name in ("nodeSelector", "tolerations"):
+        value = f"{name}:\n  {{{{- toYaml . | nindent 8 }}}}"
+        scheduling += _indented(f"{{{{- with .Values.{name} }}}}\n{value}\n{{{{- end }}}}", 6)
     account = "      serviceAccountName:"
     assert account in text, DEPLOYMENT
     return text.replace(account, scheduling + account)

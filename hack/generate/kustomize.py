@@ -79,12 +79,8 @@ def _dump_json(documents: bytes) -> str:
 
 def _kustomization(resources: Iterable[str] = (), **rest: Any) -> str:
     kind = rest.pop("kind", "Kustomization")
-    version = (
-        "kustomize.config.k8s.io/v1alpha1"
-        if kind == "Component"
-        else "kustomize.config.k8s.io/v1beta1"
-    )
-    content: dict[str, Any] = {"apiVersion": version, "kind": kind}
+    version = "v1alpha1" if kind == "Component" else "v1beta1"
+    content: dict[str, Any] = {"apiVersion": f"kustomize.config.k8s.io/{version}", "kind": kind}
     if resources:
         content["resources"] = list(resources)
     return HEADER + dump({**content, **rest})
@@ -92,7 +88,9 @@ def _kustomization(resources: Iterable[str] = (), **rest: Any) -> str:
 
 def _targets(kind: str, *paths: str, **target_options: Any) -> dict[str, Any]:
     target: dict[str, Any] = {"select": {"kind": kind}, "fieldPaths": list(paths)}
-    return {**target, "options": target_options} if target_options else target
+    if target_options:
+        target["options"] = target_options
+    return target
 
 
 def _from_stack(key: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
@@ -156,7 +154,9 @@ def _certmanager() -> dict[str, str]:
 
 
 def _component(folder: str, files: dict[str, list[Any]]) -> dict[str, str]:
-    objects = [obj for group in files.values() for obj in group]
+    objects: list[Any] = []
+    for group in files.values():
+        objects += group
     kinds = sorted({obj["kind"] for obj in objects if "namespace" in obj["metadata"]})
     targets = [_targets(kind, "metadata.namespace") for kind in kinds]
     for obj in objects:

@@ -103,13 +103,12 @@ def _describe(name: str, statements: list[ast.stmt]) -> Iterator[str]:
                 yield f"{name} = {ast.unparse(node.value)}"
 
 
+_SPECIAL_METHODS = ("__init__", "__init_subclass__", "__call__")
+
+
 def _describe_member(owner: str, member: ast.stmt) -> Iterator[str]:
     if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-        if member.name in (
-            "__init__",
-            "__init_subclass__",
-            "__call__",
-        ) or not member.name.startswith("_"):
+        if member.name in _SPECIAL_METHODS or not member.name.startswith("_"):
             yield _signature(f"{owner}.{member.name}", member)
     elif isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
         default = f" = {ast.unparse(member.value)}" if member.value is not None else ""

@@ -44,11 +44,12 @@ def shape(annotation: Any, metadata: Iterable[Any], queue: list[type[OpenModel]]
     for item in metadata:
         if isinstance(item, FieldShape):
             return item.text
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin is Annotated:
         return shape(arguments[0], _with_format(arguments), queue)
     if origin in (Union, types.UnionType):
-        (present,) = (argument for argument in arguments if argument is not type(None))
+        (present,) = [argument for argument in arguments if argument is not type(None)]
         return shape(present, metadata, queue)
     if origin is list:
         return f"[{shape(arguments[0], (), queue)}]"

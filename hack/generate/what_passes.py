@@ -81,16 +81,17 @@ def _column(state: str) -> str:
 
 def _rows(specs: list[Any]) -> str:
     groups: dict[str, Counter[str]] = {}
+    total: Counter[str] = Counter()
     for spec in specs:
-        groups.setdefault(spec.name[1:].partition("]")[0], Counter())[_column(spec.state)] += 1
-    total: Counter[str] = sum(groups.values(), Counter())
-    rows = [*sorted(groups.items()), ("all", total)]
-    return "\n".join(
-        f"| {group} | {sum(counts.values())} | "
-        + " | ".join(str(counts[name]) for name in COLUMNS)
-        + " |"
-        for group, counts in rows
-    )
+        group, _, _ = spec.name.removeprefix("[").partition("]")
+        column = _column(spec.state)
+        groups.setdefault(group, Counter())[column] += 1
+        total[column] += 1
+    rows: list[str] = []
+    for group, counts in [*sorted(groups.items()), ("all", total)]:
+        cells = [group, counts.total(), *(counts[name] for name in COLUMNS)]
+        rows.append(f"| {' | '.join(str(cell) for cell in cells)} |")
+    return "\n".join(rows)
 
 
 def _reasons(specs: list[Any]) -> str:

@@ -28,7 +28,8 @@ def unreleased(root: Path, name: str) -> str:
 def breaking_section(root: Path) -> tuple[str, str] | None:
     """Return the changelog and the title of an unreleased section that announces a breaking change."""
     for name in FILES:
-        if match := re.search(r"^### (Removed|Breaking)", unreleased(root, name), re.MULTILINE):
+        match = re.search(r"^### (Removed|Breaking)", unreleased(root, name), re.MULTILINE)
+        if match is not None:
             return name, match[1]
     return None
 

@@ -23,10 +23,10 @@ def check_repository(root: Path, request: Request) -> None:
 
     Raises :class:`ToolError`.
     """
-    if changed := git(root, "status", "--porcelain"):
-        raise ToolError(
-            f"the working tree is dirty: {changed.splitlines()[0].split()[-1]}; commit or stash it"
-        )
+    changed = git(root, "status", "--porcelain")
+    if changed:
+        first = changed.splitlines()[0].split()[-1]
+        raise ToolError(f"the working tree is dirty: {first}; commit or stash it")
     if not git(root, "branch", "--show-current"):
         raise ToolError("no branch is checked out")
     git(root, "var", "GIT_COMMITTER_IDENT")
@@ -44,7 +44,7 @@ def check_repository(root: Path, request: Request) -> None:
 
 
 def _check_order(request: Request, current: Version, tagged: list[Version]) -> None:
-    newest = max([*tagged, current] if current in tagged else tagged or [current])
+    newest = max(tagged, default=current)
     stream = request.version.stream
     if request.hotfix:
         earlier = [version for version in tagged if version.stream == stream]
@@ -69,9 +69,9 @@ def _check_order(request: Request, current: Version, tagged: list[Version]) -> N
 def _check_changelogs(root: Path, request: Request, tagged: list[Version]) -> None:
     breaking = changelogs.breaking_section(root)
     older = [version for version in tagged if version < request.version and not version.pre]
-    if (
-        breaking and older and 0 < older[-1].major == request.version.major
-    ):  # before 1.0 a minor version may break
+    # Before 1.0, a minor version may break.
+    is_same_major = bool(older) and 0 < older[-1].major == request.version.major
+    if breaking is not None and is_same_major:
         name, section = breaking
         raise ToolError(
             f"version {request.tag}: {name} has a section {section}: needs v{older[-1].major + 1}.0.0"
@@ -101,13 +101,6 @@ def run_check(command: Sequence[str], tree: Path, *, log_prefix: str = "") -> No
         raise ToolError(f"check failed: {shlex.join(command)}: {error.strerror}") from None
     if done.returncode == 0:
         return
-    lines = [
-        line for line in done.stdout.splitlines() if line.strip() and not line.startswith("make")
-    ]
-    reason = next(
-        (line for line in lines if line.startswith(("FAILED", "ERROR"))),
-        lines[-1] if lines else "no output",
-    )
     where = ""
     if log_prefix:
         with tempfile.NamedTemporaryFile(
@@ -115,4 +108,14 @@ def run_check(command: Sequence[str], tree: Path, *, log_prefix: str = "") -> No
         ) as log:
             log.write(done.stdout)
         where = f" (full output: {log.name})"
-    raise ToolError(f"check failed: {shlex.join(command)}: {reason.strip()}{where}")
+    reason = _reason_in(done.stdout)
+    raise ToolError(f"check failed: {shlex.join(command)}: {reason}{where}")
+
+
+def _reason_in(output: str) -> str:
+    """Return the first error in the output of a check, or its last line."""
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith("make")]
+    for line in lines:
+        if line.startswith(("FAILED", "ERROR")):
+            return line.strip()
+    return lines[-1].strip() if lines else "no output"

@@ -80,9 +80,8 @@ def _checks(options: argparse.Namespace) -> list[list[str]]:
         if not commands[-1]:
             raise ToolError("--check: the command is empty")
         program = commands[-1][0]
-        if (
-            os.sep not in program and shutil.which(program) is None
-        ):  # a path is relative to the worktree
+        is_path = os.sep in program  # relative to the worktree
+        if not is_path and shutil.which(program) is None:
             raise ToolError(f"--check {check!r}: {program}: {os.strerror(errno.ENOENT)}")
     return commands
 
@@ -121,18 +120,19 @@ def _command_line(arguments: Sequence[str]) -> list[str]:
         return words
     index = words.index("--arguments-from")
     name = "".join(words[index + 1 : index + 2])
+    others = words[:index] + words[index + 2 :]
     try:
-        return [*words[:index], *words[index + 2 :], *shlex.split(os.environ.get(name, ""))]
+        return others + shlex.split(os.environ.get(name, ""))
     except ValueError as error:
         raise ToolError(f"{name}: {error}") from None
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the command and return its exit code: 0, 2 for a :class:`ToolError`, 130 when interrupted."""
+    if arguments is None:
+        arguments = sys.argv[1:]
     try:
-        options = _parser().parse_args(
-            _command_line(sys.argv[1:] if arguments is None else arguments)
-        )
+        options = _parser().parse_args(_command_line(arguments))
         run(root, options)
     except ToolError as error:
         print(f"hack.release: {error}", file=sys.stderr)

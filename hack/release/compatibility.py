@@ -13,8 +13,10 @@ def changed_profiles(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
     Stacks keep their profile, so all of their pods would restart with the next release.
     """
-    return [
-        f"profile {name} was {'changed' if name in new else 'removed'}: all pods of stacks that have it would restart"
-        for name, defaults in old.items()
-        if json.dumps(new.get(name), sort_keys=True) != json.dumps(defaults, sort_keys=True)
-    ]
+    found: list[str] = []
+    for name, defaults in old.items():
+        if json.dumps(new.get(name), sort_keys=True) == json.dumps(defaults, sort_keys=True):
+            continue
+        change = "changed" if name in new else "removed"
+        found.append(f"profile {name} was {change}: all pods of stacks that have it would restart")
+    return found

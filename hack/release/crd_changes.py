@@ -27,6 +27,10 @@ _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _UNBOUNDED_FORMATS: Final = ("", "double", "int64")
 _ANY: Final = "any"
+_WITHOUT_RESTRICTION: Final = frozenset(
+    {"description", "title", "example", "externalDocs", _PRESERVE, "default"}
+)
+"""The fields of a schema that restrict no value."""
 
 
 def breaking_changes(old: Object, new: Object) -> list[str]:
@@ -35,14 +39,17 @@ def breaking_changes(old: Object, new: Object) -> list[str]:
 
 
 def _changes(old: Object, new: Object) -> Iterator[str]:
-    before, after = old.get("spec") or {}, new.get("spec") or {}
-    old_name, new_name = ((crd.get("metadata") or {}).get("name") for crd in (old, new))
+    before = old.get("spec") or {}
+    after = new.get("spec") or {}
+    old_name = (old.get("metadata") or {}).get("name")
+    new_name = (new.get("metadata") or {}).get("name")
     if old_name != new_name:
         yield f"metadata.name: changed from {old_name} to {new_name}"
     for field in ("group", "scope"):
         if before.get(field) != after.get(field):
             yield f"spec.{field}: changed from {before.get(field)} to {after.get(field)}"
-    names, new_names = _names(before), _names(after)
+    names = _names(before)
+    new_names = _names(after)
     for field in ("kind", "listKind", "plural", "singular"):
         if names[field] != new_names[field]:
             yield f"spec.names.{field}: changed from {names[field]} to {new_names[field]}"
@@ -144,22 +151,19 @@ def _divides(new: Any, old: Any) -> bool:
 
 def _is_int_or_string(field: str, schema: Mapping[str, Any]) -> bool:
     """Return whether ``field`` repeats what ``x-kubernetes-int-or-string`` means."""
-    types = (
-        [option.get("type") for option in schema[field] if isinstance(option, Mapping)]
-        if field == "anyOf"
-        else []
-    )
-    return bool(schema.get("x-kubernetes-int-or-string")) and sorted(map(str, types)) == [
-        "integer",
-        "string",
-    ]
+    if field != "anyOf" or not schema.get("x-kubernetes-int-or-string"):
+        return False
+    types = [str(option.get("type")) for option in schema[field] if isinstance(option, Mapping)]
+    return sorted(types) == ["integer", "string"]
 
 
 def _type_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
-    before, after = _types(old), _types(new)
+    before = _types(old)
+    after = _types(new)
     if after != {_ANY} and not before <= after:
         yield f"{path}: the type was narrowed from {' or '.join(sorted(before))} to {' or '.join(sorted(after))}"
-    format_before, format_after = old.get("format") or "", new.get("format") or ""
+    format_before = old.get("format") or ""
+    format_after = new.get("format") or ""
     if format_after not in (*_UNBOUNDED_FORMATS, format_before):
         yield f"{path}: the format was narrowed from {format_before or 'none'} to {format_after}"
 
@@ -168,7 +172,9 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     if schema.get("x-kubernetes-int-or-string"):
         return {"integer", "string"}
     found = schema.get("type") or _ANY
-    return {"number", "integer"} if found == "number" else {found}
+    if found == "number":
+        return {"number", "integer"}
+    return {found}
 
 
 def _bound_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -176,21 +182,26 @@ def _bound_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
         for field in fields:
             if field not in new:
                 continue
+            before = old.get(field)
+            after = new[field]
+            if before is None:
+                # At least 0 items, characters or properties is no restriction.
+                allows_all = sign == 1 and field != "minimum" and after == 0
+                if not allows_all:
+                    yield f"{path}: {field} {after} was added"
+                continue
             exclusive = f"exclusive{field.capitalize()}"
-            before, after = old.get(field), new[field]
-            narrower = before is not None and (
-                sign * after > sign * before
-                or (after == before and new.get(exclusive) and not old.get(exclusive))
-            )
-            if before is None and not (sign == 1 and field != "minimum" and after == 0):
-                yield f"{path}: {field} {after} was added"
-            elif narrower:
+            becomes_exclusive = new.get(exclusive) and not old.get(exclusive)
+            is_narrower = sign * after > sign * before
+            if is_narrower or (after == before and becomes_exclusive):
                 yield f"{path}: {field} was narrowed from {before} to {after}"
 
 
 def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
-    properties, new_properties = old.get("properties") or {}, new.get("properties") or {}
-    old_values, values = old.get("additionalProperties"), new.get("additionalProperties")
+    properties = old.get("properties") or {}
+    new_properties = new.get("properties") or {}
+    old_values = old.get("additionalProperties")
+    values = new.get("additionalProperties")
     keeps_unknown = bool(new.get(_PRESERVE)) or values is True
     accepted_unknown = bool(old.get(_PRESERVE)) or old_values is True
     if accepted_unknown and not keeps_unknown:
@@ -212,10 +223,10 @@ def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
             yield f"{path}.{name}: the values of a field that was not described are now restricted"
     for name in new.get("required") or ():
         # The API server sets defaults before it validates.
-        was_required = name in (old.get("required") or ()) and "default" not in (
-            properties.get(name) or {}
-        )
-        if not was_required and "default" not in (new_properties.get(name) or {}):
+        had_default = "default" in (properties.get(name) or {})
+        has_default = "default" in (new_properties.get(name) or {})
+        was_required = name in (old.get("required") or ()) and not had_default
+        if not was_required and not has_default:
             yield f"{path}.{name}: the field is now required"
     if isinstance(old_values, Mapping):
         if isinstance(values, Mapping):
@@ -230,6 +241,6 @@ def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: str) ->
 
 def _restricts(schema: Mapping[str, Any]) -> bool:
     """Return whether a value, or a part of it, can be rejected or dropped by ``schema``."""
-    return bool(
-        schema.keys() - {"description", "title", "example", "externalDocs", _PRESERVE, "default"}
-    ) or not (schema.get(_PRESERVE))
+    if not schema.get(_PRESERVE):
+        return True
+    return bool(schema.keys() - _WITHOUT_RESTRICTION)

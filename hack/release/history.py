@@ -92,16 +92,12 @@ def merge(root: Path, prepared: Version | None = None) -> None:
         raise ToolError(
             f"{RELEASES}: {untagged[0]}: tag v{untagged[0]} does not exist; fetch tags: git fetch --tags"
         )
-    merged = {
-        version: channel
-        for version, channel in listed.items()
-        if version != prepared or version in tagged
-    }
+    merged = dict(listed)
+    if prepared is not None and prepared not in tagged:
+        merged.pop(prepared, None)
     for tag in tagged:
-        where = f"v{tag}:{RELEASES}"
-        for version, channel in parse_releases(
-            content(root, tag, RELEASES) or "releases: []", where
-        ).items():
+        text = content(root, tag, RELEASES) or "releases: []"
+        for version, channel in parse_releases(text, f"v{tag}:{RELEASES}").items():
             merged[version] = max(channel, merged.get(version, channel), key=CHANNELS.index)
     write_releases(root, merged)
     blobs = {**tagged_bundles(root)}
@@ -115,9 +111,8 @@ def merge(root: Path, prepared: Version | None = None) -> None:
 def write_releases(root: Path, channels: dict[Version, str]) -> None:
     """Write the list of releases; the comment at its head is kept."""
     path = root / RELEASES
-    head = "".join(
-        line for line in path.read_text().splitlines(keepends=True) if line.startswith("#")
-    )
+    lines = path.read_text().splitlines(keepends=True)
+    head = "".join(line for line in lines if line.startswith("#"))
     entries = [
         {"version": str(version), "channel": channel}
         for version, channel in sorted(channels.items())
@@ -127,7 +122,8 @@ def write_releases(root: Path, channels: dict[Version, str]) -> None:
 
 if __name__ == "__main__":
     try:
-        if (ROOT / ".git").exists() and (tagged_versions := tags(ROOT)):
+        tagged_versions = tags(ROOT) if (ROOT / ".git").exists() else []
+        if tagged_versions:
             merge(ROOT)
             print(f"released so far: {', '.join(f'v{version}' for version in tagged_versions)}")
     except ToolError as error:

@@ -101,10 +101,8 @@ def _downstream(folder: Path, contents: Contents) -> None:
 def _notebooks(folder: Path, contents: Contents) -> None:
     folder.mkdir()
     new = contents.components[SDK]
-    before, after = (
-        f'    "codeflare-sdk~={number.removeprefix("v")}",'
-        for number in (contents.previous_sdk, new)
-    )
+    before = f'    "codeflare-sdk~={contents.previous_sdk.removeprefix("v")}",'
+    after = f'    "codeflare-sdk~={new.removeprefix("v")}",'
     _write_text(
         folder,
         f"Update codeflare-sdk to {new}",

@@ -62,7 +62,9 @@ def read_request(root: Path, options: argparse.Namespace) -> Request:
             raise ToolError(
                 f"--{option}: the version of {name} is missing (now {previous[name]}; --partial keeps it)"
             )
-        new = _version(argument if argument is not None else previous[name], f"--{option}")
+        if argument is None:
+            argument = previous[name]
+        new = _version(argument, f"--{option}")
         if new < Version.parse(previous[name]) and not options.hotfix:
             raise ToolError(
                 f"--{option} v{new}: older than {previous[name]} of the previous release; only --hotfix allows that"

@@ -24,10 +24,7 @@ class Version:
     def parse(cls, string: str) -> Version:
         """Parse ``1.2.3``, ``v1.2.3`` or ``1.2.3-rc.1``. Raises :class:`ValueError`, which names the string."""
         match = _PATTERN.fullmatch(string.removeprefix("v"))
-        identifiers = (match[4] or "0").split(".") if match else []
-        if match is None or any(
-            each.isdigit() and each != "0" and each.startswith("0") for each in identifiers
-        ):
+        if match is None or _has_leading_zero(match[4] or ""):
             raise ValueError(
                 f"{string!r}: must be a semantic version such as v1.2.3 or v1.2.3-rc.1"
             )
@@ -39,15 +36,26 @@ class Version:
         return self.major, self.minor
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}" + (f"-{self.pre}" if self.pre else "")
+        number = f"{self.major}.{self.minor}.{self.patch}"
+        return f"{number}-{self.pre}" if self.pre else number
 
     def __lt__(self, other: Version) -> bool:
         return self._key() < other._key()
 
     def _key(self) -> tuple[object, ...]:
-        parts = [
-            (0, int(each), "") if each.isdigit() else (1, 0, each)
-            for each in self.pre.split(".")
-            if each
-        ]
-        return self.major, self.minor, self.patch, not self.pre, parts
+        is_release = not self.pre
+        parts = [_identifier_key(part) for part in self.pre.split(".") if part]
+        return self.major, self.minor, self.patch, is_release, parts
+
+
+def _identifier_key(identifier: str) -> tuple[int, int, str]:
+    """Return the sort key of one identifier of a pre-release: numbers are less than words."""
+    if identifier.isdigit():
+        return 0, int(identifier), ""
+    return 1, 0, identifier
+
+
+def _has_leading_zero(pre: str) -> bool:
+    """Return whether a number in ``pre`` has a leading zero, which semantic versioning does not allow."""
+    numbers = [part for part in pre.split(".") if part.isdigit()]
+    return any(number != "0" and number.startswith("0") for number in numbers)

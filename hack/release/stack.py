@@ -47,7 +47,8 @@ def _entries(root: Path, section: str, fields: tuple[str, ...]) -> list[dict[str
             if not isinstance(entry[field], str):
                 raise ToolError(f"{at}.{field}: {entry[field]!r}: must be a string")
     names = [entry["name"] for entry in entries]
-    if duplicates := {name for name in names if names.count(name) > 1}:
+    duplicates = {name for name in names if names.count(name) > 1}
+    if duplicates:
         raise ToolError(f"{STACK}: {section}: {', '.join(sorted(duplicates))}: is listed twice")
     return entries
 

@@ -33,14 +33,16 @@ def next_releases(
     Any change of the operator changes the content of the bundles, and a released bundle must never change.
     """
     newest = {version.major: version for version in sorted(listed)}
-    following = {
-        Version(version.major, version.minor, version.patch + 1)
-        if is_patch
-        else Version(version.major, version.minor + 1, 0)
-        for version in newest.values()
-        if version in released
-    }
-    return dict(sorted({**listed, **dict.fromkeys(following, channel)}.items()))
+    result = dict(listed)
+    for version in newest.values():
+        if version not in released:
+            continue
+        if is_patch:
+            following = Version(version.major, version.minor, version.patch + 1)
+        else:
+            following = Version(version.major, version.minor + 1, 0)
+        result[following] = channel
+    return dict(sorted(result.items()))
 
 
 def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
@@ -52,9 +54,8 @@ def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
     released = _released(tree, tagged).keys()
     is_patch = any(version.stream == request.version.stream for version in tagged)
     releases = next_releases(listed, released, request.channel, is_patch=is_patch)
-    head = "".join(
-        line for line in path.read_text().splitlines(keepends=True) if line.startswith("#")
-    )
+    lines = path.read_text().splitlines(keepends=True)
+    head = "".join(line for line in lines if line.startswith("#"))
     entries = [
         {"version": str(version), "channel": channel} for version, channel in releases.items()
     ]
@@ -65,9 +66,11 @@ def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
 def _remove_unreleased(path: Path, released: Collection[Version]) -> None:
     """Remove the bundles that were never released from the catalog, so that they are generated for this release."""
     names = {f"v{version}" for version in released}
-    kept = [
-        blob for name, blob in bundles(path.read_text()).items() if name.partition(".")[2] in names
-    ]
+    kept = []
+    for name, blob in bundles(path.read_text()).items():
+        _, _, version_name = name.partition(".")
+        if version_name in names:
+            kept.append(blob)
     path.write_text(yaml.safe_dump_all(kept, sort_keys=False))
 
 
@@ -110,16 +113,14 @@ def check_compatibility(root: Path, request: Request, tagged: list[Version]) -> 
             continue
         before = parse(content(root, last, f"{CRDS}/{name}"), name)
         path = root / CRDS / name
-        found = (
-            breaking_changes(before, parse(read(path, root), name))
-            if path.exists()
-            else ["the CRD was removed"]
-        )
+        found = ["the CRD was removed"]
+        if path.exists():
+            found = breaking_changes(before, parse(read(path, root), name))
         problems += [f"{name}: {problem}" for problem in found]
-    if old := content(root, last, PROFILES):
-        problems += changed_profiles(
-            parse(old, PROFILES), parse(read(root / PROFILES, root), PROFILES)
-        )
+    old = content(root, last, PROFILES)
+    if old:
+        profiles = parse(read(root / PROFILES, root), PROFILES)
+        problems += changed_profiles(parse(old, PROFILES), profiles)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ToolError(f"version {request.tag}: breaks objects of v{last}: {problems[0]}{more}")

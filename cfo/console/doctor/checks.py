@@ -194,11 +194,12 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
 def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
     found = parse_version(version)
-    bounds = re.findall(r"(\d{1,4})\.(\d{1,4})", supported)
-    if found is None or len(bounds) != 2:
+    bounds = [parse_version(text) for text in re.findall(r"\d{1,4}\.\d{1,4}", supported)]
+    known = [bound[:2] for bound in bounds if bound is not None]
+    if found is None or len(known) != 2:
         yield skip(f"the version {version!r} cannot be compared with {supported}")
         return
-    oldest, newest = ((int(major), int(minor)) for major, minor in bounds)
+    oldest, newest = known
     if oldest <= found[:2] <= newest:
         yield ok(f"{version} is supported ({supported})")
     else:

@@ -212,32 +212,34 @@ def _permissions(*, cluster_wide: bool) -> dict[str, Any]:
 
 def _openshift_rules() -> list[Rule]:
     """Return the rules for OpenShift, which most clusters with OLM are."""
-    return [rule for role in OPTIONAL_ROLES if role.name == "openshift" for rule in role.rules()]
+    (openshift,) = [role for role in OPTIONAL_ROLES if role.name == "openshift"]
+    return list(openshift.rules())
 
 
 def _optional_roles() -> list[dict[str, Any]]:
     """Return the other optional ClusterRoles: a bundle has no options, so an administrator binds them."""
-    return [
-        obj
-        for role in OPTIONAL_ROLES
-        if role.name != "openshift"
-        for obj in optional_access(role, "")
-        if obj["kind"] == "ClusterRole"
-    ]
+    found: list[dict[str, Any]] = []
+    for role in OPTIONAL_ROLES:
+        if role.name != "openshift":
+            found += (obj for obj in optional_access(role, "") if obj["kind"] == "ClusterRole")
+    return found
 
 
 def _owned() -> list[dict[str, str]]:
-    return [
-        {
-            "name": crd["metadata"]["name"],
-            "kind": crd["spec"]["names"]["kind"],
-            "version": version["name"],
-            "displayName": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", crd["spec"]["names"]["kind"]),
-            "description": version["schema"]["openAPIV3Schema"]["description"],
-        }
-        for crd in overlays.bundled_crds()
-        for version in crd["spec"]["versions"]
-    ]
+    owned: list[dict[str, str]] = []
+    for crd in overlays.bundled_crds():
+        kind = crd["spec"]["names"]["kind"]
+        for version in crd["spec"]["versions"]:
+            owned.append(
+                {
+                    "name": crd["metadata"]["name"],
+                    "kind": kind,
+                    "version": version["name"],
+                    "displayName": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind),
+                    "description": version["schema"]["openAPIV3Schema"]["description"],
+                }
+            )
+    return owned
 
 
 def _required() -> list[dict[str, str]]:
@@ -249,11 +251,8 @@ def webhook_definitions() -> list[dict[str, Any]]:
     """Return the webhooks in the form from which OLM creates webhook configurations."""
     webhooks = []
     for configuration in operator.webhook_configurations(DEFAULT_NAMESPACE):
-        kind = (
-            configuration["kind"]
-            .removesuffix("Configuration")
-            .replace("Webhook", "AdmissionWebhook")
-        )
+        name = configuration["kind"].removesuffix("Configuration")
+        kind = name.replace("Webhook", "AdmissionWebhook")
         for webhook in configuration["webhooks"]:
             webhooks.append(webhook_definition(webhook, kind, DEPLOYMENT))
     return webhooks
@@ -262,12 +261,10 @@ def webhook_definitions() -> list[dict[str, Any]]:
 def _examples() -> list[dict[str, Any]]:
     """Return one sample for each of our kinds, and for RayCluster."""
     kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.bundled_crds())}
-    samples = [
-        obj
-        for path in sorted((ROOT / "config/samples").rglob("*.yaml"))
-        for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
-        if obj and obj["kind"] in kinds
-    ]
+    samples: list[dict[str, Any]] = []
+    for path in sorted((ROOT / "config/samples").rglob("*.yaml")):
+        objects = yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
+        samples += (obj for obj in objects if obj and obj["kind"] in kinds)
     by_kind = groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])
     return [_without_demo(next(group)) for _, group in by_kind]
 
@@ -306,15 +303,11 @@ def _scorecard() -> dict[str, Any]:
         "basic": ["basic-check-spec"],
         "olm": ["olm-bundle-validation", "olm-crds-have-validation", "olm-crds-have-resources"],
     }
-    tests = [
-        {
-            "entrypoint": ["scorecard-test", test],
-            "image": image,
-            "labels": {"suite": suite, "test": f"{test}-test"},
-        }
-        for suite, names in suites.items()
-        for test in names
-    ]
+    tests: list[dict[str, Any]] = []
+    for suite, names in suites.items():
+        for test in names:
+            labels = {"suite": suite, "test": f"{test}-test"}
+            tests.append({"entrypoint": ["scorecard-test", test], "image": image, "labels": labels})
     return {
         "apiVersion": "scorecard.operatorframework.io/v1alpha3",
         "kind": "Configuration",

@@ -65,9 +65,8 @@ def catalog() -> list[dict[str, Any]]:
     path = ROOT / history.CATALOG
     bundles = history.bundles(path.read_text()) if path.exists() else {}
     version = Version.parse(__version__)
-    if version in dict(
-        releases()
-    ):  # bundles in the catalog never change, because they may be installed
+    # Bundles in the catalog never change, because they may be installed.
+    if version in dict(releases()):
         bundles.setdefault(f"{PACKAGE}.v{version}", _bundle(version))
     icon = cluster_service_version()["spec"]["icon"][0]
     package = {
@@ -88,18 +87,14 @@ def catalog() -> list[dict[str, Any]]:
 
 def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version()
-    kinds = [
-        {
-            "group": crd["spec"]["group"],
-            "kind": crd["spec"]["names"]["kind"],
-            "version": served["name"],
-        }
-        for crd in overlays.bundled_crds()
-        for served in crd["spec"]["versions"]
-    ]
-    metadata = {
-        key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"
-    }
+    kinds: list[dict[str, str]] = []
+    for crd in overlays.bundled_crds():
+        group = crd["spec"]["group"]
+        kind = crd["spec"]["names"]["kind"]
+        for served in crd["spec"]["versions"]:
+            kinds.append({"group": group, "kind": kind, "version": served["name"]})
+    metadata = dict(csv["metadata"]["annotations"])
+    metadata.pop("alm-examples", None)
     spec = csv["spec"]
     shown_fields = (
         "displayName",

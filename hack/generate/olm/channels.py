@@ -55,17 +55,21 @@ def channels(package: str = PACKAGE, listed: Releases | None = None) -> list[dic
     """Return the channels of a package with their upgrade graphs; ``listed`` are the releases of another package."""
     blobs = []
     for index, name in reversed(list(enumerate(CHANNELS))):
-        members = [
-            version for version, channel in listed or releases() if CHANNELS.index(channel) >= index
-        ]
+        members: list[Version] = []
+        for version, channel in listed or releases():
+            if CHANNELS.index(channel) >= index:
+                members.append(version)
         for major, versions in groupby(members, key=lambda version: version.major):
             entries: list[dict[str, Any]] = []
             previous = ""
             for _, patches in groupby(versions, key=lambda version: version.minor):
                 *older, head = [f"{package}.v{version}" for version in patches]
                 entries += [{"name": each} for each in older]
-                edges: dict[str, Any] = {"replaces": previous} if previous else {}
-                if skips := sorted(each["name"] for each in entries if each["name"] != previous):
+                edges: dict[str, Any] = {}
+                if previous:
+                    edges["replaces"] = previous
+                skips = sorted(entry["name"] for entry in entries if entry["name"] != previous)
+                if skips:
                     edges["skips"] = skips
                 entries.append({"name": head, **edges})
                 previous = head

@@ -66,17 +66,15 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("cert-manager.io", ("issuers", "certificates"), CRUD),
         Rule("olm.operatorframework.io", "clusterextensions/finalizers", "update", [PACKAGE]),
     ]
-    granted = [
-        *(rule for role in kind_roles() for rule in role.rules),
-        *(
-            rule
-            for role in OPTIONAL_ROLES
-            for rules in role.bound_roles().values()
-            for rule in rules
-        ),
-        *operator.rules(DEFAULT_NAMESPACE),
-        *(rule for role in OPTIONAL_ROLES for rule in role.rules()),
-    ]
+    granted: list[Rule] = []
+    for kind_role in kind_roles():
+        granted += kind_role.rules
+    for role in OPTIONAL_ROLES:
+        for bound_rules in role.bound_roles().values():
+            granted += bound_rules
+    granted += operator.rules(DEFAULT_NAMESPACE)
+    for role in OPTIONAL_ROLES:
+        granted += role.rules()
     rules = policy_rules([*own, *granted])
     return [*rules, {"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*", "/metrics"], "verbs": ["get"]}]
 

@@ -112,10 +112,12 @@ def installer_rules(versions: list[Version]) -> tuple[list[Rule], list[Rule]]:
     """
     operators = [StackOperator(f"v{version.major}") for version in versions]
     names = [operator.name for operator in operators]
-    services = [f"{name}-{suffix}" for name in names for suffix in ("metrics", "service")]
-    webhooks = [
-        webhook["name"] for operator in operators for webhook in operator.webhooks(NAMESPACE)
-    ]
+    services: list[str] = []
+    for name in names:
+        services += (f"{name}-metrics", f"{name}-service")
+    webhooks: list[str] = []
+    for operator in operators:
+        webhooks += (webhook["name"] for webhook in operator.webhooks(NAMESPACE))
     own = [
         *_managed("", "services", services),
         *_managed("", ("configmaps", "serviceaccounts"), names),
@@ -127,17 +129,17 @@ def installer_rules(versions: list[Version]) -> tuple[list[Rule], list[Rule]]:
     cluster = [
         *_managed("admissionregistration.k8s.io", "validatingwebhookconfigurations", webhooks),
         Rule(_RBAC, ("clusterroles", "clusterrolebindings", "roles", "rolebindings"), CRUD),
-        Rule(
-            "", "namespaces", ("get", "list", "watch")
-        ),  # OLM adds it to the permissions in the namespace
+        # OLM adds it to the permissions in the namespace.
+        Rule("", "namespaces", ("get", "list", "watch")),
         Rule(
             "olm.operatorframework.io",
             "clusterextensions/finalizers",
             "update",
             [_extension_name(version) for version in versions],
         ),
-        *(rule for operator in operators for rule in operator.rules("")),
     ]
+    for operator in operators:
+        cluster += operator.rules("")
     return own, cluster
 
 
@@ -150,7 +152,8 @@ def _managed(group: str, resources: str | tuple[str, ...], names: list[str]) -> 
 
 
 def _installer_template() -> str:
-    namespace, account = "{{ .Release.Namespace }}", "{{ .Values.serviceAccount.name }}"
+    namespace = "{{ .Release.Namespace }}"
+    account = "{{ .Values.serviceAccount.name }}"
     own, cluster = installer_rules(current_versions())
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     objects: list[dict[str, Any]] = [
@@ -160,12 +163,11 @@ def _installer_template() -> str:
             "metadata": {"name": account, "namespace": namespace},
         }
     ]
-    for kind, where, rules in (
-        ("Role", {"namespace": namespace}, own),
-        ("ClusterRole", {}, cluster),
-    ):
+    for kind, rules in (("Role", own), ("ClusterRole", cluster)):
         reference = {"apiGroup": _RBAC, "kind": kind, "name": INSTALLER}
-        metadata = {"name": INSTALLER, **where}
+        metadata = {"name": INSTALLER}
+        if kind == "Role":
+            metadata["namespace"] = namespace
         objects += [
             {
                 "apiVersion": f"{_RBAC}/v1",

@@ -113,12 +113,12 @@ class StackOperator(NamedTuple):
         """Return the validating webhooks, whose names contain the version: OLM creates a configuration for each."""
         configuration = OperatorConfiguration.of(self.configuration())
         groups = {gvk.group for gvk in _STACKS.gvks}
-        return [
-            {**webhook, "name": f"{self.version}.{webhook['name']}"}
-            for found in operator.webhook_configurations(namespace, configuration)
-            for webhook in found["webhooks"]
-            if groups & {group for rule in webhook["rules"] for group in rule["apiGroups"]}
-        ]
+        webhooks: list[Object] = []
+        for found in operator.webhook_configurations(namespace, configuration):
+            for webhook in found["webhooks"]:
+                if any(groups.intersection(rule["apiGroups"]) for rule in webhook["rules"]):
+                    webhooks.append({**webhook, "name": f"{self.version}.{webhook['name']}"})
+        return webhooks
 
     def _labelled(self, obj: Object, name: str) -> Object:
         return {**obj, "metadata": {"name": name, "labels": self.labels}}

@@ -91,7 +91,8 @@ def bundle_annotations(version: Version) -> dict[str, str]:
 
 def cluster_service_version(version: Version) -> dict[str, Any]:
     """Return the ClusterServiceVersion of ``version``."""
-    operator, image = StackOperator(f"v{version.major}"), default_image()
+    operator = StackOperator(f"v{version.major}")
+    image = default_image()
     deployment = operator.deployment(image)
     rules = operator.rules("own")
     spec: dict[str, Any] = {
@@ -176,16 +177,17 @@ def catalog() -> list[dict[str, Any]]:
     """
     path = ROOT / STACK_CATALOG
     bundles = history.bundles(path.read_text(), STACK_CATALOG) if path.exists() else {}
-    for (
-        version
-    ) in current_versions():  # bundles in the catalog never change, because they may be installed
+    # Bundles in the catalog never change, because they may be installed.
+    for version in current_versions():
         bundles.setdefault(f"{STACK_OPERATOR}.v{version}", _bundle(version))
     names = [f"{STACK_OPERATOR}.v{version}" for version, _ in releases()]
-    if missing := [name for name in names if name not in bundles]:
+    missing = [name for name in names if name not in bundles]
+    if missing:
         raise ToolError(
             f"{STACK_CATALOG}: the bundles of {', '.join(missing)} are missing; restore {FOLDER}/ from git"
         )
-    if removed := sorted(bundles.keys() - set(names)):
+    removed = sorted(bundles.keys() - set(names))
+    if removed:
         raise ToolError(
             f"{RELEASES}: {', '.join(removed)} is not listed; a release must never be removed"
         )
@@ -204,20 +206,17 @@ def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version(version)
     spec = csv["spec"]
     shown_fields = (
-        *(
-            "installModes",
-            "displayName",
-            "keywords",
-            "links",
-            "maintainers",
-            "maturity",
-            "minKubeVersion",
-            "provider",
-        ),
+        "installModes",
+        "displayName",
+        "keywords",
+        "links",
+        "maintainers",
+        "maturity",
+        "minKubeVersion",
+        "provider",
     )
-    metadata = {
-        key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"
-    }
+    metadata = dict(csv["metadata"]["annotations"])
+    metadata.pop("alm-examples", None)
     return {
         "schema": "olm.bundle",
         "name": csv["metadata"]["name"],

@@ -41,13 +41,11 @@ Blob = dict[str, Any]
 def read(path: Path) -> list[Blob]:
     """Return the documents in a file, or in all files of a folder."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    texts = (file.read_text() for file in files)
-    return [
-        document
-        for text in texts
-        for document in yaml.load_all(text, Loader=yaml.CSafeLoader)
-        if document
-    ]
+    found: list[Blob] = []
+    for file in files:
+        documents = yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)
+        found += (document for document in documents if document)
+    return found
 
 
 def _parse_version(value: object, where: str, problems: list[str]) -> Version | None:
@@ -65,16 +63,13 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
         return [f"bundle: must contain exactly one ClusterServiceVersion, contains {len(versions)}"]
     (csv,) = versions
     problems = [*_annotation_problems(annotations), *_csv_problems(csv)]
-    crds = {
-        (obj["metadata"]["name"], version["name"])
-        for obj in manifests
-        if obj.get("kind") == "CustomResourceDefinition"
-        for version in obj["spec"]["versions"]
-    }
-    owned = {
-        (each.get("name"), each.get("version"))
-        for each in csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
-    }
+    crds: set[tuple[str, str]] = set()
+    for obj in manifests:
+        if obj.get("kind") == "CustomResourceDefinition":
+            name = obj["metadata"]["name"]
+            crds.update((name, version["name"]) for version in obj["spec"]["versions"])
+    entries = csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
+    owned = {(entry.get("name"), entry.get("version")) for entry in entries}
     problems += [
         f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - crds
     ]
@@ -94,6 +89,19 @@ def _annotation_problems(annotations: dict[str, str]) -> Iterator[str]:
         yield f"annotations.yaml: {prefix}.mediatype.v1: must be registry+v1"
 
 
+_SPEC_FIELDS = (
+    "displayName",
+    "version",
+    "install",
+    "installModes",
+    "description",
+    "provider",
+    "maintainers",
+    "icon",
+)
+"""The fields that the spec of a ClusterServiceVersion must have."""
+
+
 def _csv_problems(csv: Blob) -> list[str]:
     problems: list[str] = []
     spec: Blob = csv.get("spec") or {}
@@ -103,25 +111,16 @@ def _csv_problems(csv: Blob) -> list[str]:
         for field in ("name", "annotations")
         if not metadata.get(field)
     ]
-    for field in (
-        "displayName",
-        "version",
-        "install",
-        "installModes",
-        "description",
-        "provider",
-        "maintainers",
-        "icon",
-    ):
-        if not spec.get(field):
-            problems.append(f"CSV: spec.{field} is missing")
+    problems += [f"CSV: spec.{field} is missing" for field in _SPEC_FIELDS if not spec.get(field)]
     version = _parse_version(spec.get("version"), "CSV: spec.version", problems)
     if not str(metadata.get("name", "")).endswith(f".v{spec.get('version')}"):
         problems.append(
             f"CSV: metadata.name: {metadata.get('name')!r} must end in .v{spec.get('version')}"
         )
-    if replaced := spec.get("replaces"):
-        before = _parse_version(str(replaced).partition(".v")[2], "CSV: spec.replaces", problems)
+    replaced = spec.get("replaces")
+    if replaced:
+        _, _, number = str(replaced).partition(".v")
+        before = _parse_version(number, "CSV: spec.replaces", problems)
         if version and before and not before < version:
             problems.append(f"CSV: spec.replaces: {replaced} is not older than {version}")
     if spec.get("minKubeVersion"):
@@ -131,12 +130,10 @@ def _csv_problems(csv: Blob) -> list[str]:
         problems.append(f"CSV: spec.installModes: must name {', '.join(sorted(MODES))}")
     elif not any(modes.values()):
         problems.append("CSV: spec.installModes: one must be supported")
-    return (
-        problems
-        + _deployment_problems(spec)
-        + _webhook_problems(spec)
-        + _display_problems(spec, metadata)
-    )
+    problems += _deployment_problems(spec)
+    problems += _webhook_problems(spec)
+    problems += _display_problems(spec, metadata)
+    return problems
 
 
 def _display_problems(spec: Blob, metadata: Blob) -> list[str]:
@@ -154,24 +151,19 @@ def _display_problems(spec: Blob, metadata: Blob) -> list[str]:
         return [*problems, f"CSV: alm-examples: is not valid JSON: {error}"]
     example_kinds = {example.get("kind") for example in examples}
     owned = spec.get("customresourcedefinitions", {}).get("owned", [])
-    problems += [
-        f"CSV: owned {each.get('name')}: {field} is missing"
-        for each in owned
-        for field in ("name", "version", "kind")
-        if not each.get(field)
-    ]
-    problems += [
-        f"CSV: alm-examples: must have an example of {each.get('kind')}"
-        for each in owned
-        if each.get("kind") not in example_kinds
-    ]
+    for crd in owned:
+        for field in ("name", "version", "kind"):
+            if not crd.get(field):
+                problems.append(f"CSV: owned {crd.get('name')}: {field} is missing")
+    for crd in owned:
+        if crd.get("kind") not in example_kinds:
+            problems.append(f"CSV: alm-examples: must have an example of {crd.get('kind')}")
     return problems
 
 
 def _deployments(spec: Blob) -> list[Blob]:
-    deployments: list[Blob] = ((spec.get("install") or {}).get("spec") or {}).get(
-        "deployments"
-    ) or []
+    install = (spec.get("install") or {}).get("spec") or {}
+    deployments: list[Blob] = install.get("deployments") or []
     return deployments
 
 
@@ -198,11 +190,10 @@ def _deployment_problems(spec: Blob) -> list[str]:
                 problems.append(
                     f"{where}: image {container.get('image')} is not in spec.relatedImages"
                 )
-        accounts = {
-            each.get("serviceAccountName")
-            for kind in ("permissions", "clusterPermissions")
-            for each in spec["install"]["spec"].get(kind) or ()
-        }
+        accounts: set[str | None] = set()
+        for kind in ("permissions", "clusterPermissions"):
+            permissions = spec["install"]["spec"].get(kind) or ()
+            accounts.update(entry.get("serviceAccountName") for entry in permissions)
         if template["spec"].get("serviceAccountName") not in accounts:
             problems.append(f"{where}: its service account has no permissions")
     return problems
@@ -231,10 +222,9 @@ def _webhook_problems(spec: Blob) -> list[str]:
         for rule in hook.get("rules") or ():
             if "*" in rule.get("apiGroups", ()):
                 problems.append(f"{where}: rules: OLM rejects webhooks for all API groups")
-    return problems + [
-        f"CSV: webhook {name}: is duplicated"
-        for name in sorted({n for n in names if names.count(n) > 1})
-    ]
+    duplicates = {name for name in names if names.count(name) > 1}
+    problems += [f"CSV: webhook {name}: is duplicated" for name in sorted(duplicates)]
+    return problems
 
 
 def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[str]:
@@ -274,14 +264,15 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
             )
     for channel in channels:
         problems += _channel_problems(channel, bundles)
-    in_channels = {
-        entry.get("name") for channel in channels for entry in channel.get("entries") or ()
-    }
+    in_channels: set[str | None] = set()
+    for channel in channels:
+        in_channels.update(entry.get("name") for entry in channel.get("entries") or ())
     problems += [
         f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - in_channels)
     ]
     problems += dropped(previous, blobs)
-    return problems + _breaking(bundles, kinds)
+    problems += _breaking(bundles, kinds)
+    return problems
 
 
 def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
@@ -291,9 +282,8 @@ def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
         if blob.get("schema") not in REQUIRED:
             yield f"catalog: schema {blob.get('schema')!r}: must be one of {', '.join(sorted(REQUIRED))}"
             continue
-        where = (
-            f"catalog: {blob['schema'].removeprefix('olm.')} {blob.get('name', 'without a name')}"
-        )
+        schema = blob["schema"].removeprefix("olm.")
+        where = f"catalog: {schema} {blob.get('name', 'without a name')}"
         for field in REQUIRED[blob["schema"]]:
             if not blob.get(field):
                 yield f"{where}: {field} is missing"
@@ -312,7 +302,9 @@ def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
     ]
     successors: dict[str, set[str]] = {name: set() for name in entries}
     for name, entry in entries.items():
-        for older in filter(None, [entry.get("replaces"), *(entry.get("skips") or ())]):
+        for older in (entry.get("replaces"), *(entry.get("skips") or ())):
+            if not older:
+                continue
             successors.setdefault(older, set()).add(name)
             if older in bundles and name in bundles and not bundles[older] < bundles[name]:
                 problems.append(f"{where}: {name}: replaces or skips {older}, which is not older")
@@ -327,7 +319,8 @@ def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
     for name in entries:
         if name in bundles and major.isdigit() and bundles[name].major != int(major):
             problems.append(f"{where}: {name}: belongs to another major version")
-        reached, queue = {name}, [name]
+        reached = {name}
+        queue = [name]
         while queue:
             following = successors.get(queue.pop(), set()) - reached
             reached |= following
@@ -365,11 +358,13 @@ def problems_of(root: Path, previous: Path | None = None) -> list[str]:
     """Return all problems of the tree ``root``; ``previous`` is the catalog of the previous release."""
     before = read(previous) if previous is not None else []
     folders = [root / "deploy/bundle", *sorted((root / "deploy/inference-stack").glob("v*"))]
-    return [
-        *(problem for folder in folders for problem in _bundle_folder_problems(folder)),
-        *catalog_problems(read(root / "deploy/catalog/codeflare-operator/catalog.yaml"), before),
-        *catalog_problems(read(root / STACK_CATALOG)),
-    ]
+    problems: list[str] = []
+    for folder in folders:
+        problems += _bundle_folder_problems(folder)
+    catalog = read(root / "deploy/catalog/codeflare-operator/catalog.yaml")
+    problems += catalog_problems(catalog, before)
+    problems += catalog_problems(read(root / STACK_CATALOG))
+    return problems
 
 
 def _bundle_folder_problems(folder: Path) -> list[str]:
@@ -389,7 +384,10 @@ def main() -> None:
     options = parser.parse_args()
     problems = problems_of(ROOT, options.previous)
     if options.released:
-        for catalog in (CATALOG, *([STACK_CATALOG] if options.stacks else [])):
+        catalogs = [CATALOG]
+        if options.stacks:
+            catalogs.append(STACK_CATALOG)
+        for catalog in catalogs:
             problems += dropped(tagged_bundles(ROOT, catalog).values(), read(ROOT / catalog))
     if problems:
         sys.exit("\n".join(problems))
