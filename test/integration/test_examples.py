@@ -25,6 +25,7 @@ from structlog.testing import capture_logs
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
+    POD,
     SECRET,
     SERVICE_ACCOUNT,
     Client,
@@ -42,6 +43,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.client import connect
 from cfo.runtime.objects import (
     EVENT,
     LEASE,
@@ -758,6 +760,50 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(
         assert receipt is not None
         assert receipt["data"] == {"members": "ConfigMap/staging-web"}
         assert await user.exists(foreign)
+
+
+# 10-generated-apis
+
+
+@pytest.mark.embedded(reason="a scenario answers logs and commands")
+async def test_10_command_is_executed_once_for_each_generation() -> None:
+    folder = EXAMPLES / "10-generated-apis"
+    crds = objects("10-generated-apis", "crd.yaml")
+    plane = ControlPlane.embedded(crds=crds, scenario=str(folder / "scenario.yaml"))
+    async with plane:
+        config = ClientConfig.for_control_plane(plane)
+        commands: list[list[str]] = []
+
+        @plane.scenario.on_exec(labels={"example.com/check": "kernel"})
+        async def answer(call: Any) -> int:
+            commands.append(list(call.command))
+            await call.write(f"output {len(commands)}\n")
+            return 0
+
+        async with (
+            connect(config, field_manager="test") as client,
+            load("10-generated-apis").new_manager(config) as manager,
+        ):
+            await manager.started()
+            user = User(client, "default")
+            check = await user.create("10-generated-apis")
+
+            async def status(output: str) -> Any:
+                await plane.advance(0)
+                found = (await user.get(check)).get("status") or {}
+                assert found.get("output") == output, found
+                return found
+
+            first = await eventually(lambda: status("output 1"))
+            assert first["log"] == "started"
+            pod = await client.get(POD, key_of(check))
+            assert pod is not None
+            assert is_controlled_by(pod, check)
+            await user.patch(check, spec={"command": ["date"]})
+            await eventually(lambda: status("output 2"))
+        assert commands == [["uname", "-r"], ["date"]]
+        with pytest.raises(RuntimeError, match="needs a running manager"):
+            await manager.api_client()
 
 
 async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:

@@ -1,5 +1,6 @@
 from .access_reviews import is_allowed as is_allowed
 from .access_reviews import service_account as service_account
+from .api_client import open_api_client as open_api_client
 from .children import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
 from .children import PREDECESSOR_RETRY_SECONDS as PREDECESSOR_RETRY_SECONDS
 from .children import Child as Child

@@ -24,6 +24,7 @@ import aiohttp
 import anyio
 import orjson
 import structlog
+from aiohttp import hdrs
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
@@ -129,12 +130,15 @@ class _Attempt(NamedTuple):
     retry_of: str = ""
 
 
-class _GatedRequest(aiohttp.ClientRequest):
-    """A request that checks the write gate at the last moment, when its connection is established."""
+class GatedRequest(aiohttp.ClientRequest):
+    """A request that checks the write gate at the last moment, when its connection is established.
+
+    A former leader may still read. A request for a WebSocket is a GET, but exec and port-forward change things.
+    """
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRejected`."""
-        if self.method not in ("GET", "HEAD"):  # a former leader may still read
+        if self.method not in ("GET", "HEAD") or hdrs.UPGRADE in self.headers:
             for gate in write_gates.get():
                 gate.check()
         return await super().send(conn)
@@ -464,29 +468,29 @@ def _new_session(*, keepalive_timeout: float | None = None) -> aiohttp.ClientSes
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=0,
-            socket_factory=_new_socket,
+            socket_factory=new_socket,
             force_close=keepalive_timeout is None,
             keepalive_timeout=keepalive_timeout,
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=2**18,
-        request_class=_GatedRequest,
+        request_class=GatedRequest,
     )
     # Retries are decided in cfo.runtime.client.retry; aiohttp on its own would retry any PUT and DELETE.
     session._retry_connection = False
     return session
 
 
-def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+def new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """Return a socket on which the kernel detects a dead peer within about 45 s, idle or not."""
     family, kind, protocol, _, _ = address
-    new_socket = socket.socket(family, kind, protocol)
-    new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    created = socket.socket(family, kind, protocol)
+    created.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         option = getattr(socket, name, None)
         if option is not None:
-            new_socket.setsockopt(socket.IPPROTO_TCP, option, value)
-    return new_socket
+            created.setsockopt(socket.IPPROTO_TCP, option, value)
+    return created
 
 
 async def _read_error(response: aiohttp.ClientResponse) -> bytes:

@@ -3,7 +3,7 @@
 Leader-only code must not write after this process loses the Lease, but should not have to check the Lease itself. The
 manager starts leader-only tasks with :data:`write_gates` set, and all tasks that they start inherit them. The transport
 checks the gates when the connection is established, right before the first byte is sent. Reads, and writes of other
-tasks, are never blocked.
+tasks, are never blocked. WebSockets (exec, attach, port-forward) count as writes.
 """
 
 from __future__ import annotations

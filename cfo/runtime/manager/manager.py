@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import LeftOut
+from cfo.runtime.client.api_client import ApiClients
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -38,6 +39,8 @@ from cfo.runtime.process.logs import hide_local_variables
 from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
+    from kubernetes_asyncio.client import ApiClient
+
     from cfo.runtime.manager.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
@@ -160,6 +163,7 @@ class Manager:
         self.api_reader = Client(
             self.transport, self.mapper, field_manager=self.options.field_manager
         )
+        self._api_clients = ApiClients(self.transport.config)
         self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
@@ -308,6 +312,14 @@ class Manager:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
         return self._events.recorder(component)
 
+    async def api_client(self, *, websockets: bool = False) -> ApiClient:
+        """Return the ``ApiClient`` of kubernetes-asyncio for the API server of this manager, which closes it.
+
+        It is for generated APIs, such as ``CoreV1Api``; with ``websockets`` for exec, attach and port-forward
+        (:func:`~cfo.runtime.client.open_api_client`). Raises :class:`RuntimeError` unless the manager runs.
+        """
+        return await self._api_clients.get(websockets=websockets)
+
     async def started(self) -> None:
         """Wait until everything has started, including the controllers.
 
@@ -349,6 +361,7 @@ class Manager:
                 await stack.enter_async_context(self.transport)
             if self.leadership.transport is not None:
                 await stack.enter_async_context(self.leadership.transport)
+            await stack.enter_async_context(self._api_clients)
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
 
     async def __aenter__(self) -> Self:
