@@ -140,13 +140,10 @@ class PageFeed:
         Streams of closed connections make room. Raises :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects
         cannot be watched.
         """
-        for closed in (
-            [each for each in self.streams if each.is_closed()]
-            if len(self.streams) >= MAX_STREAMS
-            else ()
-        ):
-            closed.drop()
-            del self.streams[closed]
+        if len(self.streams) >= MAX_STREAMS:
+            for closed in [each for each in self.streams if each.is_closed()]:
+                closed.drop()
+                del self.streams[closed]
         if len(self.streams) >= MAX_STREAMS:
             raise TooManyStreams
         stream = Stream(is_closed)

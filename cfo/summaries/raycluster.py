@@ -253,10 +253,14 @@ def _unresolved_warnings(
         text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)
     }
     for warning in warnings_of(related.events):
-        about_exposure = warning.reason in _EXPOSURE_REASONS
-        last = time_of(warning.last) or latest.get(warning.reason)
-        is_new = level is not Level.OK or since is None or (last is not None and last > since)
-        if (not is_exposed) if about_exposure else is_new:
+        if warning.reason in _EXPOSURE_REASONS:
+            is_unresolved = not is_exposed
+        elif level is not Level.OK or since is None:
+            is_unresolved = True
+        else:
+            last = time_of(warning.last) or latest.get(warning.reason)
+            is_unresolved = last is not None and last > since
+        if is_unresolved:
             unresolved.append(warning)
     return warning_problems(
         unresolved, _REMEDIES, "kubectl describe shows all Events of the RayCluster"
@@ -269,29 +273,24 @@ def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
 
 def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
     """Return which objects of the operator are missing, as far as it is known."""
-    names, missing = facts.names, []
+    if actor is not Actor.OPERATOR or facts.is_suspended:
+        return ""
+    names = facts.names
+    missing: list[str] = []
     policies = related.children.get(NETWORK_POLICY)
-    if policies is not None and actor is Actor.OPERATOR:
+    if policies is not None:
         found = set(map(name_of, policies))
-        missing = [
-            f"NetworkPolicy {name}"
-            for name in (names.head_policy, names.workers_policy)
-            if name not in found
-        ]
-    if addresses.is_known(related.children) and actor is Actor.OPERATOR:
-        missing += (
-            []
-            if addresses.dashboard_url(facts, related.children)
-            else ["an address of the dashboard"]
-        )
-        missing += (
-            []
-            if addresses.client_address(facts, related.children)
-            else ["an address of the client"]
-        )
-    if SECRET in related.children and actor is Actor.OPERATOR and facts.has_injected_tls:
-        missing += [] if _ca_secret(facts, related) is not None else [f"Secret {names.ca_secret}"]
-    return f"is missing {', '.join(missing)}" if missing and not facts.is_suspended else ""
+        expected = [names.head_policy, names.workers_policy]
+        missing += [f"NetworkPolicy {name}" for name in expected if name not in found]
+    if addresses.is_known(related.children):
+        if not addresses.dashboard_url(facts, related.children):
+            missing.append("an address of the dashboard")
+        if not addresses.client_address(facts, related.children):
+            missing.append("an address of the client")
+    needs_secret = SECRET in related.children and facts.has_injected_tls
+    if needs_secret and _ca_secret(facts, related) is None:
+        missing.append(f"Secret {names.ca_secret}")
+    return f"is missing {', '.join(missing)}" if missing else ""
 
 
 VIEWS: Final = (

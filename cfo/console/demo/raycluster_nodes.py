@@ -78,9 +78,8 @@ class _KubeRayReconciler:
                 try:
                     with suppress(AlreadyExists):
                         await self._client.create(pod)
-                except (
-                    Forbidden
-                ):  # the operator has not created the ServiceAccount of the proxies yet
+                except Forbidden:
+                    # the operator has not created the ServiceAccount of the proxies yet
                     return Result(requeue_after=0.1)
         status = status_of(cluster, own)
         before = cluster.get("status") or {}
@@ -110,10 +109,10 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     ]
 
     def total(field: str) -> int:
-        groups = cluster["spec"].get("workerGroupSpecs") or ()
-        return sum(
-            int(group.get(field) or 0) * int(group.get("numOfHosts") or 1) for group in groups
-        )
+        result = 0
+        for group in cluster["spec"].get("workerGroupSpecs") or ():
+            result += int(group.get(field) or 0) * int(group.get("numOfHosts") or 1)
+        return result
 
     wanted = total("replicas")
     workers = ready.count("worker")
@@ -125,10 +124,11 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
         "readyWorkerReplicas": workers,
         "observedGeneration": cluster["metadata"].get("generation"),
     }
-    if is_suspended(cluster):
-        status["state"] = None if pods else "suspended"
-    else:
-        status["state"] = "ready" if "head" in ready and workers >= wanted else None
+    status["state"] = None
+    if is_suspended(cluster) and not pods:
+        status["state"] = "suspended"
+    elif not is_suspended(cluster) and "head" in ready and workers >= wanted:
+        status["state"] = "ready"
     return status
 
 
@@ -157,11 +157,9 @@ def _pod(
         template["spec"]["containers"][0].setdefault("env", []).append(
             {"name": "RAY_AUTH_MODE", "value": "token"}
         )
-    name = (
-        f"{name_of(cluster)}-head"
-        if node_type == "head"
-        else f"{name_of(cluster)}-{group}-worker-{number}"
-    )
+    name = f"{name_of(cluster)}-{group}-worker-{number}"
+    if node_type == "head":
+        name = f"{name_of(cluster)}-head"
     return {
         "apiVersion": POD.api_version,
         "kind": POD.kind,

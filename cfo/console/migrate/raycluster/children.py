@@ -36,8 +36,16 @@ from cfo.runtime import (
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 CHILD_KINDS: Final = (
-    *(HTTP_ROUTE, *TLS_ROUTES, *BACKEND_TLS_POLICIES, ROUTE, INGRESS),
-    *(SERVICE, NETWORK_POLICY, SERVICE_ACCOUNT, SECRET, CONFIG_MAP),
+    HTTP_ROUTE,
+    *TLS_ROUTES,
+    *BACKEND_TLS_POLICIES,
+    ROUTE,
+    INGRESS,
+    SERVICE,
+    NETWORK_POLICY,
+    SERVICE_ACCOUNT,
+    SECRET,
+    CONFIG_MAP,
 )
 """The namespaced kinds that the operator creates; those that expose a RayCluster come first."""
 

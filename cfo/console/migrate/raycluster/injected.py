@@ -24,7 +24,6 @@ from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Injection, Injec
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 
-_IGNORED: Final = ("image",)
 _OWN_ARGUMENT: Final = "--openshift-sar="
 """The argument of the OAuth proxy that the Go operator does not set."""
 
@@ -132,11 +131,11 @@ def _union(variants: Sequence[PodAdditions]) -> PodAdditions:
     def merged(
         attribute: str, key_of: Callable[[Object], object] = itemgetter("name")
     ) -> tuple[Object, ...]:
-        return tuple(
-            {
-                key_of(item): item for variant in variants for item in getattr(variant, attribute)
-            }.values()
-        )
+        found: dict[object, Object] = {}
+        for variant in variants:
+            for item in getattr(variant, attribute):
+                found[key_of(item)] = item
+        return tuple(found.values())
 
     return PodAdditions(
         containers=merged("containers"),
@@ -153,12 +152,15 @@ def _as_go_operator(own: PodAdditions) -> PodAdditions:
 
     Its proxy lets every user in who can log in, and one volume has the CA's certificate and its key.
     """
-    key_volumes = {
-        mount["name"]
-        for item in own.init_containers
-        for mount in item["volumeMounts"]
-        if mount["mountPath"] == CA_KEY_DIRECTORY
-    }
+    key_volumes = set()
+    for item in own.init_containers:
+        for mount in item["volumeMounts"]:
+            if mount["mountPath"] == CA_KEY_DIRECTORY:
+                key_volumes.add(mount["name"])
+
+    def container(item: Object) -> Object:
+        arguments = [word for word in item["args"] if not word.startswith(_OWN_ARGUMENT)]
+        return {**item, "args": arguments}
 
     def init_container(item: Object) -> Object:
         script = str(item["command"][-1])
@@ -167,20 +169,17 @@ def _as_go_operator(own: PodAdditions) -> PodAdditions:
         mounts = [mount for mount in item["volumeMounts"] if mount["name"] not in key_volumes]
         return {**item, "command": [*item["command"][:-1], script], "volumeMounts": mounts}
 
+    def volume(item: Object) -> Object:
+        if "secret" not in item:
+            return item
+        return {**item, "secret": {"secretName": item["secret"]["secretName"]}}
+
+    volumes = [volume(item) for item in own.volumes if item["name"] not in key_volumes]
     return replace(
         own,
-        containers=tuple(
-            {**item, "args": [word for word in item["args"] if not word.startswith(_OWN_ARGUMENT)]}
-            for item in own.containers
-        ),
+        containers=tuple(map(container, own.containers)),
         init_containers=tuple(map(init_container, own.init_containers)),
-        volumes=tuple(
-            {**item, "secret": {"secretName": item["secret"]["secretName"]}}
-            if "secret" in item
-            else item
-            for item in own.volumes
-            if item["name"] not in key_volumes
-        ),
+        volumes=tuple(volumes),
     )
 
 
@@ -205,17 +204,14 @@ def _remove(pod: Object, variants: Sequence[PodAdditions]) -> tuple[list[str], l
     """
     expected = _union(variants)
     found = expected.found_in(pod)
-    differing = [
-        f"{field} {item['name']} differs from the injected one"
-        for field, attribute in _LISTS
-        for item in getattr(found, attribute)
-        if not any(
-            _is_variant(item, other)
-            for variant in variants
-            for other in getattr(variant, attribute)
-        )
-    ]
-    account = found.service_account if found.service_account == expected.service_account else ""
+    differing: list[str] = []
+    for field, attribute in _LISTS:
+        items = getattr(found, attribute)
+        names = [item["name"] for item in items if not _is_injected(item, attribute, variants)]
+        differing += [f"{field} {name} differs from the injected one" for name in names]
+    account = found.service_account
+    if account != expected.service_account:
+        account = ""
     cleaned = deepcopy(pod)
     changes = replace(found, service_account=account).remove_from(cleaned)
     differing += _left_over(cleaned, expected)
@@ -226,16 +222,21 @@ def _remove(pod: Object, variants: Sequence[PodAdditions]) -> tuple[list[str], l
     return [f"{change.field} {', '.join(change.names)}" for change in changes], []
 
 
-def _is_variant(item: Object, other: Object) -> bool:
-    return item.get("name") == other.get("name") and _normalized(item) == _normalized(other)
+def _is_injected(item: Object, attribute: str, variants: Iterable[PodAdditions]) -> bool:
+    """Return whether one of ``variants`` has an equal entry in ``attribute``, apart from its image."""
+    wanted = _normalized(item)
+    for variant in variants:
+        for other in getattr(variant, attribute):
+            if _normalized(other) == wanted:
+                return True
+    return False
 
 
 def _normalized(item: Object) -> Object:
-    return {
-        key: value
-        for key, value in item.items()
-        if key not in _IGNORED and (key != "resources" or value)
-    }
+    result = {key: value for key, value in item.items() if key != "image"}
+    if not result.get("resources", True):
+        del result["resources"]
+    return result
 
 
 def _left_over(pod: Mapping[str, Any], additions: PodAdditions) -> Iterator[str]:
@@ -244,9 +245,8 @@ def _left_over(pod: Mapping[str, Any], additions: PodAdditions) -> Iterator[str]
     for field, attribute in _LISTS:
         for item in getattr(left, attribute):
             yield f"{field} {item['name']} is duplicated"
-    volumes = {item["name"] for item in additions.volumes} - {
-        item.get("name") for item in pod.get("volumes") or ()
-    }
+    remaining = {item.get("name") for item in pod.get("volumes") or ()}
+    volumes = {item["name"] for item in additions.volumes} - remaining
     variables = {item["name"] for item in additions.env}
     for container in (*(pod.get("containers") or ()), *(pod.get("initContainers") or ())):
         for mount in container.get("volumeMounts") or ():

@@ -87,7 +87,8 @@ def find_obstacles(
         wanted = (deployment.get("spec") or {}).get("replicas", 1)
         existing = (deployment.get("status") or {}).get("replicas", 0)
         if wanted or existing:
-            namespace, name = namespace_of(deployment), name_of(deployment)
+            namespace = namespace_of(deployment)
+            name = name_of(deployment)
             yield (
                 f"Deployment {namespace}/{name} is running; stop it: "
                 f"kubectl -n {namespace} scale deployment {name} --replicas 0"

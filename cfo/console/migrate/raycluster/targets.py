@@ -131,15 +131,13 @@ def _convert_tls(result: Conversion, cleaning: Cleaning, kuberay: KubeRay) -> bo
 
 def _convert_authentication(result: Conversion, cleaning: Cleaning, kuberay: KubeRay) -> None:
     spec = result.cluster["spec"]
-    if OAUTH.name not in cleaning.features:
-        return
-    if spec.get("authOptions") is not None:
+    if OAUTH.name not in cleaning.features or spec.get("authOptions") is not None:
         return
     found = _VERSION.match(str(spec.get("rayVersion") or ""))
     is_new = found is not None and tuple(map(int, found.groups())) >= _TOKEN_RAY_VERSION
-    missing = kuberay.missing_for("authOptions") or (
-        "" if is_new else "rayVersion is not 2.52 or newer"
-    )
+    missing = kuberay.missing_for("authOptions")
+    if not missing and not is_new:
+        missing = "rayVersion is not 2.52 or newer"
     if missing:
         result.notes.append(f"no token authentication, because {missing}")
         return
@@ -150,7 +148,8 @@ def _convert_authentication(result: Conversion, cleaning: Cleaning, kuberay: Kub
 def _convert_policy(
     result: Conversion, own: Iterable[Object], kuberay: KubeRay, *, has_tls: bool
 ) -> None:
-    cluster, spec = result.cluster, result.cluster["spec"]
+    cluster = result.cluster
+    spec = cluster["spec"]
     names = names_of(cluster)
     policies = {name_of(obj): obj for obj in own if gvk_of(obj) == NETWORK_POLICY}
     if not policies or spec.get("networkPolicy") is not None:
@@ -226,9 +225,9 @@ def kuberay_network_policy(
         if ingress:
             rules["ingressRules"] = ingress
         if restricts_egress:
-            egress: list[Object] = (
-                list(_spec_of(policy).get("egress") or ()) if _restricts_egress(policy) else [{}]
-            )
+            egress: list[Object] = [{}]
+            if _restricts_egress(policy):
+                egress = list(_spec_of(policy).get("egress") or ())
             rules["egressRules"] = [rule for rule in egress if rule.get("to") != _inside(cluster)]
         if rules:
             result[name] = rules
