@@ -78,10 +78,8 @@ class ServiceAccount:
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self._token_file = directory / "token"
         self._namespace_file = directory / "namespace"
-        host, port = (
-            environ.get("KUBERNETES_SERVICE_HOST", ""),
-            environ.get("KUBERNETES_SERVICE_PORT", ""),
-        )
+        host = environ.get("KUBERNETES_SERVICE_HOST", "")
+        port = environ.get("KUBERNETES_SERVICE_PORT", "")
         if not host or not port:
             raise CredentialError("Service host/port is not set.")
         self.server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -219,7 +217,8 @@ class Kubeconfig:
 
     async def _login(self) -> tuple[Credentials, datetime | None]:
         """Return the credentials, and when those of an exec plugin expire."""
-        user, field = self.user, self._user_field
+        user = self.user
+        field = self._user_field
         certificate = read_pem(user, "client-certificate", self._user_base, field)
         key = read_pem(user, "client-key", self._user_base, field)
         provider = user.get("auth-provider")
@@ -252,7 +251,8 @@ class Kubeconfig:
         await anyio.to_thread.run_sync(_import_logins)
         from cfo.runtime.client.kubeconfig_logins import run_exec_plugin
 
-        plugin, field = self.user["exec"], f"{self._user_field}.exec"
+        plugin = self.user["exec"]
+        field = f"{self._user_field}.exec"
         status = await self._finish(lambda: run_exec_plugin(plugin, self._user_base, field))
         token = str(status.get("token") or "").strip()
         if status.get("clientCertificateData") and status.get("clientKeyData"):
@@ -342,7 +342,8 @@ class Kubeconfig:
         return None
 
     def _redacted(self, message: str) -> str:
-        plugin, provider = self.user.get("exec"), self.user.get("auth-provider")
+        plugin = self.user.get("exec")
+        provider = self.user.get("auth-provider")
         environment = plugin.get("env") if isinstance(plugin, dict) else None
         settings = provider.get("config") if isinstance(provider, dict) else provider
         rest = {
