@@ -14,10 +14,7 @@ END = "<!-- Compatibility Matrix end -->"
 
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
-    versions = {
-        section: [{field: each[field] for field in ("name", "version")} for each in entries]
-        for section, entries in (("components", load()), ("platforms", platforms()))
-    }
+    versions = {"components": _versions(load()), "platforms": _versions(platforms())}
     return {
         "README.md": readme(read(ROOT / "README.md", ROOT), matrix(load(), platforms())),
         "cfo/manifests/stack.yaml": (
@@ -25,6 +22,10 @@ def files() -> dict[str, str]:
             + yaml.safe_dump(versions, sort_keys=False)
         ),
     }
+
+
+def _versions(entries: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{"name": entry["name"], "version": entry["version"]} for entry in entries]
 
 
 def matrix(components: list[dict[str, str]], others: list[dict[str, str]]) -> str:

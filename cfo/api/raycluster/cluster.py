@@ -204,7 +204,10 @@ def pod_path(position: int, *steps: str | int) -> str:
     group = "headGroupSpec" if position < 0 else f"workerGroupSpecs[{position}]"
     path = f"spec.{group}.template.spec"
     for step in steps:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}"
     return path
 
 

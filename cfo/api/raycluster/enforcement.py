@@ -15,7 +15,7 @@ called. Both use :func:`enforce`. The rule is that a user's own settings never w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -42,6 +42,13 @@ class Enforcement(msgspec.Struct):
             self.reasons[path] = reason
 
 
+_PROTECTIONS: Final = (
+    (Concern.MTLS, "tlsOptions", "enabled", True),
+    (Concern.AUTHENTICATION, "authOptions", "mode", "token"),
+)
+"""The concerns that a field of KubeRay provides: the name of the field, and its key with the required value."""
+
+
 def enforce(
     facts: RayClusterFacts,
     old: RayClusterFacts | None,
@@ -60,10 +67,7 @@ def enforce(
     if Concern.NETWORK_POLICY in enforced:
         for name in ("networkPolicy", "networkIsolation"):
             _remove_ingress_rules(result, name, mapping(spec.get(name)))
-    for concern, name, key, value in (
-        (Concern.MTLS, "tlsOptions", "enabled", True),
-        (Concern.AUTHENTICATION, "authOptions", "mode", "token"),
-    ):
+    for concern, name, key, value in _PROTECTIONS:
         by_kuberay = old is None or old.actor(concern, active_features) is Actor.KUBERAY
         current = mapping(spec.get(name)).get(key)
         is_ours = facts.actor(concern, active_features) is Actor.OPERATOR
@@ -86,19 +90,23 @@ def enforce(
 def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, Any]) -> None:
     """Remove the ingress rules of KubeRay's field (by pod group), or of the fork's (for the head)."""
     reason = "removed, because it would open ports that the policies of the operator close"
-    for path in (("ingressRules",), ("head", "ingressRules"), ("worker", "ingressRules")):
-        parent = policy if len(path) == 1 else mapping(policy.get(path[0]))
-        if parent.get("ingressRules"):
-            result.add((name, *path), None, reason)
+    if policy.get("ingressRules"):
+        result.add((name, "ingressRules"), None, reason)
+    for part in ("head", "worker"):
+        if mapping(policy.get(part)).get("ingressRules"):
+            result.add((name, part, "ingressRules"), None, reason)
     groups = policy.get("workerGroups")
-    if isinstance(groups, list) and any(mapping(group).get("ingressRules") for group in groups):
-        without = [
-            {key: value for key, value in group.items() if key != "ingressRules"}
-            if isinstance(group, dict)
-            else group
-            for group in groups
-        ]
-        result.add((name, "workerGroups"), without, f"ingressRules {reason}")
+    if not isinstance(groups, list):
+        return
+    if any(mapping(group).get("ingressRules") for group in groups):
+        closed = [_without_ingress_rules(group) for group in groups]
+        result.add((name, "workerGroups"), closed, f"ingressRules {reason}")
+
+
+def _without_ingress_rules(group: object) -> object:
+    if not isinstance(group, dict):
+        return group
+    return {key: value for key, value in group.items() if key != "ingressRules"}
 
 
 def lacks_tls(

@@ -112,6 +112,14 @@ def _fact(derive: Callable[[Mapping[str, Any]], _T]) -> Derived[_T]:
     return Derived(lambda facts: derive(facts.cluster))
 
 
+def _groups_by_key(facts: RayClusterFacts) -> dict[tuple[bool, str], fields.PodGroup]:
+    return {group.key: group for group in reversed(facts.groups)}
+
+
+def _delegations_of(cluster: Mapping[str, Any]) -> tuple[Delegation, ...]:
+    return tuple(delegation for delegation in DELEGATIONS if delegation.is_set(cluster))
+
+
 class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What follows from one version of a RayCluster, each fact derived when it is first read.
 
@@ -122,9 +130,7 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     names = _fact(names_of)
     groups = _fact(fields.pod_groups_of)
-    groups_by_key = Derived(
-        lambda facts: {group.key: group for group in reversed(facts.groups)},
-    )
+    groups_by_key = Derived(_groups_by_key)
     """The groups by :attr:`~cfo.api.raycluster.cluster.PodGroup.key`; of several with one key the first."""
     head_service = _fact(head_service_name)
     ports = _fact(ports_of)
@@ -135,9 +141,7 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     requests_ray_token = _fact(fields.requests_ray_token)
     has_injected_tls = _fact(fields.has_injected_tls)
     has_injected_auth_proxy = _fact(fields.has_injected_auth_proxy)
-    _delegations = _fact(
-        lambda cluster: tuple(each for each in DELEGATIONS if each.is_set(cluster))
-    )
+    _delegations = _fact(_delegations_of)
 
     def actor(self, concern: Concern, active_features: Collection[str]) -> Actor:
         """Return who provides ``concern``.

@@ -161,11 +161,11 @@ def check_certificate(
     if not set(required) <= set(names):
         message = f"is for {', '.join(names) or 'no name'}, not for {', '.join(required)}"
         yield fail(message, restart)
-    untrusting = [
-        fact.name
-        for fact in facts
-        if fact.services and not all(is_trusted(each, [leaf]) for each in fact.bundles)
-    ]
+    untrusting: list[str] = []
+    for fact in facts:
+        is_trusting = all(is_trusted(bundle, [leaf]) for bundle in fact.bundles)
+        if fact.services and not is_trusting:
+            untrusting.append(fact.name)
     for name in untrusting:
         yield fail(
             f"{name} does not trust it: the CA bundle is not of its CA",

@@ -197,10 +197,8 @@ def _imitation_errors(
     facts = plan.facts
     adds_proxy = facts.has_injected_auth_proxy and not former.has_injected_auth_proxy
     adds_tls = facts.has_injected_tls and not former.has_injected_tls
-    for injection, is_added, field in (
-        (OAUTH, adds_proxy, "containers"),
-        (MTLS, adds_tls, "initContainers"),
-    ):
+    additions = ((OAUTH, adds_proxy, "containers"), (MTLS, adds_tls, "initContainers"))
+    for injection, is_added, field in additions:
         if is_added and injection not in injected and injection.is_enabled(settings):
             yield forbidden(pod_path(-1, field), _IMITATION.format(name=injection.name))
 

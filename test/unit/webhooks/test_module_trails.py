@@ -29,6 +29,7 @@ from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import Webhooks
+from cfo.runtime.webhook.review import read_review
 from cfo.runtime.webhook.server import WebhookServer
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
@@ -36,7 +37,10 @@ from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup
 from test.support.ray_clusters import ray_cluster, worker
 
 MAX_MODULES = 25
-"""Ten of these are the server half of the library."""
+"""The maximum number from the bytes of a request to those of the response; ten are the server half of the library."""
+
+MAX_MODULES_OF_HANDLER = 20
+"""The maximum number from the handler that the server calls to its response."""
 
 MUTATE = "/mutate-ray-io-v1-raycluster"
 VALIDATE = "/validate-ray-io-v1-raycluster"
@@ -83,15 +87,19 @@ def server(monkeypatch: pytest.MonkeyPatch) -> WebhookServer:
     return server
 
 
-async def trail(server: WebhookServer, path: str, request: Object) -> tuple[set[str], Any]:
-    """Return the modules that a review enters, and its response."""
-    body = orjson.dumps(
+def encoded(request: Object) -> bytes:
+    """Return the body of a review."""
+    return orjson.dumps(
         {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
             "request": {"uid": "1", "name": "rc", "namespace": "ns", **request},
         }
     )
+
+
+async def trail(server: WebhookServer, path: str, body: bytes) -> tuple[set[str], Any]:
+    """Return the modules that a review enters, and its response."""
     payload = StreamReader(Mock(_reading_paused=False), 2**16, loop=asyncio.get_running_loop())
     payload.feed_data(body)
     payload.feed_eof()
@@ -101,6 +109,16 @@ async def trail(server: WebhookServer, path: str, request: Object) -> tuple[set[
         response = await server._handle(sent)
     assert isinstance(response.body, bytes)
     return modules, orjson.loads(response.body)["response"]
+
+
+async def handler_trail(server: WebhookServer, path: str, body: bytes) -> set[str]:
+    """Return the modules that the handler of a review enters."""
+    webhook = server._webhooks.get(path)
+    assert webhook is not None
+    review = read_review(body)
+    with entered_modules() as modules:
+        await webhook.handler.handle(review)
+    return modules
 
 
 @pytest.mark.parametrize("path", [MUTATE, VALIDATE])
@@ -120,10 +138,13 @@ async def test_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
         request = {"object": new}
     else:
         request = {"object": stored}
-    await trail(server, path, {"operation": operation, **request})
-    modules, response = await trail(server, path, {"operation": operation, **request})
+    body = encoded({"operation": operation, **request})
+    await trail(server, path, body)
+    modules, response = await trail(server, path, body)
     assert response["allowed"], response
     if operation == "CREATE" and path == MUTATE:
         assert orjson.loads(b64decode(response["patch"]))
     assert len(modules) <= MAX_MODULES, sorted(modules)
+    handler_modules = await handler_trail(server, path, body)
+    assert len(handler_modules) <= MAX_MODULES_OF_HANDLER, sorted(handler_modules)
     assert "cfo.runtime.objects.field" not in modules, "no field is wrong"

@@ -131,8 +131,9 @@ def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
             yield required(at, "must have a source, such as emptyDir or persistentVolumeClaim")
     for index, volume in enumerate(section.get("volumes") or ()):
         yield from unique_errors(volume, "name", path.child("volumes").index(index), names)
-    is_application = cache is not None or "modelsVolume" in section
-    paths = set(_APPLICATION_MOUNTS if is_application else _GATEWAY_MOUNTS)
+    paths = set(_GATEWAY_MOUNTS)
+    if cache is not None or "modelsVolume" in section:
+        paths = set(_APPLICATION_MOUNTS)
     for index, mount in enumerate(section.get("volumeMounts") or ()):
         yield from unique_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
 
