@@ -34,7 +34,7 @@ from cfo.runtime import (
     wait_for,
 )
 from cfo.runtime.cache import by_controller
-from cfo.runtime.client import NameTaken, OwnedWrites, connect
+from cfo.runtime.client import Child, ChildResults, connect, reconcile_children
 from cfo.runtime.objects import list_map
 
 FINALIZER = "example.com/receipt"
@@ -134,15 +134,15 @@ class EnvironmentReconciler:
             return Result()
         return await self.finalizer.reconcile(environment, apply=self.apply, cleanup=self.clean_up)
 
-    async def apply(self, environment: Environment) -> None:
-        """Apply the set and report the outcome; the error is raised afterwards, so that it is retried."""
-        conditions, failure = Conditions(environment, now=self.clock.now()), None
-        try:
-            await self.write(environment)
+    async def apply(self, environment: Environment) -> Result:
+        """Apply the set and report the outcome; errors are raised afterwards, so that they are retried."""
+        conditions = Conditions(environment, now=self.clock.now())
+        results = await self.write(environment)
+        if results.is_done():
             conditions.set("Applied", True, "AllApplied")
-        except NameTaken as error:  # an object of another owner has a name
-            failure = error
-            conditions.set("Applied", False, "Refused", str(error))
+        else:  # an object of another owner has a name, or the API server refuses an object
+            messages = [result.message for result in results if not result.is_done]
+            conditions.set("Applied", False, "Refused", "; ".join(messages))
         missing = [
             component.name for component in environment.spec.components if not component.settings
         ]
@@ -157,20 +157,14 @@ class EnvironmentReconciler:
         await self.client.apply(
             Environment.intent(environment.key, status=status), subresource="status"
         )
-        if failure is not None:
-            raise failure
+        results.raise_errors()
+        return Result(requeue_after=results.retry_after)
 
-    async def write(self, environment: Environment) -> None:
+    async def write(self, environment: Environment) -> ChildResults:
         """Apply the members, then delete those that are no longer desired."""
-        writes = OwnedWrites(self.client, environment.to_object())
-        desired = {
-            (gvk_of(member), key_of(member)): member for member in desired_objects(environment)
-        }
-        for (kind, key), member in desired.items():
-            await writes.apply(member, self.readers[kind].get(key))
-        for member in self.members(environment):
-            if (gvk_of(member), key_of(member)) not in desired:
-                await writes.delete_owned(gvk_of(member), member)
+        children = [Child.present(member) for member in desired_objects(environment)]
+        existing = [(gvk_of(member), key_of(member)) for member in self.members(environment)]
+        return await reconcile_children(self.client, environment, children, prune=existing)
 
     async def clean_up(self, environment: Environment) -> None:
         """Write the receipt; it can run again, for example after a crash, and then writes the same."""

@@ -44,7 +44,7 @@ _PURPOSES = {
     "cfo.runtime.webhook": "HTTPS server, reviews, defaulters and validators, certificates",
     "cfo.runtime.controller": "sources, handlers, predicates, work queue, reconciles",
     "cfo.runtime.cache": "list and watch, objects as bytes, indexes, shared informers",
-    "cfo.runtime.client": "transport, verbs, apply, owned writes, discovery, errors",
+    "cfo.runtime.client": "transport, verbs, apply, children, discovery, errors",
     "cfo.runtime.objects": "dicts in their wire form, conditions, field errors, typed resources",
     "cfo.runtime.pki": "private keys, certificates and their rotation, certificate requests",
     "cfo.runtime.process": "clock, logs, sockets, health of the event loop",
@@ -128,7 +128,7 @@ _WRITE = (
     _Step(f"{_RUNTIME}/client", "apply", "ends here if nothing would change"),
     _Step(f"{_RUNTIME}/client", "discovery", "finds resource and path of the kind"),
     _Step(f"{_RUNTIME}/client", "client", "create, apply, patch, delete"),
-    _Step(f"{_RUNTIME}/client", "owned", "creates, or checks owner and uid before a change"),
+    _Step(f"{_RUNTIME}/client", "children", "creates, or checks owner and uid before a change"),
 )
 _READ = (
     _Step(f"{_RUNTIME}/client", "transport", "credentials, Retry-After, rate limit"),

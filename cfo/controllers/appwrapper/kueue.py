@@ -61,7 +61,6 @@ from cfo.runtime import (
     labels_of,
     namespace_of,
 )
-from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import PRIORITY_CLASS, Conditions
 from cfo.runtime.process import micro_time
 
@@ -153,7 +152,7 @@ class KueueReconciler:
             await self._stop(wrapper, "Not admitted by cluster queue")
         elif workload["spec"].get("queueName") != queue_of(wrapper):
             patch = {"spec": {"queueName": queue_of(wrapper)}}
-            await patch_checked(self._client, workload, patch, unchanged=True)
+            await self._client.patch_object(workload, patch, unchanged=True)
         return Result()
 
     def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
@@ -232,7 +231,7 @@ class KueueReconciler:
         spec: Object = {"suspend": suspend}
         if components != wrapper["spec"]["components"]:
             spec["components"] = components
-        await patch_checked(self._client, wrapper, {"spec": spec}, unchanged=True)
+        await self._client.patch_object(wrapper, {"spec": spec}, unchanged=True)
 
     async def _report(self, wrapper: Object, workload: Object) -> Result:
         """Update in the Workload whether the pods are ready, and how many of them no longer need quota."""
@@ -293,8 +292,8 @@ class KueueReconciler:
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""
         try:
-            await patch_checked(
-                self._client, workload, {"status": status}, unchanged=True, subresource="status"
+            await self._client.patch_object(
+                workload, {"status": status}, unchanged=True, subresource="status"
             )
         except NotFound:
             _log.debug("Workload was deleted", workload=str(key_of(workload)))

@@ -64,13 +64,20 @@ from cfo.runtime import (
     TerminalError,
     UnknownKind,
     has_finalizer,
-    is_deleting,
     namespace_of,
     on_update,
     set_finalizer,
     uid_of,
 )
-from cfo.runtime.client import NameTaken, OwnedWrites, apply_status
+from cfo.runtime.client import (
+    Child,
+    ChildResult,
+    NameTaken,
+    Outcome,
+    Update,
+    apply_status,
+    reconcile_children,
+)
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION, raise_together
 
@@ -223,25 +230,42 @@ class ComponentCreator:
                 return Creation(component, error=problem, fatal=True)
             await self._components.synced(component.gvk)
             # An object that an earlier attempt created is used.
-            existing, is_new = await OwnedWrites(
-                self._client, wrapper, block_owner_deletion=True
-            ).create(obj)
-            if not is_new and is_deleting(existing):
-                return Creation(component, error=f"resource {component.key.name} is being deleted")
-            return Creation(component, uid=uid_of(existing))
-        except NameTaken as taken:
-            problem = f"resource {component.key.name} exists, but is not controlled by appwrapper"
-            return Creation(component, error=problem, fatal=not taken.is_of_predecessor)
+            child = Child.present(obj, update=Update.KEEP)
+            results = await reconcile_children(
+                self._client, wrapper, [child], block_owner_deletion=True
+            )
         except UnknownKind:
-            gvk = component.gvk
-            problem = f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"'
-            return Creation(component, error=problem, fatal=True)
+            return _unserved(component)
         except (InjectionError, ValueError) as error:
             return Creation(component, error=str(error), fatal=True)
-        except APIError as error:
-            return Creation(component, error=error.message, fatal=isinstance(error, _FATAL))
         except DiscoveryIncomplete as error:
             return Creation(component, error=str(error))
+        (result,) = results
+        return creation_of(component, result)
+
+
+def creation_of(component: Component, result: ChildResult) -> Creation:
+    """Return what became of a component whose object was written."""
+    name = component.key.name
+    match result.outcome:
+        case Outcome.DONE if result.obj is not None:
+            return Creation(component, uid=uid_of(result.obj))
+        case Outcome.UNSERVED:
+            return _unserved(component)
+        case Outcome.WAITING if not isinstance(result.error, NameTaken):
+            return Creation(component, error=f"resource {name} is being deleted")
+        case Outcome.WAITING | Outcome.TAKEN:
+            problem = f"resource {name} exists, but is not controlled by appwrapper"
+            return Creation(component, error=problem, fatal=result.outcome is Outcome.TAKEN)
+    error = result.error
+    message = error.message if isinstance(error, APIError) else str(error)
+    return Creation(component, error=message, fatal=isinstance(error, _FATAL))
+
+
+def _unserved(component: Component) -> Creation:
+    gvk = component.gvk
+    problem = f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"'
+    return Creation(component, error=problem, fatal=True)
 
 
 def setup(

@@ -34,7 +34,6 @@ from cfo.runtime import (
     name_of,
     on_update,
 )
-from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import NODE, parse_quantity
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.slack_queue")
@@ -118,8 +117,8 @@ class SlackQueueReconciler:
         groups = lending_limits(queue, total)
         if groups is not None:
             # A list is replaced as a whole, so a change of it by another client must not be lost.
-            await patch_checked(
-                self._client, queue, {"spec": {"resourceGroups": groups}}, unchanged=True
+            await self._client.patch_object(
+                queue, {"spec": {"resourceGroups": groups}}, unchanged=True
             )
             amounts = [
                 f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())

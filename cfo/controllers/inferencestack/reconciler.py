@@ -6,7 +6,7 @@ it is changed. A stack that is being deleted is left to the garbage collector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -24,12 +24,14 @@ from cfo.api.inferencestack.names import (
     GATEWAY,
     HELM_FINALIZERS,
     PAUSE_ANNOTATION,
+    is_retained,
     names_of,
 )
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.children import StackInformers
-from cfo.controllers.inferencestack.ownership import application_names, observe
+from cfo.controllers.inferencestack.hosts import CLAIMANTS
+from cfo.controllers.inferencestack.ownership import StackObservation, application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
@@ -39,7 +41,7 @@ from cfo.controllers.inferencestack.status import (
     component_state,
     stack_status,
 )
-from cfo.controllers.inferencestack.writes import StackWrites
+from cfo.controllers.inferencestack.writes import Written, stack_children, written_of
 from cfo.runtime import (
     DEPLOYMENT,
     GVK,
@@ -63,7 +65,13 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
-from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
+from cfo.runtime.client import (
+    NAME_CONFLICT_RETRY_SECONDS,
+    ObjectID,
+    Outcome,
+    apply_status,
+    reconcile_children,
+)
 from cfo.version import __version__
 
 T = TypeVar("T")
@@ -153,28 +161,63 @@ class InferenceStackReconciler:
             )
 
         desired, profile = await self._compute(render, in_thread=is_large)
-        writes = StackWrites(self.client, self.children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
-        if not paused:
-            for obj in desired:
-                written = await writes.write(obj, existing.uncached.get((gvk_of(obj), key_of(obj))))
-                if written is not None and gvk_of(obj) == DEPLOYMENT:
-                    existing.deployments[name_of(obj)] = written
-                if writes.created >= _MAX_CREATED:
-                    return Result(requeue_after=_NEXT_BATCH_SECONDS)
-                await checkpoint()  # an object that is as desired is compared without a request
-            await writes.prune(desired)
-        if writes.is_disturbed:
-            writes.raise_errors()  # the status stays until the retry
+        written = Written() if paused else await self._write(stack, desired, existing)
+        if written.is_limited:
+            return Result(requeue_after=_NEXT_BATCH_SECONDS)
+        if written.is_disturbed:
+            written.raise_errors()  # the status stays until the retry
         pods = await self.pods.reader(self.kind, stack)
         outcome = self._outcome(stack, profile, existing.deployments, desired, pods)
-        await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
-        writes.raise_errors()
-        if not paused and not writes.failures:
+        await self._write_status(stack, replace(outcome, failures=written.failures, paused=paused))
+        written.raise_errors()
+        if not paused and not written.failures:
             await self._remove_helm_finalizers(stack)
+        retry_after = written.retry_after
         if existing.uncached:  # changes of an object that is too large for the cache cause no event
-            writes.retry(NAME_CONFLICT_RETRY_SECONDS)
-        return Result(requeue_after=writes.retry_after)
+            retry_after = min(
+                retry_after or NAME_CONFLICT_RETRY_SECONDS, NAME_CONFLICT_RETRY_SECONDS
+            )
+        return Result(requeue_after=retry_after)
+
+    async def _write(
+        self, stack: Object, desired: Sequence[Object], existing: StackObservation
+    ) -> Written:
+        """Write the objects of a stack whose hosts are free, and delete those that are no longer wanted."""
+        conflicts = []
+        free = []
+        for obj in desired:
+            conflict = ""
+            if gvk_of(obj) in CLAIMANTS:
+                conflict = await self.children.hosts.conflict(obj)
+            if conflict:
+                conflicts.append(conflict)
+            else:
+                free.append(obj)
+            await (
+                checkpoint()
+            )  # the events of the stack's objects are handled before they are written
+        results = await reconcile_children(
+            self.client,
+            stack,
+            stack_children(stack, free, existing.uncached),
+            prune=self._unwanted(stack, desired),
+            max_created=_MAX_CREATED,
+        )
+        for result in results:
+            gvk = result.child.gvk
+            if result.outcome is Outcome.UNSERVED:
+                self.children.set_unserved(gvk)
+            elif gvk == DEPLOYMENT and result.is_done and result.obj is not None:
+                existing.deployments[result.child.key.name] = result.obj
+        return written_of(results, conflicts)
+
+    def _unwanted(self, stack: Object, desired: Iterable[Object]) -> Iterator[ObjectID]:
+        """Yield the objects that the stack controls and that are not ``desired``, except retained ones."""
+        wanted = {(gvk_of(obj), key_of(obj)) for obj in desired}
+        for gvk, entry in list(self.children.of(stack)):
+            if (gvk, entry.key) not in wanted and not is_retained(entry.object()):
+                yield gvk, entry.key
 
     def _outcome(
         self,
@@ -247,7 +290,7 @@ class InferenceStackReconciler:
         if "manifest" in (before.get("deployedRelease") or {}):
             # the original stored all rendered objects there, and its field manager still owns them
             patch = {"status": {"deployedRelease": {"manifest": None}}}
-            await patch_checked(self.client, stack, patch, subresource="status")
+            await self.client.patch_object(stack, patch, subresource="status")
         await apply_status(self.client, stack, status)
 
     def _record_transitions(
@@ -274,9 +317,8 @@ class InferenceStackReconciler:
         latest = self.stacks.get(key_of(stack)) or stack  # after the write of the status
         if uid_of(latest) != uid_of(stack):
             return  # it was deleted and created again
-        await patch_checked(
-            self.client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True
-        )
+        patch = {"metadata": {"finalizers": kept or None}}
+        await self.client.patch_object(latest, patch, unchanged=True)
         _log.info(
             "Removed finalizer of the Helm operator",
             namespace=namespace_of(stack),

@@ -1,4 +1,4 @@
-"""Writes the objects of a stack: one server-side apply for each, and only if it changes something.
+"""Decides how the objects of a stack are written, and what the results mean for its status.
 
 An object that is not in its informer is created. If its name is taken, the existing object is read: one that Helm
 created for this stack is taken over, any other is left as it is and reported. A Deployment is not written if its pods
@@ -7,129 +7,121 @@ would use such an object: they would run as the ServiceAccount, or change the vo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.api.inferencestack.names import is_retained
-from cfo.controllers.inferencestack.children import StackInformers
-from cfo.controllers.inferencestack.hosts import CLAIMANTS
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
-    GVK,
     SERVICE_ACCOUNT,
-    Client,
     Object,
-    Propagation,
-    UnknownKind,
     gvk_of,
-    is_deleting,
     key_of,
-    name_of,
 )
-from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, NameTaken, OwnedWrites, patch_checked
+from cfo.runtime.client import (
+    NAME_CONFLICT_RETRY_SECONDS,
+    Child,
+    ChildResults,
+    NameTaken,
+    ObjectID,
+    Outcome,
+)
+from cfo.runtime.objects import raise_together
 
 _log = structlog.get_logger("cfo.controllers.inferencestack")
 
 
-class StackWrites(OwnedWrites):
-    """The writes of one reconcile of ``stack``; a failed write does not prevent the others.
+def stack_children(
+    stack: Object, desired: Sequence[Object], uncached: Mapping[ObjectID, Object]
+) -> list[Child]:
+    """Return the children of ``stack``; ``uncached`` are those that were read from the API server."""
+    wanted = {(gvk_of(obj), key_of(obj)) for obj in desired}
+    children = []
+    for obj in desired:
+        requires: tuple[ObjectID, ...] = ()
+        if gvk_of(obj) == DEPLOYMENT:
+            requires = tuple(used for used in _used_objects(obj) if used in wanted)
+        child = Child.present(
+            obj,
+            belongs=partial(belongs_to, stack=stack),
+            adoption=take_over,
+            has_owner_reference=not is_retained(obj),
+            current=uncached.get((gvk_of(obj), key_of(obj))),
+            requires=requires,
+        )
+        children.append(child)
+    return children
 
-    ``failures`` are the messages of those that will not succeed until something changes, for the status;
-    ``is_disturbed`` is whether a retry will probably succeed.
+
+def take_over(current: Object) -> Mapping[str, Any]:
+    """Return the patch with which an object of Helm becomes ours; empty for any other object.
+
+    Helm owns fields of the object: one that is later removed from the stack would remain. No object of the cache has
+    managedFields.
+    """
+    if not is_of_helm(current):
+        return {}
+    _log.info(
+        "Adopting object that Helm created",
+        kind=gvk_of(current).kind,
+        object=str(key_of(current)),
+    )
+    return {"metadata": {"managedFields": taken_over(current)}}
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What the writes mean for the status and the next reconcile.
+
+    ``failures`` are the messages of those that will not succeed until something changes. ``is_disturbed``: a retry will
+    probably succeed. ``is_limited``: not all objects are written yet.
     """
 
-    def __init__(self, client: Client, children: StackInformers, stack: Object) -> None:
-        super().__init__(client, stack)
-        self._children = children
-        self.failures: list[str] = []
-        self.is_disturbed = False
-        self._foreign: set[tuple[GVK, str]] = set()
+    failures: Sequence[str] = ()
+    errors: Sequence[Exception] = ()
+    is_disturbed: bool = False
+    is_limited: bool = False
+    retry_after: float = 0.0
 
-    def owns(self, obj: Object) -> bool:
-        """Return whether ``obj`` belongs to the stack, is retained from it or of its Helm release."""
-        return belongs_to(obj, self.owner)
-
-    def owned(self, desired: Object) -> Object:
-        """Return ``desired`` with the stack as its controller, unless it is retained when the stack is deleted."""
-        return desired if is_retained(desired) else super().owned(desired)
-
-    async def adopt(self, current: Object) -> Object | None:
-        """Become the owner of the fields that Helm owns: otherwise a field that is later removed would remain."""
-        if is_deleting(current):
-            return None  # its deletion causes an event
-        if not is_of_helm(current):  # nor is any object of the cache, which has no managedFields
-            return current
-        _log.info(
-            "Adopting object that Helm created",
-            kind=gvk_of(current).kind,
-            object=str(key_of(current)),
-        )
-        return await patch_checked(
-            self.client,
-            current,
-            {"metadata": {"managedFields": taken_over(current)}},
-            unchanged=True,
-        )
-
-    def report_taken(self, taken: NameTaken, consequence: str) -> None:
-        """Record a taken name for the status, and for the Deployments that use the object."""
-        self._foreign.add((gvk_of(taken.obj), name_of(taken.obj)))
-        self.failures.append(str(taken))
-        self.retry(NAME_CONFLICT_RETRY_SECONDS)
-
-    def report_failure(self, message: str, *, is_lasting: bool) -> None:
-        """Record the failure for the status, or that a retry will probably succeed."""
-        if is_lasting:
-            self.failures.append(message)
-        else:
-            self.is_disturbed = True
-
-    async def write(self, desired: Object, existing: Object | None = None) -> Object | None:
-        """Write ``desired``; return the stored object, or ``None`` if it was not written.
-
-        ``existing`` is an object that was read from the API server, if it is not in its informer.
-        """
-        gvk, entry = gvk_of(desired), self._children.get(desired)
-        if gvk == DEPLOYMENT and not self._foreign.isdisjoint(_used_objects(desired)):
-            return None
-        current = entry.object() if entry is not None else existing
-        if gvk in CLAIMANTS and (problem := await self._children.hosts.conflict(desired)):
-            self.failures.append(problem)
-            self.retry(NAME_CONFLICT_RETRY_SECONDS)
-            return None
-        try:
-            return await self.attempt(self.apply(desired, current), gvk, name_of(desired))
-        except UnknownKind:
-            self._children.set_unserved(gvk)
-            return None
-
-    async def prune(self, wanted: list[Object]) -> None:
-        """Delete the objects that the stack controls and that are not ``wanted``, except retained ones."""
-        names = {(gvk_of(obj), key_of(obj)) for obj in wanted}
-        for gvk, entry in list(self._children.of(self.owner)):
-            if (gvk, entry.key) in names or is_retained(obj := entry.object()):
-                continue
-            # If another object has the name, or the kind is no longer served, there is nothing to delete.
-            delete = self.delete_owned(
-                gvk, obj, propagation_policy=Propagation.BACKGROUND, ignore_conflict=True
-            )
-            with suppress(UnknownKind):
-                await self.attempt(delete, gvk, entry.key.name, "deleted")
+    def raise_errors(self) -> None:
+        """Raise the errors of failed requests, so that the reconcile is retried."""
+        raise_together(self.errors, "failed to write several objects")
 
 
-def _used_objects(deployment: Object) -> Iterator[tuple[GVK, str]]:
-    """Yield kind and name of the stack's objects that the pods of a rendered Deployment can use."""
+def written_of(results: ChildResults, conflicts: Sequence[str]) -> Written:
+    """Return what the results mean; ``conflicts`` are the objects that were not written because of their hosts."""
+    failures = list(conflicts)
+    is_disturbed = False
+    for result in results:
+        is_taken = isinstance(result.error, NameTaken)
+        if is_taken or result.outcome is Outcome.REFUSED:
+            failures.append(result.message)
+        elif result.outcome is Outcome.FAILED:
+            is_disturbed = True
+    if conflicts:
+        results.retry(NAME_CONFLICT_RETRY_SECONDS)
+    return Written(
+        failures=failures,
+        errors=results.errors,
+        is_disturbed=is_disturbed,
+        is_limited=results.is_limited,
+        retry_after=results.retry_after,
+    )
+
+
+def _used_objects(deployment: Object) -> Iterator[ObjectID]:
+    """Yield the stack's objects that the pods of a rendered Deployment can use."""
+    key = key_of(deployment)
     pod: Mapping[str, Any] = deployment["spec"]["template"]["spec"]
-    yield SERVICE_ACCOUNT, pod["serviceAccountName"]
+    yield SERVICE_ACCOUNT, key._replace(name=pod["serviceAccountName"])
     for volume in pod.get("volumes") or ():
-        yield CONFIG_MAP, (volume.get("configMap") or {}).get("name", "")
-        yield (
-            PERSISTENT_VOLUME_CLAIM,
-            (volume.get("persistentVolumeClaim") or {}).get("claimName", ""),
-        )
+        config_map = (volume.get("configMap") or {}).get("name", "")
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        yield CONFIG_MAP, key._replace(name=config_map)
+        yield PERSISTENT_VOLUME_CLAIM, key._replace(name=claim)

@@ -26,20 +26,20 @@ from cfo.api.raycluster.names import (
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (
+    NAMESPACE,
     READ,
-    AlreadyExists,
     Builder,
     EnqueueRequestsFromMapFunc,
     Manager,
-    NamespacedName,
     Object,
     Request,
     Result,
     Rule,
     TerminalError,
-    uid_of,
+    key_of,
+    labels_of,
 )
-from cfo.runtime.client import apply_to
+from cfo.runtime.client import Child, Outcome, reconcile_children
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
@@ -73,29 +73,26 @@ class CertificateRequesters:
         namespace = request.name
         if self._namespaces is not None and namespace not in self._namespaces:
             return Result()
-        desired = desired_binding(namespace)
-        key = NamespacedName("", desired["metadata"]["name"])
-        current = self._bindings.get(key)
-        if not await self._are_requested(namespace):
-            # The cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
-            if current is not None and not any(
-                map(
-                    requests_certificates,
-                    await self._client.list(RAY_CLUSTER, namespace=namespace, live=True),
+        child = decide_binding(namespace, is_wanted=await self._is_wanted(namespace))
+        owner = new_object(NAMESPACE, namespace)
+        results = await reconcile_children(self._client, owner, [child])
+        results.raise_errors()
+        for result in results:
+            if result.outcome is Outcome.TAKEN:
+                raise TerminalError(
+                    f"ClusterRoleBinding {child.key.name} exists without the label {REQUESTERS_LABEL}"
                 )
-            ):
-                await self._client.delete(CLUSTER_ROLE_BINDING, key, uid=uid_of(current))
-        elif current is None:
-            try:
-                await self._client.create(desired)
-            except AlreadyExists as error:
-                message = (
-                    f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
-                )
-                raise TerminalError(message) from error
-        else:
-            await apply_to(self._client, desired, uid_of(current))
         return Result()
+
+    async def _is_wanted(self, namespace: str) -> bool:
+        """Return whether a RayCluster of the namespace requests certificates."""
+        if await self._are_requested(namespace):
+            return True
+        if not self._bindings.contains(key_of(desired_binding(namespace))):
+            return False
+        # The cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
+        clusters = await self._client.list(RAY_CLUSTER, namespace=namespace, live=True)
+        return any(map(requests_certificates, clusters))
 
     async def _are_requested(self, namespace: str) -> bool:
         """Return whether a RayCluster of the namespace requests certificates; large ones are decoded one at a time."""
@@ -105,6 +102,18 @@ class CertificateRequesters:
                     return True
                 await checkpoint()
         return False
+
+
+def decide_binding(namespace: str, *, is_wanted: bool) -> Child:
+    """Return the binding of a namespace, which exists while it is wanted."""
+    desired = desired_binding(namespace)
+    if not is_wanted:
+        return Child.absent(CLUSTER_ROLE_BINDING, key_of(desired), belongs=_is_ours)
+    return Child.present(desired, belongs=_is_ours, has_owner_reference=False)
+
+
+def _is_ours(binding: Object) -> bool:
+    return REQUESTERS_LABEL in labels_of(binding)
 
 
 def desired_binding(namespace: str) -> Object:

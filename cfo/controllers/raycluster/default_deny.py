@@ -26,14 +26,13 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     Object,
-    PatchType,
     Reader,
     Request,
     Result,
     labels_of,
-    uid_of,
 )
-from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, create_or_read
+from cfo.runtime.client import Child, Outcome, Update, reconcile_children
+from cfo.runtime.objects import new_object
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -41,8 +40,7 @@ _log = structlog.get_logger("cfo.controllers.raycluster")
 class DefaultDenyReconciler:
     """Creates, restores and deletes the policy of one namespace, which the request names.
 
-    ``namespaces`` reads the metadata of the selected namespaces (``None``: none is selected). All NetworkPolicies are
-    read, because another owner's policy may have the same name.
+    ``namespaces`` reads the metadata of the selected namespaces (``None``: none is selected).
     """
 
     name = "raycluster-default-deny"
@@ -51,39 +49,20 @@ class DefaultDenyReconciler:
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self._events = manager.events(self.name)
         self._namespaces = namespaces
-        self._policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the policy of one namespace up to date."""
-        key = NamespacedName(request.name, DEFAULT_DENY_NAME)
         meta = self._namespaces.meta(request) if self._namespaces is not None else None
-        current = self._policies.get(key)
-        if meta is None:
-            if (
-                current is not None
-                and _is_ours(current)
-                and not current["metadata"].get("deletionTimestamp")
-            ):
-                await self._client.delete(NETWORK_POLICY, key, uid=uid_of(current))
+        if meta is not None and meta.deletion_timestamp:
             return Result()
-        if meta.deletion_timestamp:
-            return Result()
-        desired = desired_default_deny(request.name)
-        if current is None:
-            current, is_new = await create_or_read(self._client, desired)
-            if is_new:
-                return Result()
-        if not _is_ours(current):
-            self._report(current)
-            return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS)
-        if current.get("spec") != desired["spec"]:
-            # An apply would keep rules that another client added, because the desired policy has no rules to own
-            changes = [
-                {"op": "test", "path": "/metadata/uid", "value": uid_of(current)},
-                {"op": "replace", "path": "/spec", "value": desired["spec"]},
-            ]
-            await self._client.patch(NETWORK_POLICY, key, changes, PatchType.JSON)
-        return Result()
+        child = decide_policy(request.name, is_selected=meta is not None)
+        namespace = new_object(NAMESPACE, request.name)
+        results = await reconcile_children(self._client, namespace, [child])
+        results.raise_errors()
+        for result in results:
+            if result.outcome is Outcome.TAKEN and result.obj is not None:
+                self._report(result.obj)
+        return Result(requeue_after=results.retry_after)
 
     def _report(self, policy: Object) -> None:
         _log.warning(
@@ -98,6 +77,20 @@ class DefaultDenyReconciler:
             f"one does not have the label {DEFAULT_DENY_LABEL}: until the policies of a new RayCluster exist, all "
             "clients that this NetworkPolicy and others admit can reach its pods",
         )
+
+
+def decide_policy(namespace: str, *, is_selected: bool) -> Child:
+    """Return the policy of a namespace, which exists while the namespace is selected."""
+    if not is_selected:
+        key = NamespacedName(namespace, DEFAULT_DENY_NAME)
+        return Child.absent(NETWORK_POLICY, key, belongs=_is_ours)
+    return Child.present(
+        desired_default_deny(namespace),
+        # An apply would keep rules that another client added, because the desired policy has no rules to own.
+        update=Update.REPLACE,
+        belongs=_is_ours,
+        has_owner_reference=False,
+    )
 
 
 def _is_ours(policy: Object) -> bool:

@@ -34,11 +34,8 @@ from cfo.runtime import (
     Request,
     Result,
     is_deleting,
-    key_of,
     not_,
-    resource_version_of,
     set_finalizer,
-    uid_of,
 )
 from cfo.runtime.client import OwnerDeleted, reconcile_children
 from cfo.runtime.controller import Kind
@@ -132,13 +129,7 @@ class RayClusterReconciler:
     async def _patch_spec(self, cluster: Object, patch: Mapping[str, Any]) -> bool:
         """Change the spec; return whether the RayCluster still exists."""
         try:
-            await self._client.patch(
-                RAY_CLUSTER,
-                key_of(cluster),
-                {"spec": patch},
-                uid=uid_of(cluster),
-                resource_version=resource_version_of(cluster),
-            )
+            await self._client.patch_object(cluster, {"spec": patch}, unchanged=True)
         except NotFound:
             return False
         return True

@@ -36,7 +36,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import has_everything
 from cfo.runtime.manager import SelectionKeywords
-from cfo.runtime.objects.unstructured import set_controller_owner
+from cfo.runtime.objects import set_controller_owner
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""

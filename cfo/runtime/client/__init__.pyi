@@ -43,10 +43,6 @@ from .errors import Unauthorized as Unauthorized
 from .errors import UnknownKind as UnknownKind
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
-from .owned import OwnedWrites as OwnedWrites
-from .owned import apply_to as apply_to
-from .owned import create_or_read as create_or_read
-from .owned import patch_checked as patch_checked
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .recorded_requests import EncodingError as EncodingError

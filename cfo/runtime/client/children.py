@@ -13,7 +13,7 @@ A reconciler decides with pure functions which objects should exist, and describ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
 
@@ -38,6 +38,7 @@ from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,
+    TypedObject,
     controller_of,
     gvk_of,
     is_controlled_by,
@@ -48,6 +49,7 @@ from cfo.runtime.objects.unstructured import (
     owner_references_of,
     resource_version_of,
     set_controller_owner,
+    to_object,
     uid_of,
 )
 
@@ -62,8 +64,8 @@ PREDECESSOR_RETRY_SECONDS: Final = 5.0
 _LASTING: Final = (Invalid, Forbidden, BadRequest)
 """Errors that a retry does not remove: someone has to change the object, a policy, a quota or a permission."""
 
-_CHILDREN_BETWEEN_CHECKPOINTS: Final = 8
-"""Children that are as desired cost no request, so other tasks run after this number of them."""
+_FEW_CHILDREN: Final = 8
+"""Children that are as desired cost no request, so other tasks run after each one of more than these."""
 
 ObjectID: TypeAlias = tuple[GVK, NamespacedName]
 """Identifies an object in the API."""
@@ -125,7 +127,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     propagation_policy: Propagation | None = None
 
     @classmethod
-    def present(cls, desired: Object, **options: Unpack[ChildOptions]) -> Self:
+    def present(cls, desired: Object | TypedObject, **options: Unpack[ChildOptions]) -> Self:
         """Return a child that exists as ``desired``; ``options`` are fields of the class.
 
         ``update`` is what happens to an existing object: an :class:`Update`, or a function that returns the merge patch
@@ -134,7 +136,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         the controller; it never does if it cannot, because it is in a namespace and the child is not in the same.
         ``current`` is the existing object, if the caller has read it from the API server.
         """
-        return cls(gvk=gvk_of(desired), key=key_of(desired), desired=desired, **options)
+        obj = to_object(desired)
+        return cls(gvk=gvk_of(obj), key=key_of(obj), desired=obj, **options)
 
     @classmethod
     def computed(
@@ -225,6 +228,8 @@ class ChildResults:
         self._results: dict[ObjectID, ChildResult] = {}
         self.retry_after = 0.0
         """The seconds until the next reconcile; 0 if none is needed."""
+        self.created = 0
+        """The number of created objects."""
         self.is_limited = False
         """Whether the limit of created objects was reached, so that the other children are still to be written."""
 
@@ -253,11 +258,6 @@ class ChildResults:
         return all(child in self and self._results[child].is_done for child in children)
 
     @property
-    def created(self) -> int:
-        """The number of created objects."""
-        return sum(result.is_new for result in self)
-
-    @property
     def errors(self) -> list[Exception]:
         """The errors of requests that failed or were refused."""
         failed = (Outcome.REFUSED, Outcome.FAILED)
@@ -274,6 +274,7 @@ class ChildResults:
     def add(self, result: ChildResult) -> None:
         """Add a result."""
         self._results[result.child.id] = result
+        self.created += result.is_new
         if result.is_replaced:
             return
         if result.outcome is Outcome.TAKEN:
@@ -305,8 +306,8 @@ class NameTaken(ReconcileError):
 
 async def reconcile_children(
     client: Client,
-    owner: Object,
-    children: Iterable[Child],
+    owner: Object | TypedObject,
+    children: Sequence[Child],
     *,
     prune: Iterable[ObjectID] = (),
     events: EventSink | None = None,
@@ -328,16 +329,16 @@ async def reconcile_children(
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
     :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`.
     """
-    writer = _ChildWriter(client, owner, events, block_owner_deletion)
+    writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
     results = writer.results
-    for number, child in enumerate(children, 1):
+    for child in children:
         result = await writer.write(child)
         if stop_at_failure and not result.is_done:
             return results
         if max_created and results.created >= max_created:
             results.is_limited = True
             return results
-        if number % _CHILDREN_BETWEEN_CHECKPOINTS == 0:
+        if len(children) > _FEW_CHILDREN:
             await checkpoint()
     for gvk, key in prune:
         if (gvk, key) not in results:
@@ -420,13 +421,14 @@ class _ChildWriter:
     async def _create_or_update(self, child: Child) -> ChildResult:
         known = await self._known(child)
         if known is None:
-            created = await self._create(child)
-            if created is not None:
+            try:
+                created = await self._create(child)
+            except Conflict:
+                known = await self._read(child)
+                if known is None:
+                    raise  # it was deleted in the meantime: a retry creates it
+            else:
                 return ChildResult(child=child, outcome=Outcome.DONE, obj=created, is_new=True)
-            known = await self._read(child)
-            if known is None:
-                # It was deleted in the meantime: a retry creates it.
-                raise AlreadyExists(409, message=f"{child.gvk.kind} {child.key.name} was deleted")
         try:
             return await self._update_owned(child, known)
         except Conflict as error:
@@ -451,17 +453,14 @@ class _ChildWriter:
         live = await self._client.get(child.gvk, child.key, live=True)
         return CachedState(live) if live is not None else None
 
-    async def _create(self, child: Child) -> Object | None:
-        """Create the object and return it as stored; ``None`` if the name is taken."""
+    async def _create(self, child: Child) -> Object:
+        """Create the object and return it as stored. Raises :class:`Conflict` if the name is taken."""
         desired = self._with_owner(child, await self._desired(child, None))
-        try:
-            if child.update is Update.APPLY and child.compute is None:
-                # The object is created by an apply, so that later applies own its fields.
-                metadata = {**desired["metadata"], "resourceVersion": ABSENT_VERSION}
-                return await self._client.apply({**desired, "metadata": metadata})
-            return await self._client.create(desired)
-        except Conflict:
-            return None
+        if child.update is Update.APPLY and child.compute is None:
+            # The object is created by an apply, so that later applies own its fields.
+            metadata = {**desired["metadata"], "resourceVersion": ABSENT_VERSION}
+            return await self._client.apply({**desired, "metadata": metadata})
+        return await self._client.create(desired)
 
     async def _update_owned(self, child: Child, known: CachedState) -> ChildResult:
         """Update an existing object. Raises :class:`NameTaken` unless it belongs to the owner."""
@@ -481,7 +480,7 @@ class _ChildWriter:
         patch = child.adoption(known.object) if child.adoption is not None else {}
         if not patch:
             return known
-        return CachedState(await self._patch(child, known.object, patch))
+        return CachedState(await self._patch(known.object, patch))
 
     async def _update(self, child: Child, known: CachedState) -> Object:
         current = known.object
@@ -489,7 +488,7 @@ class _ChildWriter:
             return current
         if callable(child.update):
             patch = child.update(current)
-            return await self._patch(child, current, patch) if patch else current
+            return await self._patch(current, patch) if patch else current
         desired = self._with_owner(child, await self._desired(child, current))
         if child.update is Update.REPLACE:
             return await self._replace_fields(child, current, desired)
@@ -500,14 +499,8 @@ class _ChildWriter:
             {**desired, "metadata": metadata}, version=resource_version_of(current), cached=known
         )
 
-    async def _patch(self, child: Child, current: Object, patch: Mapping[str, Any]) -> Object:
-        return await self._client.patch(
-            child.gvk,
-            child.key,
-            patch,
-            uid=uid_of(current),
-            resource_version=resource_version_of(current),
-        )
+    async def _patch(self, current: Object, patch: Mapping[str, Any]) -> Object:
+        return await self._client.patch_object(current, patch, unchanged=True)
 
     async def _replace_fields(self, child: Child, current: Object, desired: Object) -> Object:
         """Replace the fields that differ; an apply would keep what another client added to them."""

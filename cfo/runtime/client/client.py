@@ -279,6 +279,29 @@ class Client:
         )
         return kind.decode(await self._write(request, target, body, dry_run=dry_run))
 
+    async def patch_object(
+        self,
+        obj: Object,
+        patch: Mapping[str, Any],
+        *,
+        unchanged: bool = False,
+        subresource: str = "",
+    ) -> Object:
+        """Send a merge patch to ``obj``, unless it was deleted or recreated; return it as persisted.
+
+        With ``unchanged``, any change of ``obj`` since it was read raises
+        :class:`~cfo.runtime.client.errors.Conflict`: for a patch that replaces what another client may have changed,
+        for example a list.
+        """
+        return await self.patch(
+            gvk_of(obj),
+            key_of(obj),
+            patch,
+            subresource=subresource,
+            uid=uid_of(obj),
+            resource_version=resource_version_of(obj) if unchanged else None,
+        )
+
     @overload
     async def apply(self, obj: Object, **options: Unpack[_ApplyOptions]) -> Object: ...
     @overload

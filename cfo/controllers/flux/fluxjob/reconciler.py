@@ -54,7 +54,6 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.client import patch_checked
 
 _log = structlog.get_logger("cfo.controllers.flux")
 
@@ -147,7 +146,7 @@ class FluxJobReconciler:
             return job
         removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
         patch = {"status": {**after, **removed}}
-        return await patch_checked(self.client, job, patch, unchanged=True, subresource="status")
+        return await self.client.patch_object(job, patch, unchanged=True, subresource="status")
 
     async def _act(self, job: Object, cluster: Object | None, step: JobStep) -> None:
         key = key_of(job)
@@ -195,7 +194,7 @@ class FluxJobReconciler:
         elif step.action is MiniClusterAction.PATCH and step.patch is not None:
             patch = step.patch
         if patch:
-            await patch_checked(self.client, cluster, patch)
+            await self.client.patch_object(cluster, patch)
 
 
 def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:

@@ -1,4 +1,4 @@
-"""Creates the objects of a MiniCluster, and makes them follow its spec, in one reconcile.
+"""Decides which objects a MiniCluster has, from its spec and from what exists.
 
 The Job is created last, so its existence implies that of all other objects at that time.
 
@@ -10,25 +10,22 @@ the same name. The second one then gets Services with names of its own; an Event
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from cfo.api.flux.facts import queue_of
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
-    end_condition,
-    has_started,
-    is_outdated,
     is_suspended,
     job_patch,
     known_hosts,
     suspension_patch,
     template_is_own,
 )
-from cfo.controllers.flux.minicluster.lead import CLUSTERS, lead_of
-from cfo.controllers.flux.minicluster.plan import Plan, secret_name, service_pod_name
+from cfo.controllers.flux.minicluster.lead import LeadPod
+from cfo.controllers.flux.minicluster.plan import Plan, service_pod_name
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import (
     desired_config_map,
@@ -38,226 +35,326 @@ from cfo.controllers.flux.minicluster.resources import (
     desired_sidecar_service,
 )
 from cfo.runtime import (
+    GVK,
     JOB,
     POD,
     SERVICE,
     Entry,
     NamespacedName,
     Object,
-    Reader,
-    is_deleting,
+    Propagation,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     uid_of,
 )
+from cfo.runtime.client import (
+    Child,
+    ChildResult,
+    ChildResults,
+    NameTaken,
+    ObjectID,
+    Outcome,
+    Update,
+)
 
 _HEADLESS: Final = "None"
+_CANNOT_START: Final = "it is left unchanged, and the MiniCluster cannot start"
 
 
-class ServiceWriter:
-    """Writes the Services in one reconcile."""
-
-    def __init__(self, children: Children, services: Reader) -> None:
-        self._children = children
-        self._services = services
-        self._names: set[str] = set()
-
-    async def apply_main(self, plan: Plan, *, fixed: bool) -> Plan:
-        """Create or update the Service that gives the pods their DNS names; return the plan with its name.
-
-        With ``fixed``, pods with this name in their specs may exist, so it cannot be another.
-        """
-        if not fixed and plan.service != plan.name:
-            if self._is_own(plan, plan.name):
-                plan = replace(plan, service=plan.name)
-            elif not await self._apply(desired_service(plan), required=False):
-                if self._children.problem is not None:
-                    return plan
-                self._children.record_name_conflict(
-                    f"Service {plan.service}",
-                    f"the pods of this MiniCluster have names below {plan.name} instead",
-                )
-                plan = replace(plan, service=plan.name)
-            else:
-                return plan
-        await self._apply(desired_service(plan))
-        return plan
-
-    async def apply_sidecars(self, plan: Plan) -> None:
-        """Create or update a Service for each container with ports that does not run Flux."""
-        ambiguous = _ambiguous_names(plan)
-        for container in plan.sidecars:
-            if not container.get("ports"):
-                continue
-            name = str(container.get("name"))
-            own_name = f"{plan.name}-{name}"
-            if name in ambiguous or own_name in ambiguous:
-                # Validation refuses such names. Two desired states of one Service would replace each other forever.
-                self._children.add_problem(
-                    "NameTaken", f"Several Services would have the name {name} or {own_name}."
-                )
-                continue
-            if self._is_own(plan, own_name):
-                await self._apply(desired_sidecar_service(plan, container, own_name))
-                continue
-            if await self._apply(desired_sidecar_service(plan, container, name), required=False):
-                continue
-            if self._children.problem is None and await self._apply(
-                desired_sidecar_service(plan, container, own_name)
-            ):
-                self._children.record_name_conflict(
-                    f"Service {name}",
-                    f"the container {name} of this MiniCluster has the Service {own_name} instead",
-                )
-
-    async def prune(self, plan: Plan) -> None:
-        """Delete Services of the MiniCluster that were not applied in this reconcile."""
-        for service in CLUSTERS.entries(self._services, key_of(plan.cluster)):
-            if service.key.name not in self._names:
-                await self._children.delete(SERVICE, service)
-
-    def _is_own(self, plan: Plan, name: str) -> bool:
-        entry = self._services.entry(NamespacedName(plan.namespace, name))
-        return belongs_to(entry, self._children.cluster)
-
-    async def _apply(self, desired: Object, *, required: bool = True) -> bool:
-        current = self._services.entry(key_of(desired))
-        children = self._children
-        can_replace = not children.keep_existing and belongs_to(current, children.cluster)
-        if current is not None and can_replace and _changes_type(current, desired):
-            # The API server refuses to give a headless Service an address, or to take one away.
-            await self._children.delete(SERVICE, current)
-            self._children.add_problem("Creating", f"Service {name_of(desired)} is being replaced.")
-            return False
-        applied = await self._children.ensure(desired, current, required=required)
-        if applied:
-            self._names.add(name_of(desired))
-        return applied
+def belongs_to(entry: Entry | None, cluster: Object) -> bool:
+    """Return whether ``cluster`` is the controller of the cached object."""
+    controller = entry.meta.controller if entry is not None else None
+    return controller is not None and controller.uid == uid_of(cluster)
 
 
-def _ambiguous_names(plan: Plan) -> set[str]:
-    """Return the names that more than one Service of the MiniCluster could have."""
+@dataclass(frozen=True, kw_only=True)
+class ExistingObjects:
+    """What exists of a MiniCluster.
+
+    ``services`` has the cached Services with the names that its Services can have, and its own others. ``keep``: the
+    objects stay as they are, because they are those of the spec with which the Job has started.
+    """
+
+    job: Object | None = None
+    lead: LeadPod | None = None
+    services: Mapping[str, Entry] = field(default_factory=dict)
+    secret: Entry | None = None
+    service_pod: Entry | None = None
+    keep: bool = False
+
+
+@dataclass
+class Objects:
+    """The children of one step, and the problem that prevents the others; ``None``: there is none."""
+
+    children: list[Child] = field(default_factory=list)
+    problem: tuple[str, str] | None = None
+
+    def add_problem(self, reason: str, message: str) -> None:
+        """Record why not all objects exist; the first problem counts."""
+        self.problem = self.problem or (reason, message)
+
+
+# --- Services ---------------------------------------------------------------------------------------------------------
+
+
+def plan_of(cluster: Object, job: Object | None) -> Plan:
+    """Return the plan of ``cluster``; pods of an existing Job keep their subdomain."""
+    template = ((job or {}).get("spec") or {}).get("template") or {}
+    subdomain = (template.get("spec") or {}).get("subdomain") or ""
+    return Plan.of(cluster, maximum=known_hosts(cluster, job), service=subdomain)
+
+
+def main_service(plan: Plan, existing: ExistingObjects) -> Objects:
+    """Return the Service that gives the pods their DNS names.
+
+    Once a Job exists, pods with this name in their specs may exist, so it cannot be another.
+    """
+    objects = Objects()
+    own_name = plan.name
+    is_fixed = existing.job is not None or plan.service == own_name
+    own = replace(plan, service=own_name)
+    if is_fixed:
+        _add_service(objects, existing, plan, desired_service(plan))
+    elif belongs_to(existing.services.get(own_name), plan.cluster):
+        _add_service(objects, existing, plan, desired_service(own))
+    else:
+        alternative = _service(existing, plan, desired_service(own))
+        _add_service(
+            objects,
+            existing,
+            plan,
+            desired_service(plan),
+            consequence=f"the pods of this MiniCluster have names below {own_name} instead",
+            otherwise=alternative,
+        )
+    return objects
+
+
+def with_main_service(plan: Plan, results: ChildResults) -> Plan:
+    """Return the plan with the name that its Service has."""
+    own = NamespacedName(plan.namespace, plan.name)
+    return replace(plan, service=plan.name) if (SERVICE, own) in results else plan
+
+
+def sidecar_services(plan: Plan, existing: ExistingObjects) -> Objects:
+    """Return a Service for each container with ports that does not run Flux."""
+    objects = Objects()
+    ambiguous = _ambiguous_names(plan)
+    for container in plan.sidecars:
+        if not container.get("ports"):
+            continue
+        name = str(container.get("name"))
+        own_name = f"{plan.name}-{name}"
+        if name in ambiguous or own_name in ambiguous:
+            # Validation refuses such names. Two desired states of one Service would replace each other forever.
+            message = f"Several Services would have the name {name} or {own_name}."
+            objects.add_problem("NameTaken", message)
+            continue
+        own = desired_sidecar_service(plan, container, own_name)
+        if belongs_to(existing.services.get(own_name), plan.cluster):
+            _add_service(objects, existing, plan, own)
+            continue
+        _add_service(
+            objects,
+            existing,
+            plan,
+            desired_sidecar_service(plan, container, name),
+            consequence=f"the container {name} of this MiniCluster has the Service {own_name} instead",
+            otherwise=_service(existing, plan, own),
+        )
+    return objects
+
+
+def possible_services(plan: Plan) -> set[str]:
+    """Return the names that the Services of a MiniCluster can have."""
+    return set(_service_names(plan))
+
+
+def _service_names(plan: Plan) -> Counter[str]:
     headless = (plan.spec.get("network") or {}).get("headlessName") or plan.name
     names = Counter({plan.name, plan.service, headless})
     for container in plan.sidecars:
         if container.get("ports"):
             names.update((str(container.get("name")), f"{plan.name}-{container.get('name')}"))
-    return {name for name, count in names.items() if count > 1}
+    return names
+
+
+def _ambiguous_names(plan: Plan) -> set[str]:
+    """Return the names that more than one Service of the MiniCluster could have."""
+    return {name for name, count in _service_names(plan).items() if count > 1}
+
+
+def _add_service(
+    objects: Objects,
+    existing: ExistingObjects,
+    plan: Plan,
+    desired: Object,
+    *,
+    consequence: str = _CANNOT_START,
+    otherwise: Child | None = None,
+) -> None:
+    """Add a Service; one whose type changes is deleted first, and the event of its deletion continues."""
+    name = name_of(desired)
+    current = existing.services.get(name)
+    is_own = belongs_to(current, plan.cluster)
+    if current is not None and is_own and not existing.keep and _changes_type(current, desired):
+        # The API server refuses to give a headless Service an address, or to take one away.
+        objects.children.append(_absent(SERVICE, key_of(desired)))
+        objects.add_problem("Creating", f"Service {name} is being replaced.")
+        return
+    objects.children.append(
+        _service(existing, plan, desired, consequence=consequence, otherwise=otherwise)
+    )
+
+
+def _service(
+    existing: ExistingObjects,
+    plan: Plan,
+    desired: Object,
+    *,
+    consequence: str = _CANNOT_START,
+    otherwise: Child | None = None,
+) -> Child:
+    is_own = belongs_to(existing.services.get(name_of(desired)), plan.cluster)
+    update = Update.KEEP if existing.keep and is_own else Update.APPLY
+    return Child.present(desired, update=update, consequence=consequence, otherwise=otherwise)
 
 
 def _changes_type(current: Entry, desired: Object) -> bool:
     address = (current.object().get("spec") or {}).get("clusterIP")
-    return bool(address) and (address == _HEADLESS) != (
-        desired["spec"].get("clusterIP") == _HEADLESS
+    if not address:
+        return False
+    is_headless = address == _HEADLESS
+    wants_headless = desired["spec"].get("clusterIP") == _HEADLESS
+    return bool(is_headless != wants_headless)
+
+
+# --- Scripts, certificate, Job and service pod ------------------------------------------------------------------------
+
+
+def scripts_and_certificate(plan: Plan, existing: ExistingObjects) -> list[Child]:
+    """Return the Secret with the certificate, and the ConfigMap with the scripts."""
+    if existing.job is not None and not template_is_own(existing.job):
+        return []
+    children = [_kept(plan, existing.secret, partial(desired_secret, plan))]
+    config_map = desired_config_map(plan)
+    size = sum(map(len, config_map["data"].values()))
+    if existing.job is not None and size > MAX_CACHED_BYTES:
+        return children  # it is not cached, so each reconcile would send it; it was written before the Job
+    children.append(
+        Child.present(
+            config_map,
+            update=Update.KEEP if existing.keep else Update.APPLY,
+            consequence=_CANNOT_START,
+        )
+    )
+    return children
+
+
+def new_job(plan: Plan) -> Child:
+    """Return the Job; one that the Go operator created gets the label by which the informer selects it."""
+    return Child.present(
+        desired_job(plan), update=partial(label_patch, plan.cluster), consequence=_CANNOT_START
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Informers:
-    """What the controller reads: objects that have the label with the name of their MiniCluster."""
-
-    jobs: Reader
-    pods: Reader
-    services: Reader
-    config_maps: Reader
-    secrets: Reader
+def followed_job(plan: Plan, existing: ExistingObjects, job: Object) -> Child:
+    """Return the Job, which follows size, deadline, retries, labels and suspension."""
+    exit_code = existing.lead.exit_code if existing.lead is not None else None
+    return Child.present(
+        job, update=lambda current: job_patch(current, plan, exit_code), current=job
+    )
 
 
-class ObjectWriter:
-    """Writes the objects of the MiniCluster of ``children``."""
+def suspended_job(cluster: Object, job: Object) -> Child:
+    """Return the Job, which follows only the suspension of an invalid MiniCluster."""
+    return Child.present(
+        job, update=lambda current: suspension_patch(current, cluster), current=job
+    )
 
-    def __init__(self, children: Children, informers: Informers) -> None:
-        self._children = children
-        self._informers = informers
-        self._cluster = children.cluster
 
-    async def ensure(self, job: Object | None) -> Object | None:
-        """Create and update the objects; ``job`` is the existing Job. Returns the Job, if it exists then."""
-        cluster, children = self._cluster, self._children
-        if job is not None and is_deleting(job):
-            children.add_problem("Deleting", f"Job {name_of(job)} is being deleted.")
-            return None
-        if job is not None and is_outdated(job, cluster) and not has_started(job):
-            # Only a Job without pods is replaced. The event of its deletion continues here.
-            await children.delete(JOB, self._informers.jobs.entry(key_of(job)))
-            children.add_problem(
-                "Creating", "The Job is being replaced, because the spec was changed."
-            )
-            return None
-        # The objects of a Job that has started keep the spec with which it started.
-        children.keep_existing = job is not None and is_outdated(job, cluster)
-        services = ServiceWriter(children, self._informers.services)
-        plan = await services.apply_main(self._plan(job), fixed=job is not None)
-        if job is None or template_is_own(job):
-            await self._ensure_scripts_and_certificate(plan, job)
-        if not children.keep_existing:
-            await services.apply_sidecars(plan)
-        if job is None and children.problem is None:
-            job = await children.ensure_exists(
-                partial(desired_job, plan), self._informers.jobs.entry(key_of(cluster))
-            )
-        if job is None:
-            return None
-        job = await self._follow_spec(job, plan)
-        if not children.keep_existing:
-            await services.prune(plan)
-            await self._ensure_service_pod(job, plan)
-        return job
+def replaced_job(job: Object) -> Objects:
+    """Delete a Job without pods, because the spec was changed; the event of its deletion continues."""
+    objects = Objects([_absent(JOB, key_of(job))])
+    objects.add_problem("Creating", "The Job is being replaced, because the spec was changed.")
+    return objects
 
-    async def follow_suspension(self, job: Object | None) -> Object | None:
-        """Suspend or resume the Job, if it exists, without reading anything else from the spec."""
-        if job is None or end_condition(job) is not None:
-            return job
-        return await self._children.patch(job, suspension_patch(job, self._cluster))
 
-    async def delete_service_pod(self) -> None:
-        """Delete the service pod, if it exists."""
-        await self._children.delete(POD, self._service_pod())
+def service_pod(plan: Plan, existing: ExistingObjects, job: Object) -> Child:
+    """Return the service pod, which exists while the Job may run: a suspended Job has no pods at all."""
+    if not plan.services or is_suspended(job):
+        return no_service_pod(plan.cluster)
+    return _kept(plan, existing.service_pod, partial(desired_service_pod, plan))
 
-    def _plan(self, job: Object | None) -> Plan:
-        subdomain = (job or {}).get("spec", {}).get("template", {}).get("spec", {}).get(
-            "subdomain"
-        ) or ""
-        return Plan.of(self._cluster, maximum=known_hosts(self._cluster, job), service=subdomain)
 
-    async def _ensure_scripts_and_certificate(self, plan: Plan, job: Object | None) -> None:
-        secret = self._informers.secrets.entry(
-            NamespacedName(plan.namespace, secret_name(plan.name))
-        )
-        await self._children.ensure_exists(partial(desired_secret, plan), secret)
-        config_map = desired_config_map(plan)
-        if job is not None and sum(map(len, config_map["data"].values())) > MAX_CACHED_BYTES:
-            return  # it is not cached, so each reconcile would send it; it was written before the Job
-        await self._children.ensure(
-            config_map, self._informers.config_maps.entry(key_of(config_map))
-        )
+def no_service_pod(cluster: Object) -> Child:
+    """Return the service pod, which does not exist."""
+    key = NamespacedName(namespace_of(cluster), service_pod_name(name_of(cluster)))
+    return _absent(POD, key)
 
-    async def _follow_spec(self, job: Object, plan: Plan) -> Object:
-        """Make the Job follow size, deadline, retries, labels and suspension."""
-        pods = CLUSTERS.entries(self._informers.pods, key_of(self._cluster))
-        lead = lead_of(pods, uid_of(job), plan.name)
-        patch = job_patch(job, plan, lead.exit_code if lead is not None else None)
-        updated = await self._children.patch(job, patch)
-        before, size = job["spec"].get("parallelism"), updated["spec"].get("parallelism")
-        if before != size:
-            note = (
-                " Kueue suspends and queues a resized Job again." if queue_of(self._cluster) else ""
-            )
-            self._children.record_normal(
-                "Scaled", f"The Job was scaled from {before} to {size} pods.{note}"
-            )
-        return updated
 
-    async def _ensure_service_pod(self, job: Object, plan: Plan) -> None:
-        """Create the service pod while the Job may run. While the Job is suspended there are no pods at all."""
-        if not plan.services or is_suspended(job):
-            await self.delete_service_pod()
-        else:
-            await self._children.ensure_exists(
-                partial(desired_service_pod, plan), self._service_pod()
-            )
+def unwanted_services(
+    existing: ExistingObjects, cluster: Object, wanted: Iterable[ObjectID]
+) -> list[ObjectID]:
+    """Return the cached Services of the MiniCluster that it does not need."""
+    needed = set(wanted)
+    return [
+        (SERVICE, entry.key)
+        for entry in existing.services.values()
+        if belongs_to(entry, cluster) and (SERVICE, entry.key) not in needed
+    ]
 
-    def _service_pod(self) -> Entry | None:
-        name = service_pod_name(name_of(self._cluster))
-        return self._informers.pods.entry(NamespacedName(namespace_of(self._cluster), name))
+
+def label_patch(cluster: Object, obj: Object) -> Object:
+    """Return the patch with the label of the MiniCluster; empty if ``obj`` has it."""
+    label = {MINICLUSTER_LABEL: name_of(cluster)}
+    if label.items() <= labels_of(obj).items():
+        return {}
+    return {"metadata": {"labels": label}}
+
+
+def _kept(plan: Plan, current: Entry | None, build: Callable[[], Object]) -> Child:
+    """Return a child that is only created; it is built only if it does not exist."""
+    desired = current.object() if current is not None else build()
+    return Child.present(
+        desired, update=partial(label_patch, plan.cluster), consequence=_CANNOT_START
+    )
+
+
+def _absent(gvk: GVK, key: NamespacedName) -> Child:
+    return Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND)
+
+
+# --- Results ----------------------------------------------------------------------------------------------------------
+
+
+def problem_of(results: ChildResults) -> tuple[str, str] | None:
+    """Return the reason and message of the first object that could not be written, for the status."""
+    for result in results:
+        if result.is_replaced:
+            continue
+        problem = _problem_of(result)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _problem_of(result: ChildResult) -> tuple[str, str] | None:
+    obj = result.obj or {}
+    match result.outcome:
+        case Outcome.TAKEN:
+            return "NameTaken", f"{result.message}."
+        case Outcome.WAITING if isinstance(result.error, NameTaken):
+            title = f"{result.child.gvk.kind} {name_of(obj)}"
+            message = f"{title} of a deleted MiniCluster with the same name still exists."
+            return "Deleting", message
+        case Outcome.WAITING:
+            return "Deleting", f"{result.message}."
+        case Outcome.TERMINATING:
+            return "NamespaceTerminating", "The namespace is being deleted."
+        case Outcome.REFUSED | Outcome.FAILED | Outcome.UNSERVED:
+            return "FailedToWrite", result.message
+    return None

@@ -24,11 +24,11 @@ from cfo.api.flux.names import (
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,
     has_started,
     ignored_changes,
+    is_outdated,
     limited_size,
     maximum_size,
 )
@@ -38,8 +38,31 @@ from cfo.controllers.flux.minicluster.lead import (
     needs_reconcile,
     unlabelled_pods,
 )
-from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
-from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
+from cfo.controllers.flux.minicluster.objects import (
+    ExistingObjects,
+    belongs_to,
+    followed_job,
+    label_patch,
+    main_service,
+    new_job,
+    no_service_pod,
+    plan_of,
+    possible_services,
+    replaced_job,
+    scripts_and_certificate,
+    service_pod,
+    sidecar_services,
+    suspended_job,
+    unwanted_services,
+    with_main_service,
+)
+from cfo.controllers.flux.minicluster.plan import (
+    INDEX_LABEL,
+    Plan,
+    secret_name,
+    service_pod_name,
+    size_of,
+)
 from cfo.controllers.flux.minicluster.status import (
     ADDED_STATUS,
     Observed,
@@ -47,6 +70,7 @@ from cfo.controllers.flux.minicluster.status import (
     is_finished,
     notices,
 )
+from cfo.controllers.flux.minicluster.writes import MiniClusterWrites
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -62,8 +86,10 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     EventRecorder,
     Manager,
+    NamespacedName,
     NotFound,
     Object,
+    Reader,
     Request,
     ResourceVersionChanged,
     Result,
@@ -77,7 +103,7 @@ from cfo.runtime import (
     name_of,
     uid_of,
 )
-from cfo.runtime.client import apply_status, patch_checked
+from cfo.runtime.client import apply_status
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import parse_time
 
@@ -91,6 +117,17 @@ _LABELLED_PODS: Final = 20
 
 _NEXT_BATCH_SECONDS: Final = 0.1
 """How long to wait before the next pods are labelled; the cache then contains the labels of most pods of the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Informers:
+    """What the controller reads: objects that have the label with the name of their MiniCluster."""
+
+    jobs: Reader
+    pods: Reader
+    services: Reader
+    config_maps: Reader
+    secrets: Reader
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,51 +157,108 @@ class MiniClusterReconciler:
         cluster = await self.client.get(MINICLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return Result()
-        children = Children(self.client, self.events, cluster)
-        entry = self.informers.jobs.entry(request)
-        is_own = entry is not None and belongs_to(entry, cluster)
-        job = entry.object() if entry is not None and is_own else await self._adopted_job(children)
+        job = await self._job_of(cluster)
         size = limited_size(cluster, job)
         if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
             await self._put_size_back(cluster, size)
             return Result()  # the change of the MiniCluster is the next event
         errors = validate_minicluster(cluster)
-        objects = ObjectWriter(children, self.informers)
+        writes = MiniClusterWrites(self.client, self.events, cluster)
         if errors:
-            children.add_problem("Invalid", "The spec is invalid, so no objects are created.")
-            job = await objects.follow_suspension(job)
+            writes.add_problem("Invalid", "The spec is invalid, so no objects are created.")
+            if job is not None and end_condition(job) is None:
+                job = await writes.update_job(suspended_job(cluster, job), job)
         elif end_condition(job) is not None or (job is None and is_finished(cluster)):
-            await objects.delete_service_pod()
+            await writes.write([no_service_pod(cluster)])
         else:
-            job = await objects.ensure(job)
-        if not await self._write_status(
-            cluster, job, children, error_message(errors) if errors else ""
-        ):
+            job = await self._write_objects(cluster, job, writes)
+        invalid = error_message(errors) if errors else ""
+        if not await self._write_status(cluster, job, writes.problem, invalid):
             return Result()  # the MiniCluster was deleted in the meantime
         unlabelled_remain = job is not None and await self._label_pods(cluster, job)
-        children.raise_errors()
-        requeue_after = await self._clean_up(cluster, job) or children.retry_after
+        writes.raise_errors()
+        requeue_after = await self._clean_up(cluster, job) or writes.retry_after
         return Result(requeue_after=_NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
 
-    async def _adopted_job(self, children: Children) -> Object | None:
+    async def _job_of(self, cluster: Object) -> Object | None:
+        """Return the Job of the MiniCluster, if it exists."""
+        entry = self.informers.jobs.entry(key_of(cluster))
+        if entry is not None and belongs_to(entry, cluster):
+            return entry.object()
+        return await self._adopted_job(cluster)
+
+    async def _adopted_job(self, cluster: Object) -> Object | None:
         """Return the Job that the Go operator created; its label adds it to the informer, so this happens once.
 
         Only a MiniCluster with a status of the Go operator can have one.
         """
-        cluster = children.cluster
         conditions = (cluster.get("status") or {}).get("conditions")
         if not conditions or find_condition(conditions, OBJECTS_READY) is not None:
             return None
         job = await self.client.get(JOB, key_of(cluster), live=True)
-        return (
-            await children.label(job)
-            if job is not None and is_controlled_by(job, cluster)
-            else None
+        if job is None or not is_controlled_by(job, cluster):
+            return None
+        patch = label_patch(cluster, job)
+        return await self.client.patch_object(job, patch) if patch else job
+
+    async def _write_objects(
+        self, cluster: Object, job: Object | None, writes: MiniClusterWrites
+    ) -> Object | None:
+        """Create and update the objects, the Job last; return the Job, if it exists then."""
+        if job is not None and is_deleting(job):
+            writes.add_problem("Deleting", f"Job {name_of(job)} is being deleted.")
+            return None
+        if job is not None and is_outdated(job, cluster) and not has_started(job):
+            await writes.write_all(replaced_job(job))
+            return None
+        plan = plan_of(cluster, job)
+        existing = self._observe(plan, job)
+        results = await writes.write_all(main_service(plan, existing))
+        plan = with_main_service(plan, results)
+        await writes.write(scripts_and_certificate(plan, existing))
+        if not existing.keep:
+            await writes.write_all(sidecar_services(plan, existing))
+        if job is None and writes.problem is None:
+            job = await writes.create_job(new_job(plan))
+        if job is None:
+            return None
+        job = await writes.update_job(followed_job(plan, existing, job), job)
+        if not existing.keep:
+            unwanted = unwanted_services(existing, cluster, writes.services)
+            await writes.write([service_pod(plan, existing, job)], prune=unwanted)
+        return job
+
+    def _observe(self, plan: Plan, job: Object | None) -> ExistingObjects:
+        """Return what the informers contain of the MiniCluster."""
+        cluster = plan.cluster
+        informers = self.informers
+        namespace = plan.namespace
+        services = {
+            entry.key.name: entry for entry in CLUSTERS.entries(informers.services, key_of(cluster))
+        }
+        for name in possible_services(plan):
+            entry = informers.services.entry(NamespacedName(namespace, name))
+            if entry is not None:
+                services[name] = entry
+        lead = None
+        if job is not None:
+            pods = CLUSTERS.entries(informers.pods, key_of(cluster))
+            lead = lead_of(pods, uid_of(job), plan.name)
+        return ExistingObjects(
+            job=job,
+            lead=lead,
+            services=services,
+            secret=informers.secrets.entry(NamespacedName(namespace, secret_name(plan.name))),
+            service_pod=informers.pods.entry(
+                NamespacedName(namespace, service_pod_name(plan.name))
+            ),
+            # The objects of a Job that has started keep the spec with which it started.
+            keep=job is not None and is_outdated(job, cluster),
         )
 
     async def _put_size_back(self, cluster: Object, size: int) -> None:
         asked = size_of(cluster["spec"])
-        await patch_checked(self.client, cluster, {"spec": {"size": size}}, unchanged=True)
+        await self.client.patch_object(cluster, {"spec": {"size": size}}, unchanged=True)
         self.events.event(
             cluster,
             "Warning",
@@ -183,8 +277,8 @@ class MiniClusterReconciler:
         has_effect = False
         for pod, index in pods[:_LABELLED_PODS]:
             try:
-                patched = await patch_checked(
-                    self.client, pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}}
+                patched = await self.client.patch_object(
+                    pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}}
                 )
             except (NotFound, Conflict):
                 continue  # the pod was deleted, or replaced by another
@@ -193,7 +287,11 @@ class MiniClusterReconciler:
         return has_effect and len(pods) > _LABELLED_PODS
 
     async def _write_status(
-        self, cluster: Object, job: Object | None, children: Children, invalid: str
+        self,
+        cluster: Object,
+        job: Object | None,
+        problem: tuple[str, str] | None,
+        invalid: str,
     ) -> bool:
         """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
         pods = CLUSTERS.entries(self.informers.pods, key_of(cluster)) if job is not None else []
@@ -202,7 +300,7 @@ class MiniClusterReconciler:
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
             maximum=maximum_size(cluster, job),
             error=invalid,
-            problem=children.problem,
+            problem=problem,
             outdated=ignored_changes(job, cluster) if job is not None and has_started(job) else "",
         )
         status = desired_status(cluster, observed, self.clock.now())
@@ -218,7 +316,7 @@ class MiniClusterReconciler:
                 raise
             _log.warning("The CRD of MiniClusters is older than this operator", error=error.message)
             self._undeclared.update(ADDED_STATUS)
-            return await self._write_status(cluster, job, children, invalid)
+            return await self._write_status(cluster, job, problem, invalid)
         for kind, reason, message in notices(cluster, status):
             self.events.event(cluster, kind, reason, message)
         return True

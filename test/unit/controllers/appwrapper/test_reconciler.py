@@ -30,6 +30,9 @@ class TakenClient:
     def __init__(self, metadata: Object | None) -> None:
         self._metadata = metadata
 
+    def cached(self, gvk: object, key: object) -> None:
+        """Return nothing: the cache is empty."""
+
     async def create(self, _: Object) -> Object:
         raise AlreadyExists(409, {"message": "already exists"})
 

@@ -2,83 +2,78 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
-from cfo.controllers.flux.minicluster.children import Children
-from cfo.runtime import Client, EventRecorder, Object, owner_reference
-from cfo.runtime.client import NameTaken
+from cfo.api.flux.names import MINICLUSTER_LABEL
+from cfo.controllers.flux.minicluster.objects import label_patch, problem_of
+from cfo.runtime import Invalid, Object, owner_reference
+from cfo.runtime.client import Child, ChildResult, ChildResults, NameTaken, Outcome
 from test.support.flux_environment import mini_cluster
 
 CLUSTER = mini_cluster("a")
 CLUSTER["metadata"]["uid"] = "u"
 
 
-class Reports:
-    """The writes of a MiniCluster, and the reasons and messages of their Events."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str]] = []
-        recorder = SimpleNamespace(
-            event=lambda _, __, reason, message: self.events.append((reason, message))
-        )
-        self.children = Children(cast("Client", None), cast("EventRecorder", recorder), CLUSTER)
-
-
-def job(owner: str = "", *, deleting: bool = False) -> Object:
-    references = (
-        [owner_reference({**CLUSTER, "metadata": {"name": owner, "uid": "other"}})] if owner else []
-    )
-    metadata = {"name": "a", "ownerReferences": references} | (
-        {"deletionTimestamp": "now"} if deleting else {}
-    )
+def job(owner: str = "") -> Object:
+    metadata: dict[str, Any] = {"name": "a", "namespace": "ns"}
+    if owner:
+        other = {**CLUSTER, "metadata": {"name": owner, "uid": "other"}}
+        metadata["ownerReferences"] = [owner_reference(other)]
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
 
 
+def result(outcome: Outcome, message: str = "", **fields: Any) -> ChildResult:
+    return ChildResult(
+        child=Child.present(job()), outcome=outcome, obj=job(), message=message, **fields
+    )
+
+
+def taken(owner: str) -> NameTaken:
+    return NameTaken(job(owner), CLUSTER)
+
+
 @pytest.mark.parametrize(
-    ("owner", "consequence", "problem", "retry"),
+    ("found", "problem"),
     [
+        (result(Outcome.DONE), None),
+        (result(Outcome.SKIPPED), None),
         (
-            "",
-            "it waits",
+            result(Outcome.TAKEN, str(taken("b")), error=taken("b")),
             ("NameTaken", "Job a already exists and does not belong to this MiniCluster."),
-            300,
         ),
-        ("b", "", None, 0),
         (
-            "a",
-            "",
+            result(Outcome.WAITING, str(taken("a")), error=taken("a")),
             ("Deleting", "Job a of a deleted MiniCluster with the same name still exists."),
-            5,
         ),
+        (
+            result(Outcome.WAITING, "Job a is being deleted"),
+            ("Deleting", "Job a is being deleted."),
+        ),
+        (
+            result(Outcome.TERMINATING),
+            ("NamespaceTerminating", "The namespace is being deleted."),
+        ),
+        (result(Outcome.REFUSED, "no", error=Invalid(422)), ("FailedToWrite", "no")),
+        (result(Outcome.FAILED, "no", error=Invalid(500)), ("FailedToWrite", "no")),
     ],
 )
-def test_taken_name_is_a_problem_if_the_object_is_required(
-    owner: str, consequence: str, problem: tuple[str, str] | None, retry: float
-) -> None:
-    reports = Reports()
-    reports.children.report_taken(NameTaken(job(owner), CLUSTER), consequence)
-    assert reports.children.problem == problem
-    assert reports.children.retry_after == retry
-    expected = [
-        ("NameTaken", "Job a already exists and does not belong to this MiniCluster: it waits")
-    ]
-    assert reports.events == (expected if consequence else [])
+def test_result_is_a_problem(found: ChildResult, problem: tuple[str, str] | None) -> None:
+    results = ChildResults(CLUSTER)
+    results.add(found)
+    assert problem_of(results) == problem
 
 
-@pytest.mark.parametrize("is_lasting", [False, True])
-def test_failure_is_in_the_status_and_a_lasting_one_an_event(is_lasting: bool) -> None:
-    reports = Reports()
-    reports.children.report_failure("refused", is_lasting=is_lasting)
-    reports.children.report_terminating()
-    assert reports.children.problem == ("FailedToWrite", "refused")
-    assert reports.events == ([("FailedToReconcile", "refused")] if is_lasting else [])
+def test_taken_name_with_an_alternative_is_no_problem() -> None:
+    child = Child.present(job(), otherwise=Child.present(job()))
+    results = ChildResults(CLUSTER)
+    results.add(ChildResult(child=child, outcome=Outcome.TAKEN, obj=job(), message="taken"))
+    assert problem_of(results) is None
 
 
-async def test_object_that_is_being_deleted_is_not_written() -> None:
-    reports = Reports()
-    assert await reports.children.adopt(job()) == job()
-    assert await reports.children.adopt(job(deleting=True)) is None
-    assert reports.children.problem == ("Deleting", "Job a is being deleted.")
+def test_object_of_the_go_operator_gets_the_label() -> None:
+    labels = {MINICLUSTER_LABEL: "a"}
+    assert label_patch(CLUSTER, job()) == {"metadata": {"labels": labels}}
+    labelled = {**job(), "metadata": {**job()["metadata"], "labels": labels}}
+    assert label_patch(CLUSTER, labelled) == {}

@@ -8,9 +8,8 @@ from typing import Any, cast
 import orjson
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
-from cfo.controllers.flux.minicluster.objects import Informers
 from cfo.controllers.flux.minicluster.plan import Plan
-from cfo.controllers.flux.minicluster.reconciler import MiniClusterReconciler
+from cfo.controllers.flux.minicluster.reconciler import Informers, MiniClusterReconciler
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.runtime import (
     GVK,
@@ -22,6 +21,7 @@ from cfo.runtime import (
     Object,
     Result,
     SystemClock,
+    name_of,
     owner_reference,
 )
 from cfo.runtime.cache.entry import EntryDecoder
@@ -50,10 +50,8 @@ class RecordingClient:
             raise NotFound(404)
         return obj
 
-    async def patch(
-        self, gvk: GVK, key: NamespacedName, patch: Object, *, subresource: str = ""
-    ) -> Object:
-        self.writes.append(key.name)
+    async def patch_object(self, obj: Object, patch: Object) -> Object:
+        self.writes.append(name_of(obj))
         return {"metadata": {}} if self.strips_labels else patch
 
 

@@ -1,4 +1,4 @@
-"""Tests of the Services of a MiniCluster without an API server."""
+"""Which Services a MiniCluster has."""
 
 from __future__ import annotations
 
@@ -7,49 +7,90 @@ from typing import Any, cast
 
 import pytest
 
-from cfo.controllers.flux.minicluster.children import Children
-from cfo.controllers.flux.minicluster.objects import ServiceWriter
+from cfo.controllers.flux.minicluster.objects import (
+    ExistingObjects,
+    main_service,
+    possible_services,
+    sidecar_services,
+    unwanted_services,
+)
 from cfo.controllers.flux.minicluster.plan import Plan
-from cfo.runtime import Entry, Object, Reader, name_of
+from cfo.runtime import SERVICE, Entry, NamespacedName, Object
 from test.support.flux_environment import mini_cluster
 
+FLUX = {"runFlux": True, "image": "i", "command": "true"}
 
-class RecordingChildren:
-    """Records the names of the Services that are applied."""
 
-    def __init__(self, cluster: Object) -> None:
-        self.cluster = cluster
-        self.keep_existing = False
-        self.problem: tuple[str, str] | None = None
-        self.applied: list[str] = []
+def cluster_with(name: str, *sidecars: str, headless: str = "") -> Object:
+    containers: list[dict[str, Any]] = [FLUX]
+    containers += [{"name": sidecar, "image": "i", "ports": [80]} for sidecar in sidecars]
+    obj = mini_cluster(name, containers=containers, network={"headlessName": headless})
+    obj["metadata"]["uid"] = "u"
+    return obj
 
-    async def ensure(
-        self, desired: Object, current: Entry | None, *, required: bool = True
-    ) -> bool:
-        self.applied.append(name_of(desired))
-        return True
 
-    def add_problem(self, reason: str, message: str) -> None:
-        self.problem = self.problem or (reason, message)
+def own_services(*names: str) -> dict[str, Entry]:
+    """Return cached Services that the MiniCluster controls, without an address."""
+    controller = SimpleNamespace(uid="u")
+    return {
+        name: cast(
+            "Entry",
+            SimpleNamespace(
+                meta=SimpleNamespace(controller=controller),
+                object=dict,
+                key=NamespacedName("ns", name),
+            ),
+        )
+        for name in names
+    }
 
 
 @pytest.mark.parametrize(
     ("cluster", "sidecars", "headless"),
     [("a", ["b"], "a-b"), ("c", ["c-b", "b"], ""), ("a", ["b"], "b")],
 )
-async def test_no_service_has_two_desired_states(
+def test_no_service_has_two_desired_states(
     cluster: str, sidecars: list[str], headless: str
 ) -> None:
-    containers: list[dict[str, Any]] = [{"runFlux": True, "image": "i", "command": "true"}]
-    containers += [{"name": name, "image": "i", "ports": [80]} for name in sidecars]
-    obj = mini_cluster(cluster, containers=containers, network={"headlessName": headless})
-    obj["metadata"]["uid"] = "u"
-    children = RecordingChildren(obj)
+    plan = Plan.of(cluster_with(cluster, *sidecars, headless=headless))
     # Each name has a Service of this MiniCluster, as after the first reconcile.
-    own = SimpleNamespace(meta=SimpleNamespace(controller=SimpleNamespace(uid="u")), object=dict)
-    services = cast("Reader", SimpleNamespace(entry=lambda key: own))
-    writer = ServiceWriter(cast("Children", children), services)
-    await writer.apply_sidecars(await writer.apply_main(Plan.of(obj), fixed=True))
-    assert len(children.applied) == len(set(children.applied))
-    assert children.problem is not None
-    assert children.problem[0] == "NameTaken"
+    existing = ExistingObjects(job={}, services=own_services(*possible_services(plan)))
+    sidecar = sidecar_services(plan, existing)
+    children = [*main_service(plan, existing).children, *sidecar.children]
+    names = [child.key.name for child in children]
+    assert len(names) == len(set(names))
+    assert sidecar.problem is not None
+    assert sidecar.problem[0] == "NameTaken"
+
+
+def test_service_has_another_name_if_the_wanted_one_is_taken() -> None:
+    plan = Plan.of(cluster_with("a", "b", headless="h"))
+    (main,) = main_service(plan, ExistingObjects()).children
+    (sidecar,) = sidecar_services(plan, ExistingObjects()).children
+    assert (main.key.name, sidecar.key.name) == ("h", "b")
+    assert main.otherwise is not None
+    assert sidecar.otherwise is not None
+    assert (main.otherwise.key.name, sidecar.otherwise.key.name) == ("a", "a-b")
+
+
+def test_service_keeps_the_other_name_once_it_has_it() -> None:
+    plan = Plan.of(cluster_with("a", "b", headless="h"))
+    existing = ExistingObjects(services=own_services("a", "a-b"))
+    (main,) = main_service(plan, existing).children
+    (sidecar,) = sidecar_services(plan, existing).children
+    assert (main.key.name, sidecar.key.name) == ("a", "a-b")
+    assert main.otherwise is None
+
+
+def test_service_of_an_existing_job_keeps_its_name() -> None:
+    plan = Plan.of(cluster_with("a", headless="h"))
+    (main,) = main_service(plan, ExistingObjects(job={})).children
+    assert (main.key.name, main.otherwise) == ("h", None)
+
+
+def test_own_services_that_are_not_needed_are_unwanted() -> None:
+    cluster = cluster_with("a")
+    existing = ExistingObjects(services=own_services("a", "old"))
+    wanted = [(SERVICE, NamespacedName("ns", "a"))]
+    unwanted = unwanted_services(existing, cluster, wanted)
+    assert unwanted == [(SERVICE, NamespacedName("ns", "old"))]

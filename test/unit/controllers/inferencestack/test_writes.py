@@ -1,14 +1,28 @@
-"""Which objects of a stack are adopted, and what is reported about the others."""
+"""Which objects of a stack are written and adopted, and what is reported about the others."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
+
+import pytest
 
 from cfo.api.inferencestack.names import HELM_RELEASE_NAME, MANAGED_BY, MANAGED_BY_LABEL
-from cfo.controllers.inferencestack.children import StackInformers
-from cfo.controllers.inferencestack.writes import StackWrites
-from cfo.runtime import Client, Object, owner_reference
-from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, NameTaken
+from cfo.controllers.inferencestack.writes import (
+    Written,
+    stack_children,
+    take_over,
+    written_of,
+)
+from cfo.runtime import Invalid, Object, owner_reference
+from cfo.runtime.client import (
+    NAME_CONFLICT_RETRY_SECONDS,
+    Child,
+    ChildResult,
+    ChildResults,
+    NameTaken,
+    Outcome,
+)
+from cfo.runtime.client.errors import InternalError
 
 STACK: Object = {
     "apiVersion": "doublewordai.co/v1alpha1",
@@ -22,59 +36,61 @@ HELM = {
 }
 
 
-class PatchingClient:
-    """Records patches."""
-
-    def __init__(self) -> None:
-        self.patches: list[Any] = []
-
-    async def patch(self, _gvk: object, _key: object, patch: Object, *, subresource: str) -> Object:
-        assert subresource == ""
-        self.patches.append(patch["metadata"])
-        return patch
-
-
-def stack_writes() -> tuple[StackWrites, PatchingClient]:
-    client = PatchingClient()
-    return StackWrites(cast("Client", client), cast("StackInformers", None), STACK), client
-
-
 def obj(**metadata: Any) -> Object:
     identity = {"name": "a", "namespace": "ns", "uid": "x", "resourceVersion": "7"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": identity | metadata}
 
 
-async def test_fields_of_helm_are_taken_over_from_the_object_that_was_checked() -> None:
-    writes, client = stack_writes()
-    await writes.adopt(obj(managedFields=[HELM]))
-    (patch,) = client.patches
-    assert (patch["uid"], patch["resourceVersion"]) == ("x", "7")
-    assert [entry["operation"] for entry in patch["managedFields"]] == ["Apply"]
+def test_fields_of_helm_are_taken_over() -> None:
+    metadata = take_over(obj(managedFields=[HELM]))["metadata"]
+    assert [entry["operation"] for entry in metadata["managedFields"]] == ["Apply"]
+    assert take_over(obj()) == {}
 
 
-async def test_other_objects_are_adopted_without_a_request() -> None:
-    writes, client = stack_writes()
-    assert await writes.adopt(obj()) == obj()
-    assert await writes.adopt(obj(managedFields=[HELM], deletionTimestamp="now")) is None
-    assert not client.patches
+def deployment(**volume: Any) -> Object:
+    pod = {"serviceAccountName": "account", "volumes": [volume]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "ns"},
+        "spec": {"template": {"spec": pod}},
+    }
 
 
-def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
-    writes, _ = stack_writes()
-    writes.report_failure("later", is_lasting=False)
-    assert writes.is_disturbed
-    assert writes.retry_after == 0.0
-    writes.report_failure("refused", is_lasting=True)
-    writes.report_taken(NameTaken(obj(), STACK), "")
-    assert writes.failures == [
-        "refused",
-        "ConfigMap a already exists and does not belong to this InferenceStack",
-    ]
-    assert writes.retry_after == NAME_CONFLICT_RETRY_SECONDS
+def test_deployment_requires_the_objects_of_the_stack_that_its_pods_use() -> None:
+    desired = [obj(), deployment(configMap={"name": "a"})]
+    first, second = stack_children(STACK, desired, {})
+    assert second.requires == (first.id,)
+    (foreign,) = stack_children(STACK, [deployment(configMap={"name": "b"})], {})
+    assert foreign.requires == ()
 
 
 def test_ownership_is_by_controller() -> None:
-    writes, _ = stack_writes()
-    assert writes.owned(obj())["metadata"]["ownerReferences"] == [owner_reference(STACK)]
-    assert writes.owns(writes.owned(obj()))
-    assert not writes.owns(obj(labels={MANAGED_BY_LABEL: MANAGED_BY}))
+    (child,) = stack_children(STACK, [obj()], {})
+    assert child.belongs is not None
+    assert child.has_owner_reference
+    assert child.belongs(obj(ownerReferences=[owner_reference(STACK)]))
+    assert not child.belongs(obj(labels={MANAGED_BY_LABEL: MANAGED_BY}))
+
+
+def result(name: str, outcome: Outcome, message: str, error: Exception | None) -> ChildResult:
+    child = Child.present(obj(name=name))
+    return ChildResult(child=child, outcome=outcome, message=message, error=error)
+
+
+def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
+    results = ChildResults(STACK)
+    results.add(result("a", Outcome.FAILED, "later", InternalError(500)))
+    assert written_of(results, []) == Written(failures=[], errors=results.errors, is_disturbed=True)
+    taken = NameTaken(obj(), STACK)
+    results.add(result("b", Outcome.REFUSED, "refused", Invalid(422)))
+    results.add(result("c", Outcome.TAKEN, str(taken), taken))
+    written = written_of(results, ["host a is used"])
+    assert written.failures == [
+        "host a is used",
+        "refused",
+        "ConfigMap a already exists and does not belong to this InferenceStack",
+    ]
+    assert written.retry_after == NAME_CONFLICT_RETRY_SECONDS
+    with pytest.raises(ExceptionGroup):
+        written.raise_errors()

@@ -1,0 +1,85 @@
+"""The writes of one reconcile of a MiniCluster, in several steps, and the problem that they found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cfo.api.flux.facts import queue_of
+from cfo.controllers.flux.minicluster.objects import Objects, problem_of
+from cfo.runtime import JOB, SERVICE, Client, EventRecorder, Object, key_of
+from cfo.runtime.client import Child, ChildResults, ObjectID, reconcile_children
+from cfo.runtime.objects import raise_together
+
+
+class MiniClusterWrites:
+    """The writes of one reconcile of ``cluster``; a foreground deletion of the cluster waits for its objects.
+
+    ``problem`` is the reason and message of the first object that could not be written, for the status. ``services``
+    are the Services that were written.
+    """
+
+    def __init__(self, client: Client, events: EventRecorder, cluster: Object) -> None:
+        self.problem: tuple[str, str] | None = None
+        self.services: list[ObjectID] = []
+        self.retry_after = 0.0
+        self._client = client
+        self._events = events
+        self._cluster = cluster
+        self._errors: list[Exception] = []
+
+    def add_problem(self, reason: str, message: str) -> None:
+        """Record why not all objects exist; the first problem counts."""
+        self.problem = self.problem or (reason, message)
+
+    async def write_all(self, objects: Objects) -> ChildResults:
+        """Write the children of one step, and record its problem."""
+        results = await self.write(objects.children)
+        if objects.problem is not None:
+            self.add_problem(*objects.problem)
+        return results
+
+    async def write(
+        self, children: Sequence[Child], *, prune: Iterable[ObjectID] = ()
+    ) -> ChildResults:
+        """Write children, and record the first problem, the errors and the time of the next reconcile."""
+        results = await reconcile_children(
+            self._client,
+            self._cluster,
+            children,
+            prune=prune,
+            events=self._events,
+            block_owner_deletion=True,
+        )
+        problem = problem_of(results)
+        if problem is not None:
+            self.add_problem(*problem)
+        for result in results:
+            if result.child.gvk == SERVICE and result.is_done and not result.child.is_absent:
+                self.services.append(result.child.id)
+        self._errors += results.errors
+        if results.retry_after:
+            self.retry_after = min(self.retry_after or results.retry_after, results.retry_after)
+        return results
+
+    async def create_job(self, child: Child) -> Object | None:
+        """Create the Job; return it, if it exists then."""
+        results = await self.write([child])
+        return results.stored(JOB, child.key)
+
+    async def update_job(self, child: Child, job: Object) -> Object:
+        """Update the Job, and record that its size changed; return it as stored."""
+        results = await self.write([child])
+        updated = results.stored(JOB, key_of(job)) or job
+        before = job["spec"].get("parallelism")
+        size = updated["spec"].get("parallelism")
+        if before != size:
+            note = ""
+            if queue_of(self._cluster):
+                note = " Kueue suspends and queues a resized Job again."
+            message = f"The Job was scaled from {before} to {size} pods.{note}"
+            self._events.event(self._cluster, "Normal", "Scaled", message)
+        return updated
+
+    def raise_errors(self) -> None:
+        """Raise the errors of failed requests, so that the reconcile is retried."""
+        raise_together(self._errors, "failed to write several objects")
