@@ -78,19 +78,26 @@ class Builder:
         if self._primary is not None:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
-        handler = EnqueueRequestForObject()
-        self._watches.append(
-            _Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection)
+        watch = _Watch(
+            gvk=gvk,
+            handler=EnqueueRequestForObject(),
+            predicates=predicates,
+            selection=selection,
         )
+        self._watches.append(watch)
         return self
 
     def owns(
         self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]
     ) -> Self:
         """Watch objects of ``kind`` that reconciled objects control; an event enqueues a request for the controller."""
-        self._watches.append(
-            _Watch(gvk=kind.gvk, handler=None, predicates=predicates, selection=selection)
+        watch = _Watch(
+            gvk=kind.gvk,
+            handler=None,  # created by complete(), because for_ may be called later
+            predicates=predicates,
+            selection=selection,
         )
+        self._watches.append(watch)
         return self
 
     def watches(
@@ -107,15 +114,14 @@ class Builder:
         receives the events of that kind once the kind becomes available. Set ``optional`` for kinds that may never be
         served (such as another project's CRD) or that RBAC may forbid.
         """
-        self._watches.append(
-            _Watch(
-                gvk=kind.gvk,
-                handler=handler,
-                predicates=predicates,
-                selection=selection,
-                optional=optional,
-            )
+        watch = _Watch(
+            gvk=kind.gvk,
+            handler=handler,
+            predicates=predicates,
+            selection=selection,
+            optional=optional,
         )
+        self._watches.append(watch)
         return self
 
     def reads(self, *informers: Informer) -> Self:
@@ -150,7 +156,9 @@ class Builder:
         """
         if not self._watches and all(isinstance(source, InformerSync) for source in self._sources):
             raise ValueError("no watches: call for_, watches or watches_source")
-        name = self._name or (self._primary.kind.lower() if self._primary else "")
+        name = self._name
+        if not name and self._primary is not None:
+            name = self._primary.kind.lower()
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager

@@ -26,6 +26,8 @@ from aiohttp import web
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.workqueue import QueuedItem, WorkQueue
 from cfo.runtime.manager.leadership import Leadership
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 
@@ -33,9 +35,16 @@ METRICS_SERVER: Final = "metrics"
 """The bind address that makes the reports a part of the metrics server."""
 
 MAX_ITEMS: Final = 100
+"""The maximum number of requests in the report of a queue."""
+
 MAX_OBJECTS: Final = 50
+"""The maximum number of objects in the report of objects."""
+
 MAX_TASKS: Final = 500
+"""The maximum number of tasks in the report of tasks."""
+
 MAX_FRAMES: Final = 30
+"""The maximum number of frames in the stack of a task."""
 
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9.-]{1,253}))(?::[0-9]{1,5})?")
 """A Host header: an IPv6 address in brackets, or a name or an IPv4 address, and a port."""
@@ -75,12 +84,14 @@ class DebugReports:
         requested = request.match_info.get("name", "")
         if requested and requested not in reports:
             return web.Response(status=404, text=f"must be one of {', '.join(reports)}\n")
-        found = {name: await self.report(name) for name in ([requested] if requested else reports)}
+
+        names = [requested] if requested else list(reports)
+        found = {name: await self.report(name) for name in names}
+
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        if request.query.get("format") == "json" or "application/json" in request.headers.get(
-            "Accept", ""
-        ):
-            body = orjson.dumps(found[requested] if requested else found)
+        if _wants_json(request):
+            content = found[requested] if requested else found
+            body = orjson.dumps(content)
             return web.Response(body=body, content_type="application/json", headers=headers)
         text = "\n".join(f"# {name}\n{render_table(rows)}" for name, rows in found.items())
         return web.Response(text=text, headers=headers)
@@ -92,7 +103,7 @@ class DebugReports:
             items = heapq.nlargest(
                 MAX_ITEMS, queue.items(), key=lambda item: (item.running, item.seconds)
             )
-            ready = [item.seconds for item in items if not item.running and item.seconds >= 0]
+            ready = [item.seconds for item in items if _state(item) == "ready"]
             rows.append(
                 {
                     "controller": controller.name,
@@ -100,25 +111,7 @@ class DebugReports:
                     "delayed": queue.waiting,
                     "running": queue.processing,
                     "oldest_seconds": _rounded(max(ready, default=0.0)),
-                    "items": [
-                        {
-                            "request": str(item.item),
-                            "state": "running"
-                            if item.running
-                            else "ready"
-                            if item.seconds >= 0
-                            else "delayed",
-                            "seconds": _rounded(abs(item.seconds)),
-                            "priority": item.priority,
-                            "failures": queue.num_requeues(item.item),
-                            "last_error": next(
-                                (c.detail for c in item.causes if c.type is CauseType.RETRY), ""
-                            ),
-                            "causes": [_describe(cause) for cause in item.causes],
-                            "omitted_causes": item.causes.omitted,
-                        }
-                        for item in items
-                    ],
+                    "items": [_describe_item(queue, item) for item in items],
                 }
             )
             await asyncio.sleep(0)
@@ -128,13 +121,14 @@ class DebugReports:
         rows = []
         for informer in self.cache.informers:
             selection = informer.selection
+            lag = informer.lag
             rows.append(
                 {
                     "kind": str(informer.gvk),
                     "objects": len(informer.reader),
                     "bytes": informer.reader.size,
                     "synced": informer.has_synced,
-                    "lag_seconds": _rounded(informer.lag) if informer.lag is not None else None,
+                    "lag_seconds": _rounded(lag) if lag is not None else None,
                     "namespaces": ",".join(selection.namespaces),
                     "label_selector": str(selection.label_selector),
                     "field_selector": str(selection.field_selector),
@@ -159,12 +153,12 @@ class DebugReports:
 
     async def _tasks(self) -> list[Row]:
         rows: dict[tuple[str, ...], Row] = {}
-        for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]:
+        tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+        for task in tasks[:MAX_TASKS]:
             coroutine = task.get_coro()
-            frames = [(frame.f_code, frame.f_lineno) for frame in _frames(coroutine)]
-            stack = [f"{code.co_filename}:{line} {code.co_qualname}" for code, line in frames]
+            stack = [_location(frame) for frame in _frames(coroutine)]
             name = getattr(coroutine, "__qualname__", "")
-            # the idle workers of all controllers wait at the same line
+            # One row for all tasks with the same stack, such as the idle workers of all controllers.
             row: Row = {"task": task.get_name(), "count": 0, "coroutine": name, "stack": stack}
             rows.setdefault((name, *stack), row)["count"] += 1
         return list(rows.values())
@@ -174,9 +168,48 @@ class DebugReports:
         for informer in self.cache.informers:
             kind = str(informer.gvk)
             sizes = ((len(entry.raw), kind, str(entry.key)) for entry in informer.reader.entries())
-            largest = heapq.nlargest(MAX_OBJECTS, [*largest, *heapq.nlargest(MAX_OBJECTS, sizes)])
+            largest += heapq.nlargest(MAX_OBJECTS, sizes)
+            largest = heapq.nlargest(MAX_OBJECTS, largest)
             await asyncio.sleep(0)
         return [{"bytes": size, "kind": kind, "object": key} for size, kind, key in largest]
+
+
+def _wants_json(request: web.Request) -> bool:
+    if request.query.get("format") == "json":
+        return True
+    return "application/json" in request.headers.get("Accept", "")
+
+
+def _describe_item(queue: WorkQueue[Request], item: QueuedItem[Request]) -> Row:
+    retries = [cause.detail for cause in item.causes if cause.type is CauseType.RETRY]
+    return {
+        "request": str(item.item),
+        "state": _state(item),
+        "seconds": _rounded(abs(item.seconds)),
+        "priority": item.priority,
+        "failures": queue.num_requeues(item.item),
+        "last_error": retries[0] if retries else "",
+        "causes": [_describe_cause(cause) for cause in item.causes],
+        "omitted_causes": item.causes.omitted,
+    }
+
+
+def _state(item: QueuedItem[Request]) -> str:
+    if item.running:
+        return "running"
+    if item.seconds >= 0:
+        return "ready"
+    return "delayed"
+
+
+def _describe_cause(cause: Cause) -> Row:
+    return {
+        "type": str(cause.type),
+        "kind": str(cause.gvk) if cause.gvk is not None else "",
+        "object": str(cause.key) if cause.key is not None else "",
+        "changed": list(cause.changed),
+        "detail": cause.detail,
+    }
 
 
 def loopback_endpoint(bind_address: str, reports: DebugReports) -> Endpoint:
@@ -211,27 +244,29 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _describe(cause: Cause) -> Row:
-    return {
-        "type": str(cause.type),
-        "kind": str(cause.gvk) if cause.gvk is not None else "",
-        "object": str(cause.key) if cause.key is not None else "",
-        "changed": list(cause.changed),
-        "detail": cause.detail,
-    }
+_FRAME_ATTRIBUTES: Final = (
+    ("cr_frame", "cr_await"),
+    ("gi_frame", "gi_yieldfrom"),
+    ("ag_frame", "ag_await"),
+)
+"""The attributes of coroutines, generators and asynchronous generators: the frame, and what it waits for."""
 
 
 def _frames(coroutine: Any) -> Iterator[FrameType]:
     """Yield the frames of a suspended coroutine from the outermost to the innermost; a Task knows only the first."""
     for _ in range(MAX_FRAMES):
-        for prefix, awaited in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
-            frame = getattr(coroutine, f"{prefix}_frame", None)
+        for frame_name, awaited_name in _FRAME_ATTRIBUTES:
+            frame = getattr(coroutine, frame_name, None)
             if frame is not None:
                 yield frame
-                coroutine = getattr(coroutine, awaited)
+                coroutine = getattr(coroutine, awaited_name)
                 break
         else:
             return
+
+
+def _location(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
 def _rounded(seconds: float) -> float:
@@ -243,7 +278,7 @@ def render_table(rows: list[Row]) -> str:
     if not rows:
         return "none\n"
     columns = [name for name, value in rows[0].items() if not isinstance(value, list)]
-    cells = [[_cell(row[name]) for name in columns] for row in rows]
+    cells = [_cells(row, columns) for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     lines = [_line(columns, widths)]
     for row, values in zip(rows, cells, strict=True):
@@ -255,25 +290,30 @@ def render_table(rows: list[Row]) -> str:
 
 
 def _line(values: Iterable[str], widths: Iterable[int]) -> str:
-    return "  ".join(
-        value.ljust(width) for value, width in zip(values, widths, strict=True)
-    ).rstrip()
+    padded = [value.ljust(width) for value, width in zip(values, widths, strict=True)]
+    return "  ".join(padded).rstrip()
+
+
+def _cells(row: Row, columns: Iterable[str]) -> list[str]:
+    return [_cell(row[name]) for name in columns]
 
 
 def _cell(value: Any) -> str:
     if value is None or value == "":
         return "-"
-    return str(value).lower() if isinstance(value, bool) else str(value).replace("\n", " ")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).replace("\n", " ")
 
 
 def _inline(element: Any) -> str:
     """Return one line for an element: the values that are not empty, with their names."""
     if isinstance(element, Mapping):
-        return " ".join(
-            f"{name}={_inline(value)}"
-            for name, value in element.items()
-            if value not in ("", [], 0)
-        )
+        fields = []
+        for name, value in element.items():
+            if value not in ("", [], 0):
+                fields.append(f"{name}={_inline(value)}")
+        return " ".join(fields)
     if isinstance(element, list):
         return "[" + "; ".join(map(_inline, element)) + "]"
     return str(element).replace("\n", " ")

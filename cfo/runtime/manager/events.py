@@ -53,19 +53,24 @@ EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
 
 EventType = Literal["Normal", "Warning"]
 
+# Limits of the API.
 _NOTE_BYTES = 1024
 _REASON_LENGTH = 128
 _INSTANCE_LENGTH = 128
 _NAME_LENGTH = 253
+
+# Limits of this process.
 _QUEUE_LENGTH = 1000
 _MAX_TRACKED = 4096
+_RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0)
+
+# client-go's limits of repeated and similar events.
 _SERIES_IDLE = timedelta(minutes=6)
 _MAX_SIMILAR = 10
 _SIMILAR_INTERVAL = timedelta(minutes=10)
 _COMBINED_PREFIX = "(combined from similar events): "
 _BURST = 25
 _REFILL_PER_SECOND = 1 / 300
-_RETRIES = (1.0, 2.0, 4.0, 8.0)
 
 
 class _Key(NamedTuple):
@@ -96,7 +101,8 @@ class _Reference(NamedTuple):
 
     @classmethod
     def to(cls, obj: Mapping[str, Any] | TypedObject) -> _Reference:
-        obj = obj.to_object() if isinstance(obj, TypedObject) else obj
+        if isinstance(obj, TypedObject):
+            obj = obj.to_object()
         return cls(gvk_of(obj), key_of(obj), uid_of(obj))
 
     def as_object(self) -> Object:
@@ -155,9 +161,8 @@ class EventRecorder:
         identity = regarding.uid or f"{regarding.kind} {regarding.key}"
         note = _truncate(printable(message, _NOTE_BYTES), _NOTE_BYTES)
         key = _Key(self.component, identity, type, reason, action, note)
-        self._broadcaster.record(
-            key, regarding, _Reference.to(related) if related is not None else None
-        )
+        related_reference = _Reference.to(related) if related is not None else None
+        self._broadcaster.record(key, regarding, related_reference)
 
 
 class EventBroadcaster:
@@ -172,10 +177,13 @@ class EventBroadcaster:
         self._client = client
         self._clock = clock or SystemClock()
         self._instance = instance or socket.gethostname()
+
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
         self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
         self._core_namespaces: set[str] = set()
+        """The namespaces in which only core Events can be written."""
+
         self._queues: OrderedDict[str, deque[tuple[_Key, _Series]]] = OrderedDict()
         """The Events that wait, by namespace: namespaces take turns."""
         self._queued = 0
@@ -236,7 +244,8 @@ class EventBroadcaster:
         similar_key = key._replace(note="")
         similar = self._similar.get(similar_key)
         if similar is None or now - similar.last > _SIMILAR_INTERVAL:
-            similar = self._similar[similar_key] = _Similar(now, set())
+            similar = _Similar(now, set())
+            self._similar[similar_key] = similar
             if len(self._similar) > _MAX_TRACKED:
                 self._similar.popitem(last=False)
         self._similar.move_to_end(similar_key)
@@ -246,9 +255,8 @@ class EventBroadcaster:
         if key.note in similar.notes:
             return key
         if similar.combined is None:
-            similar.combined = key._replace(
-                note=_truncate(_COMBINED_PREFIX + key.note, _NOTE_BYTES)
-            )
+            note = _truncate(_COMBINED_PREFIX + key.note, _NOTE_BYTES)
+            similar.combined = key._replace(note=note)
         return similar.combined
 
     def _enqueue(self, key: _Key, series: _Series) -> None:
@@ -256,22 +264,25 @@ class EventBroadcaster:
         queue.append((key, series))
         series.queued = True
         self._queued += 1
-        if self._queued > _QUEUE_LENGTH:  # the namespace with the most events loses its latest one
-            namespace, longest = max(self._queues.items(), key=lambda item: len(item[1]))
-            dropped, series = longest.pop()
-            if not longest:
-                del self._queues[namespace]
-            series.queued = False
-            self._queued -= 1
-            self._drop(dropped, "the event queue is full")
+        if self._queued > _QUEUE_LENGTH:
+            self._drop_latest_of_longest_queue()
         self._woken.set()
+
+    def _drop_latest_of_longest_queue(self) -> None:
+        """Drop an event of the namespace that has the most, so that it cannot displace those of others."""
+        namespace, longest = max(self._queues.items(), key=lambda item: len(item[1]))
+        key, series = longest.pop()
+        if not longest:
+            del self._queues[namespace]
+        series.queued = False
+        self._queued -= 1
+        self._drop(key, "the event queue is full")
 
     def _within_budget(self, component: str, regarding: str) -> bool:
         limiter = self._budgets.get((component, regarding))
         if limiter is None:
-            limiter = self._budgets[component, regarding] = BucketRateLimiter(
-                _REFILL_PER_SECOND, _BURST, self._clock
-            )
+            limiter = BucketRateLimiter(_REFILL_PER_SECOND, _BURST, self._clock)
+            self._budgets[component, regarding] = limiter
             if len(self._budgets) > _MAX_TRACKED:
                 self._budgets.popitem(last=False)
         self._budgets.move_to_end((component, regarding))
@@ -282,49 +293,47 @@ class EventBroadcaster:
         _log.debug("Dropped event", cause=cause, reason=key.reason, regarding=key.regarding)
 
     async def _write_with_retries(self, key: _Key, series: _Series) -> None:
-        for pause in (*_RETRIES, None):
+        delays = iter(_RETRY_DELAYS)
+        while True:
             try:
                 await self._write(key, series)
             except Exception as error:  # noqa: BLE001 - events are best effort
-                transient = isinstance(error, TransportError) or (
-                    isinstance(error, APIError) and error.code >= 429
-                )
-                if pause is None or not transient or self._stopping.is_set():
+                delay = next(delays, None)
+                if delay is None or not _is_transient(error) or self._stopping.is_set():
                     self.dropped += 1
                     _log.warning(
                         "Failed to write event", error=str(error), reason=key.reason, note=key.note
                     )
                     return
-                await sleep_unless(self._clock, pause, self._stopping)
+                await sleep_unless(self._clock, delay, self._stopping)
             else:
                 return
 
     async def _write(self, key: _Key, series: _Series) -> None:
         """Write an ``events.k8s.io/v1`` Event, or a core Event if the former is forbidden in the namespace."""
         namespace = series.regarding.key.namespace or "default"
-        if namespace not in self._core_namespaces:
-            try:
-                await self._write_as(EVENT, key, series)
-            except (Forbidden, UnknownKind) as error:
-                try:
-                    await self._write_as(CORE_EVENT, key, series)
-                except (Forbidden, UnknownKind):
-                    raise error from None
-                self._core_namespaces.add(namespace)
-                _log.info("Falling back to core v1 Events", namespace=namespace, cause=str(error))
+        if namespace in self._core_namespaces:
+            await self._write_as(CORE_EVENT, key, series)
             return
-        await self._write_as(CORE_EVENT, key, series)
+        try:
+            await self._write_as(EVENT, key, series)
+        except (Forbidden, UnknownKind) as error:
+            try:
+                await self._write_as(CORE_EVENT, key, series)
+            except (Forbidden, UnknownKind):
+                raise error from None
+            self._core_namespaces.add(namespace)
+            _log.info("Falling back to core v1 Events", namespace=namespace, cause=str(error))
 
     async def _write_as(self, gvk: GVK, key: _Key, series: _Series) -> None:
-        count = series.count
+        """Write the current count of the series: update its Event, or create it."""
+        count = series.count  # it may grow while the request is sent
+        is_core = gvk == CORE_EVENT
         series_state = {"count": count, "lastObservedTime": micro_time(series.last)}
-        core = gvk == CORE_EVENT
         if series.event is not None:
-            repeated = (
-                {"count": count, "lastTimestamp": rfc3339(series.last)}
-                if core
-                else {"series": series_state}
-            )
+            repeated: Object = {"series": series_state}
+            if is_core:
+                repeated = {"count": count, "lastTimestamp": rfc3339(series.last)}
             try:
                 await self._client.patch(gvk, series.event, repeated)
             except NotFound:
@@ -335,21 +344,26 @@ class EventBroadcaster:
         event = self._event(key, series)
         if count > 1:
             event["series"] = series_state
-        await self._client.create(_as_core(event, series, self._instance) if core else event)
+        if is_core:
+            await self._client.create(_as_core(event, series, self._instance))
+        else:
+            await self._client.create(event)
         series.event = key_of(event)
         series.written = count
 
     def _event(self, key: _Key, series: _Series) -> Object:
+        """Return a new ``events.k8s.io/v1`` Event, whose name ends with the time in nanoseconds, as in client-go."""
         regarding = series.regarding
-        stamp = int(self._clock.now().timestamp() * 1e9)
-        self._last_stamp = stamp = max(stamp, self._last_stamp + 1)
-        suffix = f".{stamp:x}"
+        nanoseconds = int(self._clock.now().timestamp() * 1e9)
+        self._last_stamp = max(nanoseconds, self._last_stamp + 1)  # unique in this process
+        suffix = f".{self._last_stamp:x}"
+        prefix = regarding.key.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
         event: Object = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             "metadata": {
                 "namespace": regarding.key.namespace or "default",
-                "name": regarding.key.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix,
+                "name": prefix + suffix,
             },
             "eventTime": micro_time(series.first),
             "reportingController": key.component,
@@ -383,10 +397,20 @@ def _as_core(event: Object, series: _Series, host: str) -> Object:
         "lastTimestamp": rfc3339(series.last),
         "count": series.count,
     }
-    return {**core, "related": event["related"]} if "related" in event else core
+    if "related" in event:
+        core["related"] = event["related"]
+    return core
+
+
+def _is_transient(error: Exception) -> bool:
+    if isinstance(error, TransportError):
+        return True
+    return isinstance(error, APIError) and error.code >= 429
 
 
 def _truncate(message: str, limit: int) -> str:
     """Truncate ``message`` to at most ``limit`` bytes of UTF-8."""
     raw = message.encode()
-    return message if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "..."
+    if len(raw) <= limit:
+        return message
+    return raw[: limit - 3].decode(errors="ignore") + "..."

@@ -50,7 +50,10 @@ from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unle
 _log = structlog.get_logger(__name__)
 
 _JITTER: Final = 1.2
+"""The maximum random delay of an attempt to acquire the Lease, as a multiple of ``retry_period``."""
+
 _RELEASED_SECONDS: Final = 1
+"""The duration in a released Lease in seconds, because the API requires one."""
 
 
 def leader_election_rules(name: str, namespace: str) -> tuple[Rule, ...]:
@@ -138,16 +141,16 @@ class LeaseLock:
     async def _request(
         self, method: str, verb: str, path: str, timeout: float, body: Object | None = None
     ) -> Object:
-        response = await self._transport.request(
-            APIRequest(
-                method,
-                path,
-                body=orjson.dumps(body) if body is not None else None,
-                timeout=timeout,
-                verb=verb,
-                resource=f"leases.{LEASE.group} {self._name}",
-            )
+        content = orjson.dumps(body) if body is not None else None
+        request = APIRequest(
+            method,
+            path,
+            body=content,
+            timeout=timeout,
+            verb=verb,
+            resource=f"leases.{LEASE.group} {self._name}",
         )
+        response = await self._transport.request(request)
         lease: Object = orjson.loads(response.body)
         return lease
 
@@ -179,10 +182,13 @@ class LeaderElector:
         self._metrics = (metrics or Metrics()).leader_election(options.name)
         self._random = random
         self._stopping = asyncio.Event()
+
         self._leading = False
         self._renewed_at = 0.0
+        """When the last successful renewal started, by the clock that includes suspends."""
         self._lease: Object = {}
         self._observed_at = 0.0
+        """When this process last observed a change of the Lease, by the same clock."""
         self._reported_leader = ""
 
     @property
@@ -198,16 +204,17 @@ class LeaderElector:
     @property
     def lease_seconds(self) -> float:
         """The seconds for which this process remains the leader without another renewal; 0 if it is not the leader."""
-        return max(self._remaining(), 0.0) if self._leading else 0.0
+        if not self._leading:
+            return 0.0
+        return max(self._remaining(), 0.0)
 
     def check(self) -> None:
         """Raise :class:`~cfo.runtime.client.write_gate.WriteRejected` unless this process is the leader right now."""
         if not self._leading:
             raise WriteRejected("not written: this process is not the leader")
+        # The deadline is before the end of the Lease, so that a request in flight also ends before the Lease does.
         expired_for = -self._remaining()
-        if (
-            expired_for >= 0
-        ):  # earlier than the Lease ends, so that a request in flight ends before it, too
+        if expired_for >= 0:
             raise WriteRejected(
                 f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
                 f"last renewal of Lease {self.options.namespace}/{self.options.name}"
@@ -264,7 +271,8 @@ class LeaderElector:
         while not self._stopping.is_set():
             if await self._try_acquire_or_renew(self.options.renew_deadline / 2):
                 return True
-            if await self._pause(self.options.retry_period * (1.0 + _JITTER * self._random())):
+            delay = self.options.retry_period * (1.0 + _JITTER * self._random())
+            if await self._pause(delay):
                 break
         return False
 
@@ -277,22 +285,22 @@ class LeaderElector:
                 raise LeadershipLost(
                     f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s"
                 )
-            # A renewal counts from its start, so that a slow one may have expired when its response arrives.
-            if (
-                await self._try_acquire_or_renew(min(remaining, deadline / 2))
-                and self._remaining() > 0
-            ):
+            renewed = await self._try_acquire_or_renew(min(remaining, deadline / 2))
+            # A renewal counts from its start, so a slow one may have expired when its response arrives.
+            if renewed and self._remaining() > 0:
                 return
             if self.leader not in ("", self.options.identity):
                 raise LeadershipLost(f"Lease {self._lease_name} was acquired by {self.leader}")
             period = self.options.retry_period
-            await self._pause(min(period, max(self._remaining() / 2, period / 10)))
+            delay = max(self._remaining() / 2, period / 10)
+            await self._pause(min(delay, period))
 
     async def _try_acquire_or_renew(self, timeout: float) -> bool:
         """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
         try:
             if self._leading:
-                try:  # without a read: a renewal of an unchanged Lease is one request
+                # The Lease is not read first, so that the renewal of an unchanged Lease is one request.
+                try:
                     await self._write(self._lease, timeout)
                 except (Conflict, NotFound) as error:
                     self._metrics.slow_path.inc()
@@ -318,7 +326,7 @@ class LeaderElector:
             await self._write({}, timeout)
             return True
         self._observe(lease)
-        # A released Lease has no holder; our own is from a container that was restarted in the same pod.
+        # A released Lease has no holder. We hold it already if the container was restarted in the same pod.
         if self.leader not in ("", self.options.identity) and self._is_held():
             _log.debug(
                 "Lease is held by another replica", lease=self._lease_name, leader=self.leader
@@ -328,28 +336,29 @@ class LeaderElector:
         return True
 
     def _observe(self, lease: Object) -> None:
-        if self._spec != (
-            lease.get("spec") or {}
-        ):  # by our own clock, because those of other nodes may differ
-            self._observed_at = self._clock.boottime()
+        old_spec = self._spec
         self._lease = lease
+        if self._spec != old_spec:
+            # By our own clock, because the clocks of other nodes may differ.
+            self._observed_at = self._clock.boottime()
         if self.leader != self._reported_leader:
             self._reported_leader = self.leader
             _log.info("New leader observed", lease=self._lease_name, leader=self.leader or "<none>")
 
     def _is_held(self) -> bool:
-        """Return whether the holder may still be working: it is until the spec has not changed for its duration."""
+        """Return whether the holder may still be working: the spec changed within the duration of the Lease."""
         seconds = self._spec.get("leaseDurationSeconds")
-        held = float(seconds) if isinstance(seconds, int) else 0.0
-        return self._observed_at + held > self._clock.boottime()
+        duration = float(seconds) if isinstance(seconds, int) else 0.0
+        return self._observed_at + duration > self._clock.boottime()
 
     async def _write(self, lease: Object, timeout: float) -> None:
         """Write the Lease with this process as the holder; create it if ``lease`` is empty."""
         began = self._clock.boottime()
         written = _with_holder(lease, self.options, self._clock.now())
-        persisted = await (self._lock.update if lease else self._lock.create)(
-            written, timeout=timeout
-        )
+        if lease:
+            persisted = await self._lock.update(written, timeout=timeout)
+        else:
+            persisted = await self._lock.create(written, timeout=timeout)
         self._observe(persisted)
         # Other replicas count from their observation of this write, which is later than its start.
         self._renewed_at = began
@@ -366,10 +375,9 @@ class LeaderElector:
             "renewTime": now,
             "acquireTime": now,
         }
+        released = {**self._lease, "spec": spec}
         try:
-            await self._lock.update(
-                {**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2
-            )
+            await self._lock.update(released, timeout=self.options.renew_deadline / 2)
             _log.info("Released lease", lease=self._lease_name)
         except (APIError, TransportError) as error:
             _log.warning("Failed to release lease", lease=self._lease_name, error=str(error))
@@ -379,29 +387,34 @@ class LeaderElector:
         return await sleep_unless(self._clock, seconds, self._stopping)
 
     def _record(self, change: str) -> None:
-        if self._events is not None:
-            lease = self._lease or _with_holder(
-                {}, self.options, self._clock.now()
-            )  # it was deleted
-            self._events.event(
-                lease, "Normal", "LeaderElection", f"{self.options.identity} {change}"
-            )
+        if self._events is None:
+            return
+        lease = self._lease
+        if not lease:  # it was deleted, but an Event only names it
+            lease = _with_holder({}, self.options, self._clock.now())
+        message = f"{self.options.identity} {change}"
+        self._events.event(lease, "Normal", "LeaderElection", message)
 
 
 def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:
     """Return ``lease`` with this process as the holder and ``now`` as the renewal time."""
     old = lease.get("spec") or {}
-    stamp = micro_time(now)
-    ours = old.get("holderIdentity") == options.identity
+    renewed_at = micro_time(now)
+    acquired_at = renewed_at
     transitions = old.get("leaseTransitions")
-    count = transitions if isinstance(transitions, int) else 0
+    if not isinstance(transitions, int):
+        transitions = 0
+    if old.get("holderIdentity") == options.identity:
+        acquired_at = old.get("acquireTime") or renewed_at
+    elif lease:
+        transitions += 1
     spec = {
         **old,
         "holderIdentity": options.identity,
         "leaseDurationSeconds": ceil(options.lease_duration),
-        "acquireTime": (old.get("acquireTime") if ours else None) or stamp,
-        "renewTime": stamp,
-        "leaseTransitions": count if ours or not lease else count + 1,
+        "acquireTime": acquired_at,
+        "renewTime": renewed_at,
+        "leaseTransitions": transitions,
     }
     if lease:
         return {**lease, "spec": spec}

@@ -100,7 +100,9 @@ class ElectedControllers:
 
 
 def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class Leadership:
@@ -138,8 +140,10 @@ class Leadership:
     @property
     def electors(self) -> list[LeaderElector]:
         """The elector of the manager, if any, and those of :meth:`elect`."""
-        own = [self.elector] if self.elector is not None else []
-        return [*own, *(group.elector for group in self._groups)]
+        electors = [group.elector for group in self._groups]
+        if self.elector is not None:
+            electors.insert(0, self.elector)
+        return electors
 
     def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
         """Return a group of controllers that needs another Lease; the manager runs it."""

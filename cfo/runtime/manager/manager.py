@@ -83,46 +83,57 @@ class Servers:
     """The endpoints for metrics, health and debug reports, which every replica serves from the start."""
 
     def __init__(self, manager: Manager) -> None:
-        options, metrics, health = manager.options, manager.metrics, manager.health
+        options = manager.options
         self.debug: Endpoint | None = None
         """The debug server on a loopback address; the metrics server can serve the reports instead."""
         debug_routes: list[web.RouteDef] = []
-        debug_address, metrics_tls = options.debug_bind_address, options.metrics_tls
-        if debug_address not in ("", "0"):
-            # Imported lazily: disabled by default.
-            from cfo.runtime.manager.debug import METRICS_SERVER, DebugReports, loopback_endpoint
-
-            reports = DebugReports(manager._controllers, manager.cache, manager.leadership)
-
-            if debug_address != METRICS_SERVER:
-                self.debug = loopback_endpoint(debug_address, reports)
-            elif metrics_tls is None:
-                raise ValueError(
-                    f"debug_bind_address: {debug_address!r}: requires metrics_tls, which authenticates clients"
-                )
-            else:
-                debug_routes = reports.routes()
-        self.metrics: Endpoint
-        if metrics_tls is None:
-            self.metrics = metrics.endpoint(options.metrics_bind_address)
-        else:
-            # Imported lazily: only needed with TLS, and loads cryptography.
-            from cfo.runtime.manager.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
-
-            authorizer = MetricsAuthorizer(manager.api_reader, manager.clock)
-            routes = [*metrics.routes(), *debug_routes]
-            address = options.metrics_bind_address
-            self.metrics = endpoint = SecureMetricsEndpoint(
-                address, routes, metrics_tls, authorizer, manager.clock
-            )
-            if metrics_tls.cert_dir is not None:
-                health.add_ready_check("metrics-certificate", endpoint.check)
-        self.health = health.endpoint(options.health_bind_address)
+        if options.debug_bind_address not in ("", "0"):
+            debug_routes = self._add_debug_reports(manager)
+        self.metrics = self._metrics_endpoint(manager, debug_routes)
+        self.health = manager.health.endpoint(options.health_bind_address)
 
     @property
     def endpoints(self) -> list[Endpoint]:
         """All servers, in the order of their start."""
-        return [self.metrics, self.health, *([self.debug] if self.debug is not None else [])]
+        endpoints = [self.metrics, self.health]
+        if self.debug is not None:
+            endpoints.append(self.debug)
+        return endpoints
+
+    def _add_debug_reports(self, manager: Manager) -> list[web.RouteDef]:
+        """Create the debug server, or return the routes that the metrics server serves instead."""
+        # Imported lazily: disabled by default.
+        from cfo.runtime.manager.debug import METRICS_SERVER, DebugReports, loopback_endpoint
+
+        address = manager.options.debug_bind_address
+        reports = DebugReports(manager._controllers, manager.cache, manager.leadership)
+        if address != METRICS_SERVER:
+            self.debug = loopback_endpoint(address, reports)
+            return []
+        if manager.options.metrics_tls is None:
+            raise ValueError(
+                f"debug_bind_address: {address!r}: requires metrics_tls, which authenticates clients"
+            )
+        return reports.routes()
+
+    def _metrics_endpoint(self, manager: Manager, debug_routes: list[web.RouteDef]) -> Endpoint:
+        options = manager.options
+        tls = options.metrics_tls
+        if tls is None:
+            return manager.metrics.endpoint(options.metrics_bind_address)
+        # Imported lazily: only needed with TLS, and loads cryptography.
+        from cfo.runtime.manager.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
+
+        endpoint = SecureMetricsEndpoint(
+            options.metrics_bind_address,
+            [*manager.metrics.routes(), *debug_routes],
+            tls,
+            MetricsAuthorizer(manager.api_reader, manager.clock),
+            manager.clock,
+        )
+        if tls.cert_dir is not None:
+            manager.health.add_ready_check("metrics-certificate", endpoint.check)
+        return endpoint
 
 
 class Manager:
@@ -146,6 +157,7 @@ class Manager:
         self.options = options or ManagerOptions()
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
+
         self._owns_transport = isinstance(target, ClientConfig)
         self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
         self.mapper = RESTMapper(self.transport, clock=self.clock)
@@ -164,10 +176,11 @@ class Manager:
             self.transport, self.mapper, field_manager=self.options.field_manager
         )
         self._api_clients = ApiClients(self.transport.config)
-        self._events = EventBroadcaster(self.api_reader, clock=self.clock)
+
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
+        self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self.leadership = Leadership(
             self.transport.config,
@@ -181,6 +194,7 @@ class Manager:
             clock=self.clock,
             gate=self.leadership.elector,
         )
+
         self._servers = Servers(self)
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
@@ -252,7 +266,8 @@ class Manager:
     @property
     def debug_port(self) -> int:
         """The port of the debug server on the loopback address; 0 while it is not running."""
-        return self._servers.debug.port if self._servers.debug is not None else 0
+        debug = self._servers.debug
+        return debug.port if debug is not None else 0
 
     @property
     def webhooks(self) -> Webhooks:
@@ -269,7 +284,8 @@ class Manager:
     @property
     def webhook_port(self) -> int:
         """The port of the webhook server; 0 while it is not running."""
-        return self._webhook_service.server.port if self._webhook_service is not None else 0
+        service = self._webhook_service
+        return service.server.port if service is not None else 0
 
     def when_available(
         self,
@@ -443,12 +459,13 @@ class Manager:
             raise RuntimeError("stopping")
         if self.leadership.elector is not None and self._lifecycle.has_reached(StartPhase.ELECTION):
             return  # a replica that waits for the Lease is ready, like the leader
-        if not self._lifecycle.has_started:
-            waiting = ", ".join(self._lifecycle.not_started) or "nothing"
-            unsynced = [
-                str(informer.gvk) for informer in self.cache.informers if not informer.has_synced
-            ]
-            raise RuntimeError(
-                f"not started yet: {waiting}"
-                + (f"; not synced: {', '.join(unsynced)}" if unsynced else "")
-            )
+        if self._lifecycle.has_started:
+            return
+        waiting = ", ".join(self._lifecycle.not_started) or "nothing"
+        message = f"not started yet: {waiting}"
+        unsynced = [
+            str(informer.gvk) for informer in self.cache.informers if not informer.has_synced
+        ]
+        if unsynced:
+            message += f"; not synced: {', '.join(unsynced)}"
+        raise RuntimeError(message)

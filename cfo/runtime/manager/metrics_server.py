@@ -83,16 +83,22 @@ class MetricsAuthorizer:
             except (APIError, TransportError) as error:
                 _log.warning("Failed to authorize metrics request", error=str(error))
                 return 500, "Authorization failed: cannot query the API server"
-            seconds = _ALLOWED_SECONDS if status == 200 else _DENIED_SECONDS
-            decision = self._decisions[key] = _Decision(
-                status, reason, self._clock.monotonic() + seconds
-            )
-            self._decisions.move_to_end(key)
-            if len(self._decisions) > _MAX_CACHED:
-                self._decisions.popitem(last=False)
-        return None if decision.status == 200 else (decision.status, decision.reason)
+            decision = self._remember(key, status, reason)
+        if decision.status == 200:
+            return None
+        return decision.status, decision.reason
+
+    def _remember(self, key: tuple[bytes, str], status: int, reason: str) -> _Decision:
+        seconds = _ALLOWED_SECONDS if status == 200 else _DENIED_SECONDS
+        decision = _Decision(status, reason, self._clock.monotonic() + seconds)
+        self._decisions[key] = decision
+        self._decisions.move_to_end(key)
+        if len(self._decisions) > _MAX_CACHED:
+            self._decisions.popitem(last=False)
+        return decision
 
     async def _decide(self, token: str, path: str) -> tuple[int, str]:
+        """Return the HTTP status and the reason for it, which is empty if the request is allowed."""
         review = await self._client.create(
             {
                 "apiVersion": "authentication.k8s.io/v1",
@@ -104,16 +110,18 @@ class MetricsAuthorizer:
         if not status.get("authenticated"):
             return 401, "Authentication failed"
         user: dict[str, Any] = status.get("user") or {}
-        if await is_allowed(
+        username = user.get("username", "")
+        allowed = await is_allowed(
             self._client,
-            user=user.get("username", ""),
+            user=username,
             uid=user.get("uid", ""),
             groups=user.get("groups") or [],
             extra=user.get("extra") or {},
             nonResourceAttributes={"path": path, "verb": "get"},
-        ):
-            return 200, ""
-        return 403, f"Authorization denied for user {user.get('username', '')}"
+        )
+        if not allowed:
+            return 403, f"Authorization denied for user {username}"
+        return 200, ""
 
 
 class SecureMetricsEndpoint(Endpoint):
@@ -128,9 +136,12 @@ class SecureMetricsEndpoint(Endpoint):
         clock: Clock,
     ) -> None:
         self._serving = ServingCertificate()
-        tls_context = self._serving.ssl_context()
         super().__init__(
-            "metrics", bind_address, routes, tls=tls_context, middlewares=[self._authorize]
+            "metrics",
+            bind_address,
+            routes,
+            tls=self._serving.ssl_context(),
+            middlewares=[self._authorize],
         )
         self._tls = tls
         self._public: frozenset[str] = frozenset()
@@ -173,9 +184,8 @@ class SecureMetricsEndpoint(Endpoint):
     async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if request.path in self._public:
             return await handler(request)
-        denial = await self._authorizer.denial(
-            request.headers.get("Authorization", ""), request.path
-        )
+        authorization = request.headers.get("Authorization", "")
+        denial = await self._authorizer.denial(authorization, request.path)
         if denial is not None:
             status, reason = denial
             return web.Response(status=status, text=f"{reason}\n")
