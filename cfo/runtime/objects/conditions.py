@@ -57,9 +57,10 @@ class Conditions:
             raise ValueError(
                 f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady"
             )
+        status_text = "Unknown" if status is None else str(bool(status))
         condition = {
             "type": str(condition_type),
-            "status": "Unknown" if status is None else str(bool(status)),
+            "status": status_text,
             "reason": str(reason),
             "message": message,
         }
@@ -91,18 +92,18 @@ class Conditions:
         else true. Reason and message are those of the first such condition; the message names it. Raises
         :class:`ValueError` if ``types`` contains ``ready``.
         """
-        found = [(kind, self._current(kind)) for kind in types]
-        if any(kind == ready for kind, _ in found):
+        found = {kind: self._current(kind) for kind in types}
+        if ready in found:
             raise ValueError(f"condition {ready}: must not be a part of its own summary")
-        for status in ("False", "Unknown"):
-            for kind, condition in found:
-                if condition["status"] == status:
-                    message = (
-                        f"{kind}: {condition['message']}" if condition["message"] else str(kind)
-                    )
-                    return self.set(
-                        ready, False if status == "False" else None, condition["reason"], message
-                    )
+        summaries: list[tuple[str, bool | None]] = [("False", False), ("Unknown", None)]
+        for status, summary in summaries:
+            for kind, condition in found.items():
+                if condition["status"] != status:
+                    continue
+                message = str(kind)
+                if condition["message"]:
+                    message = f"{kind}: {condition['message']}"
+                return self.set(ready, summary, condition["reason"], message)
         return self.set(ready, True, ready)
 
     def as_list(self) -> list[dict[str, Any]]:
@@ -129,12 +130,14 @@ class Conditions:
                 "reason": "Outdated",
                 "message": "reported for an earlier generation",
             }
-        reason, status = str(condition.get("reason") or ""), condition.get("status")
-        return {
-            "status": str(status) if status in ("True", "False") else "Unknown",
-            "reason": reason if _is_reason(reason) else "Unknown",
-            "message": str(condition.get("message") or ""),
-        }
+        status = condition.get("status")
+        if status not in ("True", "False"):
+            status = "Unknown"
+        reason = str(condition.get("reason") or "")
+        if not _is_reason(reason):
+            reason = "Unknown"
+        message = str(condition.get("message") or "")
+        return {"status": str(status), "reason": reason, "message": message}
 
 
 def has_condition(
@@ -150,11 +153,9 @@ def has_condition(
             return False
         wire = to_object(obj)
         condition = find_condition(_conditions_of(wire), condition_type)
-        return (
-            condition is not None
-            and condition.get("status") == status
-            and not _is_outdated(condition, _generation_of(wire))
-        )
+        if condition is None or condition.get("status") != status:
+            return False
+        return not _is_outdated(condition, _generation_of(wire))
 
     return check
 
@@ -180,4 +181,6 @@ def _is_reason(text: str) -> bool:
 
 def _is_outdated(condition: Mapping[str, Any], generation: Any) -> bool:
     observed = condition.get("observedGeneration")
-    return isinstance(observed, int) and isinstance(generation, int) and observed < generation
+    if not isinstance(observed, int) or not isinstance(generation, int):
+        return False
+    return observed < generation

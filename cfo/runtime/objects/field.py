@@ -49,7 +49,7 @@ MAX_ERRORS: Final = 100
 """The maximum number of errors that :class:`FieldErrors` reports."""
 
 _MAX_SHOWN: Final = 10_000
-"""How many characters of a value, and of a detail, a message contains at most."""
+"""The maximum number of characters of a value, and of a detail, in a message."""
 
 
 class Path:
@@ -66,12 +66,15 @@ class Path:
 
     def _to(self, step: str) -> Path:
         path = Path.__new__(Path)
-        path._parent, path._step = self, step
+        path._parent = self
+        path._step = step
         return path
 
     def child(self, *names: str) -> Path:
         """Return the path of a nested field, one name per level: ``spec.template.spec``."""
-        return self._to("." + ".".join(names)) if names else self
+        if not names:
+            return self
+        return self._to("." + ".".join(names))
 
     def index(self, position: int) -> Path:
         """Return the path of an item of the list: ``containers[0]``."""
@@ -87,7 +90,8 @@ class Path:
         while path is not None:
             steps.append(path._step)
             path = path._parent
-        if not steps[-1] and len(steps) > 1:  # below an empty path, no dot precedes the first name
+        root = steps[-1]
+        if not root and len(steps) > 1:  # below an empty path, no dot precedes the first name
             steps[-2] = steps[-2].removeprefix(".")
         return "".join(reversed(steps))
 
@@ -146,7 +150,9 @@ class FieldError(NamedTuple):
         text = _MESSAGES.get(self.reason, self.reason)
         if self.reason not in _WITHOUT_VALUE and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
-        return f"{text}: {printable(self.detail, _MAX_SHOWN)}" if self.detail else text
+        if self.detail:
+            text = f"{text}: {printable(self.detail, _MAX_SHOWN)}"
+        return text
 
     def __str__(self) -> str:
         return f"{printable(self.field)}: {self.body}"
@@ -172,13 +178,15 @@ class FieldErrors(Exception):
         if not self.errors:
             raise ValueError("FieldErrors needs at least one error")
         message = aggregate(self.errors)
-        more = f"; only the first {MAX_ERRORS} errors are shown" if len(found) > MAX_ERRORS else ""
-        super().__init__(f"{message}{more}")
+        if len(found) > MAX_ERRORS:
+            message += f"; only the first {MAX_ERRORS} errors are shown"
+        super().__init__(message)
 
     @classmethod
     def check(cls, errors: Iterable[FieldError]) -> None:
         """Raise this exception if there are any errors."""
-        if found := tuple(islice(errors, MAX_ERRORS + 1)):
+        found = tuple(islice(errors, MAX_ERRORS + 1))
+        if found:
             raise cls(found)
 
     @property
@@ -195,7 +203,9 @@ def causes(errors: Iterable[FieldError]) -> list[dict[str, str]]:
 def aggregate(errors: Sequence[FieldError]) -> str:
     """Return one message for all errors: a single one unchanged, several in brackets, without duplicates."""
     texts = list(dict.fromkeys(str(error) for error in errors))
-    return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    if len(texts) == 1:
+        return texts[0]
+    return "[" + ", ".join(texts) + "]"
 
 
 def required(path: Path | str, detail: str = "") -> FieldError:
@@ -216,9 +226,8 @@ def type_invalid(path: Path | str, value: Any, detail: str) -> FieldError:
 def not_supported(path: Path | str, value: Any, supported: Iterable[Any]) -> FieldError:
     """Return the error for a value that is not in ``supported``, which the message lists in the given order."""
     quoted = ", ".join(go_quote(str(item)) for item in supported)
-    return FieldError(
-        "FieldValueNotSupported", str(path), value, f"supported values: {quoted}" if quoted else ""
-    )
+    detail = f"supported values: {quoted}" if quoted else ""
+    return FieldError("FieldValueNotSupported", str(path), value, detail)
 
 
 def forbidden(path: Path | str, detail: str) -> FieldError:
@@ -240,9 +249,10 @@ def too_long(path: Path | str, value: Any, limit: int) -> FieldError:
 
 
 def too_many(path: Path | str, actual: int | None, limit: int) -> FieldError:
-    """Return the error for a list or map with more than ``limit`` entries."""
+    """Return the error for a list or map with more than ``limit`` entries; ``actual`` is omitted if it is negative."""
     unit = "item" if limit == 1 else "items"
-    value = OMIT if actual is None or actual < 0 else actual
+    is_known = actual is not None and actual >= 0
+    value = actual if is_known else OMIT
     return FieldError("FieldValueTooMany", str(path), value, f"must have at most {limit} {unit}")
 
 
@@ -267,7 +277,9 @@ def go_value(value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    if len(text) <= _MAX_SHOWN:
+        return text
+    return f"{text[:_MAX_SHOWN]}..."
 
 
 def go_json(value: Any) -> str:
@@ -305,10 +317,11 @@ def go_quote(text: str) -> str:
     """Quote a string as ``%q`` does: with the escapes of Go's ``strconv.Quote``."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return (
-        '"'
-        + "".join(
-            f"\\{character}" if character in '"\\' else escape(character) for character in text
-        )
-        + '"'
-    )
+    quoted = "".join(map(_go_escape, text))
+    return f'"{quoted}"'
+
+
+def _go_escape(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return escape(character)

@@ -31,11 +31,21 @@ QUANTITY_PATTERN: Final = (
 _QUANTITY: Final = re.compile(QUANTITY_PATTERN)
 _SUFFIX: Final = re.compile(r"[a-zA-Z]")
 _FACTORS: Final[Mapping[str, Decimal]] = {
-    **{
-        suffix: Decimal(10) ** power
-        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
-    },
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+    "n": Decimal(10) ** -9,
+    "u": Decimal(10) ** -6,
+    "m": Decimal(10) ** -3,
+    "k": Decimal(10) ** 3,
+    "M": Decimal(10) ** 6,
+    "G": Decimal(10) ** 9,
+    "T": Decimal(10) ** 12,
+    "P": Decimal(10) ** 15,
+    "E": Decimal(10) ** 18,
+    "Ki": Decimal(1024),
+    "Mi": Decimal(1024) ** 2,
+    "Gi": Decimal(1024) ** 3,
+    "Ti": Decimal(1024) ** 4,
+    "Pi": Decimal(1024) ** 5,
+    "Ei": Decimal(1024) ** 6,
 }
 # durationpy also accepts days, months and years; Go, and so the Go operator, does not.
 _DURATION: Final = re.compile(
@@ -45,7 +55,8 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
-_LONGEST: Final = timedelta(microseconds=2**63 // 1000)  # that of Go
+_LONGEST: Final = timedelta(microseconds=2**63 // 1000)
+"""The longest duration that Go can represent: 2**63 nanoseconds."""
 
 
 def is_quantity(text: str) -> bool:
@@ -58,13 +69,18 @@ def split_quantity(text: str) -> tuple[str, str]:
     if not is_quantity(text):
         raise ValueError(f"'{printable(text, MAX_LENGTH)}' is not a valid quantity")
     suffix = _SUFFIX.search(text)
-    return (text[: suffix.start()], text[suffix.start() :]) if suffix else (text, "")
+    if suffix is None:
+        return text, ""
+    start = suffix.start()
+    return text[:start], text[start:]
 
 
 def parse_quantity(quantity: str | float) -> Decimal:
     """Return the value of ``quantity``. Raises :class:`ValueError` if it is not valid."""
     number, suffix = split_quantity(str(quantity))
-    return Decimal(number) * _FACTORS[suffix] if suffix in _FACTORS else Decimal(number + suffix)
+    if suffix in _FACTORS:
+        return Decimal(number) * _FACTORS[suffix]
+    return Decimal(number + suffix)  # the suffix is empty or an exponent
 
 
 def parse_duration(text: str) -> timedelta:
@@ -88,7 +104,7 @@ def is_host_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether ``text`` can be the value of a label, which is not empty, or its name without a prefix."""
+    """Return whether ``text`` can be a label's value, except for the empty one, or its key without the prefix."""
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
@@ -106,13 +122,16 @@ def parse_integer(text: str) -> int:
 
 
 def parse_time(text: object) -> datetime:
-    """Parse a time of RFC 3339, without an offset in UTC. Raises :class:`ValueError`, also outside of 1900 to 2999.
+    """Parse a time of RFC 3339, which is in UTC if it has no offset.
 
-    Within these years, adding the 32 bits of seconds that fields of objects can have does not overflow.
+    Raises :class:`ValueError` for any other value, and for a year outside of 1900 to 2999. Within these years, adding
+    the 32 bits of seconds that fields of objects can have does not overflow.
     """
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
     parsed = datetime.fromisoformat(text)
     if not 1900 <= parsed.year < 3000:
         raise ValueError("must be a time from 1900 to 2999")
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+    if parsed.tzinfo is None:
+        return parsed.replace(tzinfo=UTC)
+    return parsed

@@ -60,21 +60,23 @@ def policy_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
 
     Merges the verbs of each resource, then the resources of each group that have the same verbs.
     """
-    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    verbs_of: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for rule in rules:
+        names = tuple(sorted(rule.resource_names))
         for resource in rule.resources:
-            verbs.setdefault(
-                (rule.group, resource, tuple(sorted(rule.resource_names))), set()
-            ).update(rule.verbs)
-    resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for (group, resource, names), allowed in sorted(verbs.items()):
-        resources.setdefault((group, names, tuple(sorted(allowed))), []).append(resource)
+            verbs_of.setdefault((rule.group, resource, names), set()).update(rule.verbs)
+
+    resources_of: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (group, resource, names), granted in sorted(verbs_of.items()):
+        verbs = tuple(sorted(granted))
+        resources_of.setdefault((group, names, verbs), []).append(resource)
+
     merged: list[dict[str, Any]] = []
-    for (group, names, allowed_verbs), of_group in resources.items():
+    for (group, names, verbs), resources in resources_of.items():
         policy: dict[str, Any] = {
             "apiGroups": [group],
-            "resources": of_group,
-            "verbs": list(allowed_verbs),
+            "resources": resources,
+            "verbs": list(verbs),
         }
         if names:
             policy["resourceNames"] = list(names)

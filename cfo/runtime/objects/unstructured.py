@@ -53,11 +53,9 @@ class GVK(NamedTuple):
         return obj
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind}.{self.version}.{self.group}"
-            if self.group
-            else f"{self.kind}.{self.version}"
-        )
+        if not self.group:
+            return f"{self.kind}.{self.version}"
+        return f"{self.kind}.{self.version}.{self.group}"
 
 
 class ObjectKind(Protocol[T_co]):
@@ -254,10 +252,8 @@ def set_controller_owner(
         )
     reference = owner_reference(owner, block_owner_deletion=block_owner_deletion)
     others = [other for other in owner_references_of(obj) if other.get("uid") != reference["uid"]]
-    return {
-        **obj,
-        "metadata": {**(obj.get("metadata") or {}), "ownerReferences": [*others, reference]},
-    }
+    metadata = {**_metadata(obj), "ownerReferences": [*others, reference]}
+    return {**obj, "metadata": metadata}
 
 
 def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -282,7 +278,9 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
             result.pop(key, None)
         elif isinstance(value, Mapping):
             current = result.get(key)
-            result[key] = merged(current if isinstance(current, Mapping) else {}, value)
+            if not isinstance(current, Mapping):
+                current = {}
+            result[key] = merged(current, value)
         else:
             result[key] = value
     return result
@@ -301,20 +299,19 @@ def find_condition(
 def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *, now: str) -> bool:
     """Add or replace the condition of the same type; return whether anything changed.
 
-    ``lastTransitionTime`` is set to ``now`` (RFC 3339) only if the status changes, as
-    apimachinery's ``meta.SetStatusCondition`` does. Its message becomes printable, and at most 32768 characters.
+    ``lastTransitionTime`` is set to ``now`` (RFC 3339) only if the status changes, as apimachinery's
+    ``meta.SetStatusCondition`` does. The message is made printable and is cut at 32768 characters.
     """
     if "message" in condition:
         condition = {**condition, "message": printable(condition["message"], _MAX_MESSAGE)}
     for index, existing in enumerate(conditions):
         if existing.get("type") != condition["type"]:
             continue
-        status_changed = existing.get("status") != condition["status"]
-        merged = {**existing, **condition}
-        merged["lastTransitionTime"] = (
-            now if status_changed else existing.get("lastTransitionTime", now)
-        )
-        conditions[index] = merged
-        return merged != existing
+        transition_time = now
+        if existing.get("status") == condition["status"]:
+            transition_time = existing.get("lastTransitionTime", now)
+        replaced = {**existing, **condition, "lastTransitionTime": transition_time}
+        conditions[index] = replaced
+        return replaced != existing
     conditions.append({**condition, "lastTransitionTime": now})
     return True

@@ -54,12 +54,12 @@ class Scale:
 
     def entry(self) -> Object:
         """Return the value of ``subresources.scale``."""
-        selector = {"labelSelectorPath": self.label_selector} if self.label_selector else {}
-        return {
-            **selector,
-            "specReplicasPath": self.spec_replicas,
-            "statusReplicasPath": self.status_replicas,
-        }
+        paths: Object = {}
+        if self.label_selector:
+            paths["labelSelectorPath"] = self.label_selector
+        paths["specReplicasPath"] = self.spec_replicas
+        paths["statusReplicasPath"] = self.status_replicas
+        return paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +87,12 @@ class Declaration:
             raise self._invalid(
                 "group", self.group, "a domain name of two or more parts, such as example.com"
             )
-        for name, value in (
-            ("version", self.version),
-            ("plural", self.plural),
-            ("singular", self.singular),
-        ):
+        labels = {
+            "version": self.version,
+            "plural": self.plural,
+            "singular": self.singular,
+        }
+        for name, value in labels.items():
             if not _LABEL.fullmatch(value):
                 raise self._invalid(name, value, "a lower-case DNS label that starts with a letter")
         if self.scope not in ("Namespaced", "Cluster"):
@@ -108,8 +109,12 @@ class Declaration:
     @property
     def names(self) -> Object:
         """The value of ``spec.names`` of the CRD."""
-        names: Object = {"kind": self.kind, "listKind": f"{self.kind}List", "plural": self.plural}
-        names["singular"] = self.singular
+        names: Object = {
+            "kind": self.kind,
+            "listKind": f"{self.kind}List",
+            "plural": self.plural,
+            "singular": self.singular,
+        }
         if self.short_names:
             names["shortNames"] = list(self.short_names)
         if self.categories:
@@ -120,4 +125,6 @@ class Declaration:
 def plural_of(kind: ObjectKind[Any]) -> str:
     """Return the plural resource name that the class ``kind`` declares; it is guessed for a GVK."""
     declared: Declaration | None = getattr(kind, "declaration", None)
-    return declared.plural if declared is not None else plural(kind.gvk.kind)
+    if declared is None:
+        return plural(kind.gvk.kind)
+    return declared.plural

@@ -75,7 +75,10 @@ def _declaration_of(resource: type[CustomResource]) -> Declaration:
 def _check_versions(declarations: Collection[Declaration]) -> None:
     first, *others = declarations
     for other in others:
-        if (other.group, other.names, other.scope) != (first.group, first.names, first.scope):
+        is_same_kind = (
+            other.group == first.group and other.names == first.names and other.scope == first.scope
+        )
+        if not is_same_kind:
             raise SchemaError(
                 f"{first.kind}: group, names and scope of {other.version} and {first.version} must be equal"
             )
@@ -83,9 +86,8 @@ def _check_versions(declarations: Collection[Declaration]) -> None:
         raise SchemaError(f"{first.kind}: several classes declare the same version")
     stored = [declared.version for declared in declarations if declared.storage]
     if len(stored) != 1:
-        raise SchemaError(
-            f"{first.kind}: storage must be true for one version, is for: {', '.join(stored) or 'none'}"
-        )
+        versions = ", ".join(stored) or "none"
+        raise SchemaError(f"{first.kind}: storage must be true for one version, is for: {versions}")
 
 
 def _schema(resource: type[CustomResource]) -> Object:
@@ -126,7 +128,8 @@ def _served(declared: Declaration, schema: Object) -> Object:
 def _without_texts(schema: Object) -> Object:
     """Return ``schema`` without descriptions, which objects do not depend on."""
     result = {key: value for key, value in schema.items() if key != "description"}
-    if properties := schema.get("properties"):
+    properties = schema.get("properties")
+    if properties:
         result["properties"] = {name: _without_texts(child) for name, child in properties.items()}
     for key in ("additionalProperties", "items"):
         if key in schema:

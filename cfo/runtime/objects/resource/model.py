@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -78,9 +78,8 @@ class APIModel(BaseModel):
         """Return the JSON Schema of the class with its CEL rules."""
         described = handler(schema)
         if cls._validations:
-            handler.resolve_ref_schema(described)[VALIDATIONS] = [
-                rule.entry() for rule in cls._validations
-            ]
+            resolved = handler.resolve_ref_schema(described)
+            resolved[VALIDATIONS] = [rule.entry() for rule in cls._validations]
         return described
 
 
@@ -91,7 +90,8 @@ def mark_changes(value: Any) -> None:
     (``spec.hosts.append(...)``). A field that is ``None`` is unset: it has no counterpart on the wire.
     """
     if isinstance(value, BaseModel):
-        factories, assigned = _factories(type(value)), value.model_fields_set
+        factories = _factories(type(value))
+        assigned = value.model_fields_set
         for name in type(value).model_fields:
             current = getattr(value, name)
             mark_changes(current)
@@ -99,7 +99,8 @@ def mark_changes(value: Any) -> None:
                 assigned.discard(name)
             elif name not in assigned and _is_changed(current, factories.get(name)):
                 assigned.add(name)
-        for extra in (value.model_extra or {}).values():
+        unknown = value.model_extra or {}
+        for extra in unknown.values():
             mark_changes(extra)
     elif isinstance(value, Mapping):
         for item in value.values():
@@ -124,10 +125,14 @@ def _factories(model: type[BaseModel]) -> Mapping[str, Callable[[], Any]]:
 
 def _default_factory(field: FieldInfo) -> Callable[[], Any]:
     factory: Any = field.default_factory
-    return factory if factory is not None else lambda: field.default
+    if factory is None:
+        return lambda: field.default
+    return cast("Callable[[], Any]", factory)
 
 
 def _is_changed(current: Any, factory: Callable[[], Any] | None) -> bool:
-    if factory is None or (isinstance(current, BaseModel) and current.model_fields_set):
+    if factory is None:
+        return True
+    if isinstance(current, BaseModel) and current.model_fields_set:
         return True
     return bool(current != factory())

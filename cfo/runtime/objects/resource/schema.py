@@ -19,21 +19,28 @@ from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.model import VALIDATIONS
 from cfo.runtime.objects.unstructured import Object
 
-_BOUNDS = {
-    f"{bound}{quantity}"
-    for bound in ("min", "max")
-    for quantity in ("Items", "Length", "Properties", "imum")
-}
-_PRESERVED = {
-    "description",
-    "enum",
-    "format",
-    "multipleOf",
-    "nullable",
-    "pattern",
-    "required",
-    "type",
-} | _BOUNDS
+_PRESERVED: Final = frozenset(
+    {
+        "description",
+        "enum",
+        "format",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "nullable",
+        "pattern",
+        "required",
+        "type",
+    }
+)
+"""The keys that both dialects have with the same meaning."""
+
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 _UNSUPPORTED: Final = {
     "allOf": "an intersection of types",
@@ -65,7 +72,8 @@ def _encoded_schema(model: type[BaseModel]) -> bytes:
 def without_defaults(schema: Object) -> Object:
     """Return a structural ``schema`` without defaults, so that unset fields of objects stay unset."""
     result = {key: value for key, value in schema.items() if key != "default"}
-    if properties := schema.get("properties"):
+    properties = schema.get("properties")
+    if properties:
         result["properties"] = {name: without_defaults(child) for name, child in properties.items()}
     for key in ("additionalProperties", "items"):
         if key in schema:
@@ -91,25 +99,17 @@ class _Converter:
         if "$ref" in node:
             return self._convert_reference(node, path)
         if node.get("x-kubernetes-int-or-string"):
-            kept = {
-                key: value
-                for key, value in node.items()
-                if key in _PRESERVED or key.startswith("x-kubernetes-")
-            }
-            return kept | {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-        if options := node.get("anyOf"):
-            present = [option for option in options if option.get("type") != "null"]
+            return _preserved(node) | {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+        if node.get("anyOf"):
+            present = [option for option in node["anyOf"] if option.get("type") != "null"]
             if len(present) != 1:
                 raise _unsupported(path, "a union of types")
             return self.convert(_merged(present[0], node, "anyOf"), path)
         for key, description in _UNSUPPORTED.items():
             if key in node:
                 raise _unsupported(path, description)
-        result = {
-            key: value
-            for key, value in node.items()
-            if key in _PRESERVED or key.startswith("x-kubernetes-")
-        }
+
+        result = _preserved(node)
         if "const" in node:
             result["enum"] = [node["const"]]
         for bound in ("minimum", "maximum"):
@@ -122,10 +122,12 @@ class _Converter:
         if node.get("additionalProperties") is True and not is_model:
             result[_PRESERVE_UNKNOWN] = True
         if not result.get("type"):
-            if enumerated := {_type_of(value) for value in result.get("enum") or ()}:
-                if len(enumerated) > 1:
-                    raise _unsupported(path, "an enum of several types")
-                result["type"] = enumerated.pop()
+            allowed = result.get("enum") or ()
+            types = {_type_of(value) for value in allowed}
+            if len(types) > 1:
+                raise _unsupported(path, "an enum of several types")
+            if types:
+                result["type"] = types.pop()
             else:
                 result[_PRESERVE_UNKNOWN] = True
         return result
@@ -133,8 +135,9 @@ class _Converter:
     def _convert_children(
         self, node: dict[str, Any], result: dict[str, Any], path: tuple[str, ...]
     ) -> None:
+        properties = node.get("properties")
         values = node.get("additionalProperties")
-        if properties := node.get("properties"):
+        if properties:
             result["properties"] = {
                 name: self.convert(child, (*path, name)) for name, child in properties.items()
             }
@@ -154,9 +157,19 @@ class _Converter:
             self._open.pop()
 
 
+def _preserved(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a structural schema has unchanged: the common keys, and Kubernetes' extensions."""
+    return {
+        key: value
+        for key, value in node.items()
+        if key in _PRESERVED or key.startswith("x-kubernetes-")
+    }
+
+
 def _merged(base: dict[str, Any], node: dict[str, Any], replaced: str) -> dict[str, Any]:
     """Return ``base`` with the keys of ``node`` except ``replaced``; the CEL rules of both apply."""
-    merged = {**base, **{key: value for key, value in node.items() if key != replaced}}
+    own = {key: value for key, value in node.items() if key != replaced}
+    merged = {**base, **own}
     if VALIDATIONS in base and VALIDATIONS in node:
         merged[VALIDATIONS] = [*base[VALIDATIONS], *node[VALIDATIONS]]
     return merged
@@ -164,16 +177,17 @@ def _merged(base: dict[str, Any], node: dict[str, Any], replaced: str) -> dict[s
 
 def _convert_exclusive(node: Mapping[str, Any], result: dict[str, Any], bound: str) -> None:
     """Convert an exclusive bound from a number (JSON Schema) to a flag of the bound (CRDs); the stricter one wins."""
-    exclusive = node.get(f"exclusive{bound.capitalize()}")
+    exclusive_bound = f"exclusive{bound.capitalize()}"
+    exclusive = node.get(exclusive_bound)
     if exclusive is None:
         return
     inclusive = node.get(bound)
-    if inclusive is not None and (
-        inclusive > exclusive if bound == "minimum" else inclusive < exclusive
-    ):
-        return
+    if inclusive is not None:
+        is_stricter = inclusive > exclusive if bound == "minimum" else inclusive < exclusive
+        if is_stricter:
+            return
     result[bound] = exclusive
-    result[f"exclusive{bound.capitalize()}"] = True
+    result[exclusive_bound] = True
 
 
 def _type_of(value: Any) -> str:
