@@ -49,7 +49,7 @@ MAX_ERRORS: Final = 100
 """The maximum number of errors that :class:`FieldErrors` reports."""
 
 _MAX_SHOWN: Final = 10_000
-"""The maximum number of characters of a value, and of a detail, in a message."""
+"""A message contains at most this many characters for a value, and for a detail."""
 
 
 class Path:
