@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 async def is_allowed(client: Client, **spec: Any) -> bool:
     """Return the answer to a SubjectAccessReview with ``spec``; without ``user``, about the user of ``client``."""
     kind = "SubjectAccessReview" if "user" in spec else "SelfSubjectAccessReview"
-    response = await client.create(
-        {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-    )
-    return bool((response.get("status") or {}).get("allowed"))
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    response = await client.create(review)
+    status = response.get("status") or {}
+    return bool(status.get("allowed"))
 
 
 def service_account(namespace: str, name: str) -> dict[str, Any]:

@@ -92,43 +92,46 @@ def is_applied(
     # Under another version, the fields can have other names: the apply converts the entry.
     if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in own_entries):
         return False
-    desired_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}
+    desired_metadata = desired.get("metadata") or {}
+    metadata = current.get("metadata") or {}
     for precondition in ("uid", "resourceVersion"):
-        if desired_metadata.get(precondition, metadata.get(precondition)) != metadata.get(
-            precondition
-        ):
+        value = metadata.get(precondition)
+        if desired_metadata.get(precondition, value) != value:
             return False
-    owned = (
-        own_entries[0].get("fieldsV1") or {} if own_entries else {}
-    )  # managers that own nothing have no entry
+    owned: Mapping[str, Any] = {}
+    if own_entries:  # a manager that owns nothing has no entry
+        owned = own_entries[0].get("fieldsV1") or {}
     return _matches_fields(owned, _ownable_fields(desired), current)
 
 
 def _ownable_fields(desired: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of ``desired`` that a manager owns after the apply."""
-    metadata = {
-        key: value
-        for key, value in (desired.get("metadata") or {}).items()
-        if key not in _NEVER_OWNED
-    }
+    metadata = desired.get("metadata") or {}
+    owned_metadata = {key: value for key, value in metadata.items() if key not in _NEVER_OWNED}
     fields = {
         key: value
         for key, value in desired.items()
         if key not in {"apiVersion", "kind", "metadata"}
     }
-    return {**fields, "metadata": metadata} if metadata else fields
+    if owned_metadata:
+        fields["metadata"] = owned_metadata
+    return fields
 
 
 def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
     """Return whether ``owned`` is exactly the fields of ``desired``, and ``current`` has the same values there."""
-    number = len(owned) - ("." in owned)
-    if not number:
+    count = len(owned)
+    if "." in owned:
+        count -= 1
+    if count == 0:
         # An empty container that we own but that is missing was omitted by the encoder (omitempty): if another client
         # had removed it, we would no longer own it.
         return _equal(desired, current) or (current is None and desired in ({}, []))
     if isinstance(desired, dict):
         return isinstance(current, dict) and _matches_fields(owned, desired, current)
-    if not isinstance(desired, list) or not isinstance(current, list) or number != len(desired):
+    if not isinstance(desired, list) or not isinstance(current, list):
+        return False
+    if count != len(desired):
         return False
     children = owned.keys() - {"."}
     if all(child.startswith("v:") for child in children):
@@ -141,7 +144,10 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
 def _matches_fields(
     owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]
 ) -> bool:
-    if len(owned) - ("." in owned) != len(desired):
+    count = len(owned)
+    if "." in owned:
+        count -= 1
+    if count != len(desired):
         return False  # an apply would remove a field that we no longer desire, or add one
     for name, value in desired.items():
         fields = owned.get(f"f:{name}")
@@ -153,7 +159,9 @@ def _matches_fields(
 def _matches_set(children: set[str], desired: list[Any], current: list[Any]) -> bool:
     owned = {_hashable(orjson.loads(child[2:])) for child in children}
     items = [_hashable(item) for item in desired]
-    return owned.issuperset(items) and _in_order(_positions(items, map(_hashable, current)))
+    if not owned.issuperset(items):
+        return False
+    return _in_order(_positions(items, map(_hashable, current)))
 
 
 def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: list[Any]) -> bool:
@@ -171,8 +179,10 @@ def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: lis
     children = {value: child for child, value in values.items()}
     for item, value, position in zip(desired, wanted, positions, strict=True):
         child = children.pop(value, None)
-        if child is None or position is None or not _matches(owned[child], item, current[position]):
-            return False  # we do not own the element yet, or it differs
+        if child is None or position is None:
+            return False  # we do not own the element yet, or there is none
+        if not _matches(owned[child], item, current[position]):
+            return False
     return True
 
 
@@ -196,9 +206,10 @@ def _completed(
             continue
         given = tuple(field for field in fields if field in item)
         if given not in compatible:
-            found = compatible[given] = {}
+            found: dict[object, list[object]] = {}
             for key in remaining:
                 found.setdefault(_values(key, given), []).append(_values(key, fields))
+            compatible[given] = found
         candidates = compatible[given].get(_values(item, given), [])
         if len(candidates) == 1:
             result[index] = candidates[0]
@@ -218,8 +229,10 @@ def _values(item: Any, fields: Collection[str]) -> object:
 
 
 def _hashable(value: Any) -> object:
-    """Return what is equal for values that :func:`_equal` calls equal, apart from numbers inside of containers."""
-    return _encoded(value) if isinstance(value, dict | list) else (isinstance(value, bool), value)
+    """Return a key that is equal for equal values, as :func:`_equal` compares them, except in containers: 1 and 1.0."""
+    if isinstance(value, dict | list):
+        return _encoded(value)
+    return isinstance(value, bool), value
 
 
 def _positions(wanted: Sequence[object], items: Iterable[object]) -> list[int | None]:
@@ -233,15 +246,19 @@ def _positions(wanted: Sequence[object], items: Iterable[object]) -> list[int | 
 def _in_order(positions: Sequence[int | None]) -> bool:
     """Return whether all were found, in this order: an apply reorders the elements that it lists."""
     found = [position for position in positions if position is not None]
-    return len(found) == len(positions) and all(one < next_ for one, next_ in pairwise(found))
+    if len(found) < len(positions):
+        return False
+    return all(one < next_ for one, next_ in pairwise(found))
 
 
 def _equal(one: Any, other: Any) -> bool:
     """Return whether two JSON values are equal: ``True`` is not 1 (but 1.0 is)."""
     if not isinstance(one, dict | list):
         return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    if one != other:
+        return False
     # Equal encodings rule out differences in type, and orjson is faster than a Python loop.
-    return bool(one == other) and (_encoded(one) == _encoded(other) or _strictly_equal(one, other))
+    return _encoded(one) == _encoded(other) or _strictly_equal(one, other)
 
 
 def _strictly_equal(one: Any, other: Any) -> bool:
@@ -294,24 +311,23 @@ class UnchangedApplies:
 
 
 def _key(intent: ApplyIntent, current: Object) -> tuple[str, bytes]:
-    return str((current.get("metadata") or {}).get("uid")), _digest(intent)
+    metadata = current.get("metadata") or {}
+    return str(metadata.get("uid")), _digest(intent)
 
 
 def _state(
     intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    metadata = {
-        key: value
-        for key, value in (current.get("metadata") or {}).items()
-        if key != "resourceVersion"
-    }
-    state = {**current, "metadata": metadata}
+    """Return everything that the apply can depend on."""
+    metadata = current.get("metadata") or {}
+    state = {**current, "metadata": _without(metadata, "resourceVersion")}
     if "status" not in intent.desired:
         state.pop("status", None)
-    return [
-        state,
-        [{key: value for key, value in entry.items() if key != "time"} for entry in managers],
-    ]
+    return [state, [_without(entry, "time") for entry in managers]]
+
+
+def _without(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key != name}
 
 
 def _digest(value: Any) -> bytes:

@@ -200,9 +200,8 @@ class Client:
         changed = target._replace(key=target.key._replace(name=name_of(wire)))
         await self._requests.require_controller(changed, wire)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
-        created: Object | TypedObject = kind.decode(
-            await self._write(request, changed, wire, dry_run=dry_run)
-        )
+        persisted = await self._write(request, changed, wire, dry_run=dry_run)
+        created: Object | TypedObject = kind.decode(persisted)
         return created
 
     async def create_subresource(
@@ -246,9 +245,8 @@ class Client:
         kind, wire = split_kind(obj)
         target = await self._requests.resolve_object(gvk_of(wire), key_of(wire), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
-        updated: Object | TypedObject = kind.decode(
-            await self._write(request, target, wire, dry_run=dry_run)
-        )
+        persisted = await self._write(request, target, wire, dry_run=dry_run)
+        updated: Object | TypedObject = kind.decode(persisted)
         return updated
 
     async def patch(
@@ -345,19 +343,22 @@ class Client:
         stored = cached.stored if cached is not None else None
         if stored is None:
             stored = self._cache.stored(gvk, key)
+
         # A dry run must reach the server; only the object and its status have managedFields that the cache can compare;
         # and after a write with unknown outcome, the cached state may be outdated.
-        comparable = None
+        comparable: StoredObject | None = None
         if not dry_run and subresource in {"", "status"} and not self._cache.is_uncertain(gvk, key):
             comparable = stored
         current: Object = {}
-        if cached is not None and cached.stored is comparable and comparable is not None:
-            current = cached.object
-        elif comparable is not None:
-            current = orjson.loads(comparable.object)
-        if comparable is not None and self._is_unchanged(intent, current, comparable):
-            unchanged: Object | TypedObject = kind.decode(current)
-            return unchanged
+        if comparable is not None:
+            if cached is not None and cached.stored is comparable:
+                current = cached.object
+            else:
+                current = orjson.loads(comparable.object)
+            if self._is_unchanged(intent, current, comparable):
+                unchanged: Object | TypedObject = kind.decode(current)
+                return unchanged
+
         if version:
             desired = {**desired, "metadata": {**desired["metadata"], "resourceVersion": version}}
         target = await self._requests.resolve_object(gvk, key_of(desired), subresource)
@@ -367,9 +368,8 @@ class Client:
             "PATCH",
             target.path,
             content_type=_APPLY,
-            idempotent=not resource_version_of(
-                desired
-            ),  # repeated, it would conflict with its own first attempt
+            # With a resourceVersion, a second attempt would conflict with the first one.
+            idempotent=not resource_version_of(desired),
             verb="apply",
             resource=target.label,
         )
@@ -387,10 +387,11 @@ class Client:
         return applied
 
     def _is_unchanged(self, intent: ApplyIntent, current: Object, stored: StoredObject) -> bool:
+        managers = stored.managers
         try:
-            return is_applied(intent, current, stored.managers) or self._unchanged.contains(
-                intent, current, stored.managers
-            )
+            if is_applied(intent, current, managers):
+                return True
+            return self._unchanged.contains(intent, current, managers)
         except (orjson.JSONEncodeError, RecursionError):  # nested too deeply to compare
             return False
 
@@ -412,47 +413,53 @@ class Client:
         """
         gvk = kind.gvk
         target = await self._requests.resolve_object(gvk, key)
-        preconditions = {"uid": uid, "resourceVersion": resource_version}
-        given = {
-            "preconditions": {name: value for name, value in preconditions.items() if value}
-            or None,
-            "propagationPolicy": propagation_policy,
-            "gracePeriodSeconds": grace_period_seconds,
-            "dryRun": ["All"] if dry_run else None,
-        }
-        options = {name: value for name, value in given.items() if value is not None}
+        options: Object = {}
+        preconditions = _preconditions(uid=uid, resource_version=resource_version)
+        if preconditions:
+            options["preconditions"] = preconditions
+        if propagation_policy is not None:
+            options["propagationPolicy"] = propagation_policy
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body: bytes | None = None
+        if options:
+            body = orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+
         cached_uid = self._requests.cached_uid(target)
         request = APIRequest(
             "DELETE",
             target.path,
-            body=orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
-            if options
-            else None,
-            idempotent=uid
-            is not None,  # without a uid, a second DELETE might delete an object created after the first
+            body=body,
+            # Without a uid, a second DELETE might delete an object that was created after the first one.
+            idempotent=uid is not None,
             verb="delete",
             resource=target.label,
         )
         try:
-            body = await (
-                self._requests.send(request)
-                if dry_run
-                else self._requests.send_write(request, target)
-            )
+            if dry_run:
+                await self._requests.send(request)
+                return True
+            response = await self._requests.send_write(request, target)
         except NotFound:
             self._requests.record_not_found(target, cached_uid)
             return False
-        if dry_run:
-            return True
+        self._record_deletion(target, response, uid or cached_uid)
+        return True
+
+    def _record_deletion(self, target: RequestTarget, body: bytes, expected_uid: str) -> None:
+        """Record the response to a DELETE: the object, or a Status, which need not contain the uid."""
         response = orjson.loads(body)
         if is_deleting(response):  # finalizers or a grace period delay the deletion
             self._requests.record_response(target, response, body)
-        else:  # a Status, or the final state of the object
-            is_status = response.get("kind") == "Status"
-            reported = (response.get("details") or {}).get("uid") or uid or cached_uid
-            if deleted_uid := reported if is_status else uid_of(response):
-                self._cache.record_deletion(gvk, target.key, deleted_uid)
-        return True
+            return
+        deleted_uid = uid_of(response)
+        if response.get("kind") == "Status":
+            details = response.get("details") or {}
+            deleted_uid = details.get("uid") or expected_uid
+        if deleted_uid:
+            self._cache.record_deletion(target.gvk, target.key, deleted_uid)
 
     async def _write(
         self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool
@@ -465,12 +472,12 @@ def _with_preconditions(
     body: Mapping[str, Any] | Sequence[Any], *, uid: str | None, resource_version: str | None
 ) -> Mapping[str, Any] | Sequence[Any]:
     """Return a patch that the API server rejects unless the object has this uid and resourceVersion."""
-    given = {"uid": uid, "resourceVersion": resource_version}
-    preconditions = {name: value for name, value in given.items() if value}
+    preconditions = _preconditions(uid=uid, resource_version=resource_version)
     if not preconditions:
         return body
     if isinstance(body, Mapping):
-        return {**body, "metadata": {**(body.get("metadata") or {}), **preconditions}}
+        metadata = body.get("metadata") or {}
+        return {**body, "metadata": {**metadata, **preconditions}}
     tests = [
         {"op": "test", "path": f"/metadata/{name}", "value": value}
         for name, value in preconditions.items()
@@ -478,7 +485,17 @@ def _with_preconditions(
     return [*tests, *body]
 
 
+def _preconditions(*, uid: str | None, resource_version: str | None) -> dict[str, str]:
+    preconditions: dict[str, str] = {}
+    if uid:
+        preconditions["uid"] = uid
+    if resource_version:
+        preconditions["resourceVersion"] = resource_version
+    return preconditions
+
+
 def _dry_run(dry_run: bool) -> dict[str, str]:
+    """Return the query parameter of a dry run, if it is one."""
     return {"dryRun": "All"} if dry_run else {}
 
 

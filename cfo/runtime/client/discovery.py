@@ -27,9 +27,9 @@ from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.process.clock import Clock, SystemClock
 
-_ACCEPT = ",".join(
-    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-    for version in ("v2", "v2beta1")
+_ACCEPT = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 )
 _READS_PER_SECOND = 10.0
 _READ_BURST = 5
@@ -71,17 +71,17 @@ class Resource:
 
         ``namespace`` is ignored for a cluster-scoped resource.
         """
-        path = (
-            f"/apis/{self.gvk.group}/{self.gvk.version}"
-            if self.gvk.group
-            else f"/api/{self.gvk.version}"
-        )
+        path = f"/api/{self.gvk.version}"
+        if self.gvk.group:
+            path = f"/apis/{self.gvk.group}/{self.gvk.version}"
         if namespace and self.namespaced:
             path += f"/namespaces/{quote(namespace, safe='')}"
         path += f"/{self.plural}"
         if name:
             path += f"/{quote(name, safe=':')}"
-        return f"{path}/{subresource}" if subresource else path
+        if subresource:
+            path += f"/{subresource}"
+        return path
 
 
 class _Version:
@@ -133,11 +133,13 @@ class RESTMapper:
 
     def adopt(self, other: RESTMapper) -> None:
         """Start with what another mapper of the same API server has read."""
-        self._core, self._others = other._core, other._others
+        self._core = other._core
+        self._others = other._others
 
     def invalidate(self) -> None:
         """Mark the cached discovery as outdated: the next lookup reads it again."""
-        self._core.outdated = self._others.outdated = True
+        self._core.outdated = True
+        self._others.outdated = True
 
     def position(self) -> DiscoveryPosition:
         """Return the current position in the sequence of reads, for several lookups that share a read."""
@@ -146,7 +148,9 @@ class RESTMapper:
     def cached(self, gvk: GVK) -> Resource | None:
         """Return the resource from the last discovery, without a request."""
         known = self._document(gvk.group).version(gvk.group, gvk.version)
-        return known.kinds.get(gvk.kind) if known is not None else None
+        if known is None:
+            return None
+        return known.kinds.get(gvk.kind)
 
     async def resource(self, gvk: GVK, *, since: DiscoveryPosition | None = None) -> Resource:
         """Return the resource of a kind.
@@ -157,7 +161,12 @@ class RESTMapper:
         if the server of its group does not respond or the response is no discovery, and the errors of requests.
         """
         document = self._document(gvk.group)
-        begun = document.reads_begun if since is None else since.others if gvk.group else since.core
+        if since is None:
+            begun = document.reads_begun
+        elif gvk.group:
+            begun = since.others
+        else:
+            begun = since.core
         await self._ensure_read(document)
         found = self.cached(gvk)
         if found is None and await self._wait_for_read(document):
@@ -184,11 +193,8 @@ class RESTMapper:
         for document in (self._core, self._others):
             await self._ensure_read(document)
             await self._wait_for_read(document)  # another task's read, which may be the first one
-            found += [
-                version.resources
-                for versions in document.groups.values()
-                for version in versions.values()
-            ]
+            for versions in document.groups.values():
+                found += [version.resources for version in versions.values()]
         return found
 
     async def serves_group(self, group: str) -> bool:
@@ -202,9 +208,9 @@ class RESTMapper:
         begun = document.reads_begun
         try:
             await self._ensure_read(document)
-            if self._is_served(group) or (
-                await self._wait_for_read(document) and self._is_served(group)
-            ):
+            if self._is_served(group):
+                return True
+            if await self._wait_for_read(document) and self._is_served(group):
                 return True
             await self._read_since(document, begun)
             return self._is_served(group)
@@ -249,7 +255,8 @@ class RESTMapper:
         async with document.lock:
             if document.reads_completed > begun and not document.outdated:
                 return  # another lookup has read it while this one waited for the lock
-            if (delay := self._bucket.when()) > 0:
+            delay = self._bucket.when()
+            if delay > 0:
                 await self._clock.sleep(delay)
             document.reads_begun += 1
             document.outdated = False
@@ -262,42 +269,34 @@ class RESTMapper:
 
     async def _read(self, document: _Document) -> None:
         headers = {"If-None-Match": document.etag} if document.etag else {}
-        response = await self._transport.request(
-            APIRequest(
-                "GET",
-                document.path,
-                accept=_ACCEPT,
-                headers=headers,
-                compress=True,
-                verb="discover",
-            )
+        request = APIRequest(
+            "GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover"
         )
+        response = await self._transport.request(request)
         if response.code == 304:
             return  # unchanged, by its ETag
         try:
             content = orjson.loads(response.body)
             if content["kind"] != "APIGroupDiscoveryList":
                 raise ValueError(content["kind"])  # noqa: TRY301 - as for a document without a kind
-            document.groups = dict(_group(item) for item in content.get("items") or ())
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-        ) as error:  # the page of a proxy, for example
+            items = content.get("items") or ()
+            document.groups = dict(map(_group, items))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            # The response can be the page of a proxy, for example.
             problem = "the response is not an aggregated discovery document"
             raise DiscoveryIncomplete(f"discover {document.path}: {problem}") from error
         document.etag = response.headers.get("ETag", "")
 
 
 def _group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
-    group = (item.get("metadata") or {}).get("name") or ""
-    return group, {
-        version["version"]: _Version(
-            _resources(group, version), stale=version.get("freshness") == "Stale"
-        )
-        for version in item.get("versions") or ()
-    }
+    """Return the name of a group and its versions."""
+    metadata = item.get("metadata") or {}
+    name = metadata.get("name") or ""
+    versions: dict[str, _Version] = {}
+    for version in item.get("versions") or ():
+        is_stale = version.get("freshness") == "Stale"
+        versions[version["version"]] = _Version(_resources(name, version), stale=is_stale)
+    return name, versions
 
 
 def _resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
@@ -305,6 +304,7 @@ def _resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
         kind = item.get("responseKind") or {}
         if not kind.get("kind"):
             continue  # a parent resource that is not served itself and only has subresources
+        subresources = item.get("subresources") or ()
         yield Resource(
             gvk=GVK(group, version["version"], kind["kind"]),
             plural=item["resource"],
@@ -313,5 +313,5 @@ def _resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
             verbs=frozenset(item.get("verbs") or ()),
             short_names=tuple(item.get("shortNames") or ()),
             categories=tuple(item.get("categories") or ()),
-            subresources=frozenset(sub["subresource"] for sub in item.get("subresources") or ()),
+            subresources=frozenset(each["subresource"] for each in subresources),
         )

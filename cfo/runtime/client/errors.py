@@ -120,7 +120,9 @@ class TransportError(Exception):
         self.refused = refused
         self.verb = verb
         self.resource = resource
-        super().__init__(f"{verb} {resource}: {message}" if verb else message)
+        if verb:
+            message = f"{verb} {resource}: {message}"
+        super().__init__(message)
 
 
 class ResponseTooLarge(TransportError):
@@ -150,10 +152,20 @@ _BY_CODE: dict[int, type[APIError]] = {
     500: InternalError,
     503: ServiceUnavailable,
 }
-_BY_REASON = {kind.__name__: kind for kind in (*_BY_CODE.values(), AlreadyExists)} | {
-    "Gone": Expired
+_BY_REASON: dict[str, type[APIError]] = {
+    "AlreadyExists": AlreadyExists,
+    "BadRequest": BadRequest,
+    "Conflict": Conflict,
+    "Expired": Expired,
+    "Forbidden": Forbidden,
+    "Gone": Expired,
+    "InternalError": InternalError,
+    "Invalid": Invalid,
+    "NotFound": NotFound,
+    "ServiceUnavailable": ServiceUnavailable,
+    "TooManyRequests": TooManyRequests,
+    "Unauthorized": Unauthorized,
 }
-"""The classes are named after the reasons of the API server; ``Gone`` is another reason of 410."""
 
 
 def error_for(

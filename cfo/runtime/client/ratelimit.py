@@ -25,7 +25,8 @@ class ExponentialRateLimiter:
         """Count a failure of ``item`` and return the seconds until its next retry."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        return min(self.base * 2.0 ** min(failures, 1000), self.maximum)
+        doublings = min(failures, 1000)  # a greater power is not a float
+        return min(self.base * 2.0**doublings, self.maximum)
 
     def forget(self, item: Hashable) -> None:
         """Reset the failures of ``item``."""
@@ -65,8 +66,10 @@ class BucketRateLimiter:
         return True
 
     def _refill(self) -> float:
+        """Add the tokens for the time since the last call; return how many there are."""
         now = self._clock.monotonic()
-        self._tokens = min(float(self.burst), self._tokens + (now - self._refilled_at) * self.qps)
+        added = (now - self._refilled_at) * self.qps
+        self._tokens = min(float(self.burst), self._tokens + added)
         self._refilled_at = now
         return self._tokens
 
@@ -106,10 +109,14 @@ class Backoff:
 
     def record_failure(self) -> None:
         """Count a failure."""
-        self._failures = 1 if self.has_recovered else self._failures + 1
+        if self.has_recovered:
+            self._failures = 0
+        self._failures += 1
         self._last_failure = self._clock.monotonic()
 
     def delay(self, at_least: float | None = None) -> float:
         """Return the seconds to wait after the failures so far; a server's Retry-After is the minimum."""
-        delay = min(30.0, 0.8 * 2.0 ** min(self._failures - 1, 10)) * (1.0 + self._random())
-        return max(delay, at_least or 0.0)
+        doublings = min(self._failures - 1, 10)
+        delay = min(30.0, 0.8 * 2.0**doublings)
+        with_jitter = delay * (1.0 + self._random())
+        return max(with_jitter, at_least or 0.0)

@@ -64,7 +64,9 @@ class RequestTarget(NamedTuple):
     def label(self) -> str:
         """The name of the resource in errors and metrics: ``pods`` or ``pods/status``."""
         name = str(self.resource.gvr)
-        return f"{name}/{self.subresource}" if self.subresource else name
+        if self.subresource:
+            name = f"{name}/{self.subresource}"
+        return name
 
 
 def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
@@ -73,7 +75,9 @@ def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedNa
     Makes no request; a kind that discovery has not reported yet counts as namespaced.
     """
     resource = mapper.cached(gvk)
-    return key._replace(namespace="") if resource is not None and not resource.namespaced else key
+    if resource is not None and not resource.namespaced:
+        return key._replace(namespace="")
+    return key
 
 
 def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
@@ -130,10 +134,9 @@ class RecordedRequests:
             return reader.get(cached)
         target = await self.resolve_object(gvk, key)
         cached_uid = self.cached_uid(target)
+        request = APIRequest("GET", target.path, verb="get", resource=target.label)
         try:
-            body = await self.send(
-                APIRequest("GET", target.path, verb="get", resource=target.label)
-            )
+            body = await self.send(request)
         except NotFound:
             self.record_not_found(target, cached_uid)
             return None
@@ -159,9 +162,8 @@ class RecordedRequests:
         self, gvk: GVK, namespace: str, label_selector: str, field_selector: str, *, live: bool
     ) -> builtins.list[Object]:
         """Return copies of the objects that match (see :meth:`Client.list`)."""
-        if (
-            not live and not field_selector
-        ):  # the cache has no field values, only metadata, without decoding objects
+        # The cache cannot evaluate field selectors, because it decodes only the metadata of an object.
+        if not live and not field_selector:
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
             reader = self.cache.covering_reader(gvk, cached, label_selector)
             if reader is not None:
@@ -170,11 +172,10 @@ class RecordedRequests:
                 return reader.list(cached, label_selector)
         target = await self.resolve_collection(gvk, namespace, all_namespaces=True)
         params = selector_params(label_selector, field_selector)
+        paged = {**params, "limit": str(_PAGE_SIZE)}
         for _ in range(_PAGED_LIST_ATTEMPTS):
             try:
-                return [
-                    item async for item in self._pages(target, {**params, "limit": str(_PAGE_SIZE)})
-                ]
+                return [item async for item in self._pages(target, paged)]
             except Expired:
                 continue
         # Pages of a large collection may expire each time before the last one is read; one page cannot expire.
@@ -204,11 +205,10 @@ class RecordedRequests:
         repaired. So the controller is read from the API server, and its state is stored in the cache.
         """
         controller = controller_of(obj)
+        if controller is None:
+            return
         # Without a known deletion, the object is new, or the cache has it: no reason for a request.
-        if (
-            controller is None
-            or self.cache.controller_of_deleted(target.gvk, target.key) != controller["uid"]
-        ):
+        if self.cache.controller_of_deleted(target.gvk, target.key) != controller["uid"]:
             return
         gvk = GVK.parse(controller["apiVersion"], controller["kind"])
         key = cache_key(self.mapper, gvk, NamespacedName(target.key.namespace, controller["name"]))
@@ -221,14 +221,13 @@ class RecordedRequests:
             found = None
         if found is None or uid_of(found) != controller["uid"]:
             state = "was deleted"
-        elif (
-            is_deleting(found)
-            and stored is not None
-            and not is_deleting(orjson.loads(stored.object))
-        ):
-            state = "is being deleted"
+        elif not is_deleting(found):
+            return
+        elif stored is None or is_deleting(orjson.loads(stored.object)):
+            # The reconciler knows of the deletion, and may need the object: for a finalizer, for example.
+            return
         else:
-            return  # a controller that is known to be deleted may need the object, for example for its finalizer
+            state = "is being deleted"
         if found is not None:
             self.cache.record_write(gvk, orjson.dumps(found))
         raise OwnerDeleted(
@@ -264,10 +263,13 @@ class RecordedRequests:
             response = await self.send_write(request, changed)
         except NotFound as error:
             # A create, and other requests of a subresource, can miss another object: a namespace, for example.
-            is_missing = (
-                request.method in {"PATCH", "PUT"} and error.details.get("name") == changed.key.name
+            details = error.details
+            is_object_missing = (
+                request.method in {"PATCH", "PUT"}
+                and details.get("name") == changed.key.name
+                and details.get("kind") == changed.resource.gvr.resource
             )
-            if is_missing and error.details.get("kind") == changed.resource.gvr.resource:
+            if is_object_missing:
                 self.record_not_found(changed, uid_before)
             raise
         obj: Object = orjson.loads(response)
@@ -294,12 +296,11 @@ class RecordedRequests:
             return await self.send(request)
         except (TransportError, APIError) as error:
             # The API server may have stored the write before it failed to respond, or responded with a 5xx.
-            is_unknown = (
-                error.outcome_unknown if isinstance(error, TransportError) else error.code >= 500
-            )
-            if (
-                is_unknown and changed.key.name
-            ):  # a create with generateName has no name that could be read
+            is_unknown = isinstance(error, APIError) and error.code >= 500
+            if isinstance(error, TransportError):
+                is_unknown = error.outcome_unknown
+            # The object of a create with generateName has no name yet, so it cannot be read.
+            if is_unknown and changed.key.name:
                 self.cache.mark_uncertain(changed.gvk, changed.key)
             raise
 
@@ -332,11 +333,12 @@ def _was_removed(obj: Object) -> bool:
     The response to removing the last finalizer of an object that is being deleted contains the object.
     """
     metadata = obj.get("metadata") or {}
-    if (
-        not is_deleting(obj)
-        or metadata.get("finalizers")
-        or metadata.get("deletionGracePeriodSeconds")
-    ):
+    if not is_deleting(obj) or metadata.get("finalizers"):
+        return False
+    if metadata.get("deletionGracePeriodSeconds"):
         return False  # a pod in its grace period has no finalizer, and still exists
-    # A Namespace has finalizers in its spec, too; the namespace controller removes them.
-    return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
+    if obj.get("kind") == "Namespace":
+        # A Namespace has finalizers in its spec, too; the namespace controller removes them.
+        spec = obj.get("spec") or {}
+        return not spec.get("finalizers")
+    return True

@@ -59,16 +59,16 @@ class Attempts:
         """
         if isinstance(error, APIError):
             return self._delay_after_response(error)
-        sent = not _never_sent(error)
-        self._may_have_executed |= sent
+        may_have_executed = not _never_sent(error)
+        if may_have_executed:
+            self._may_have_executed = True
         delay = _FIRST_CONNECTION_DELAY_SECONDS * float(2**self._connection_failures)
         self._connection_failures += 1
-        if (
-            _is_permanent(error)
-            or (sent and not self._idempotent)  # it may have been executed
-            or self._connection_failures > _MAX_CONNECTION_RETRIES
-            or not self._allows(delay)
-        ):
+        if _is_permanent(error):
+            raise self.failure(error) from error
+        if may_have_executed and not self._idempotent:
+            raise self.failure(error) from error
+        if self._connection_failures > _MAX_CONNECTION_RETRIES or not self._allows(delay):
             raise self.failure(error) from error
         return delay
 
@@ -82,21 +82,17 @@ class Attempts:
         return delay
 
     def _allows(self, delay: float) -> bool:
-        return delay <= min(_MAX_DELAY_SECONDS, self._deadline - self._clock.monotonic())
+        remaining = self._deadline - self._clock.monotonic()
+        return delay <= min(_MAX_DELAY_SECONDS, remaining)
 
     def failure(self, error: aiohttp.ClientError) -> TransportError:
         """Return the error for a connection that could not be established or that broke."""
-        reason = _reason(error)
-        where = (
-            f"cannot connect to {self._host}"
-            if _never_sent(error)
-            else f"lost the connection to {self._host}"
-        )
-        refused = (
-            isinstance(error, aiohttp.ClientConnectorError)
-            and error.os_error.errno == errno.ECONNREFUSED
-        )
-        return self._error(f"{where}: {reason}", self._may_have_executed, refused=refused)
+        problem = "cannot connect to" if _never_sent(error) else "lost the connection to"
+        message = f"{problem} {self._host}: {_reason(error)}"
+        refused = False
+        if isinstance(error, aiohttp.ClientConnectorError):
+            refused = error.os_error.errno == errno.ECONNREFUSED
+        return self._error(message, self._may_have_executed, refused=refused)
 
     def timed_out(self, awaiting_response: bool) -> TransportError:
         """Return the error for a request whose time limit for all attempts has passed."""
@@ -142,9 +138,9 @@ def _reason(error: aiohttp.ClientError) -> str:
         return f"the proxy responded with {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
-        description = (
-            os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
-        )
+        description = cause.strerror
+        if cause.errno and cause.errno > 0:
+            description = os.strerror(cause.errno)
         return description or str(cause) or type(cause).__name__
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "connection timed out"

@@ -42,12 +42,20 @@ JSON: Final = "application/json"
 
 USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
-_TIMEOUT_SECONDS = 75.0  # kube-apiserver times out after 60 and sends a Status
+_TIMEOUT_SECONDS = 75.0
+"""The default time limit of a request; kube-apiserver's is 60, after which it sends a Status."""
+
 _CONNECT_SECONDS = 10.0
-_IDLE_CONNECTION_SECONDS = (
-    30.0  # well below the 90 after which kube-apiserver closes an idle connection
-)
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 45_000}
+
+_IDLE_CONNECTION_SECONDS = 30.0
+"""How long an idle connection is reused; kube-apiserver closes it after 90."""
+
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 45_000,
+}
 """TCP keep-alive: idle seconds before the first probe, seconds between probes, number of probes.
 
 TCP_USER_TIMEOUT: milliseconds that sent data may remain unacknowledged.
@@ -160,7 +168,6 @@ class Transport:
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._closed = False
         self.config = config
         self._clock = clock or SystemClock()
         self._bucket: BucketRateLimiter | None = None
@@ -169,6 +176,8 @@ class Transport:
         self._observe = observe
         self._base = config.server.rstrip("/")
         self.host = URL(config.server).authority.rpartition("@")[2]
+
+        self._closed = False
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._retired: deque[tuple[aiohttp.ClientSession, float]] = deque()
@@ -183,8 +192,10 @@ class Transport:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        sessions = [self._session, self._streams, *(session for session, _ in self._retired)]
-        self._session = self._streams = None
+        sessions = [self._session, self._streams]
+        sessions += [session for session, _ in self._retired]
+        self._session = None
+        self._streams = None
         self._closed = True
         self._retired.clear()
         with anyio.CancelScope(shield=True):
@@ -203,10 +214,10 @@ class Transport:
         now = self._clock.monotonic()
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
         self._retired.append((unresponsive, now))
-        while (
-            self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS
-        ):  # its requests have timed out by now
-            await self._retired.popleft()[0].close()
+        # The requests of a pool that was retired long ago have timed out.
+        while self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS:
+            old_session, _ = self._retired.popleft()
+            await old_session.close()
 
     async def request(self, request: APIRequest) -> Response:
         """Send a request and read the whole response.
@@ -228,11 +239,8 @@ class Transport:
                         session = self._session
                         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
                         async with self._exchange(attempt, timeout) as response:
-                            return Response(
-                                response.status,
-                                await _read_body(response, request),
-                                response.headers,
-                            )
+                            body = await _read_body(response, request)
+                            return Response(response.status, body, response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
                         attempts = attempts or self._attempts(attempt, limit, deadline)
@@ -256,9 +264,8 @@ class Transport:
         """
         attempt = _first_attempt(request, is_stream=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-        attempts = self._attempts(
-            attempt, _TIMEOUT_SECONDS, self._clock.monotonic() + _TIMEOUT_SECONDS
-        )
+        deadline = self._clock.monotonic() + _TIMEOUT_SECONDS
+        attempts = self._attempts(attempt, _TIMEOUT_SECONDS, deadline)
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -274,13 +281,14 @@ class Transport:
 
     def _attempts(self, attempt: _Attempt, limit: float, deadline: float) -> Attempts:
         read_only = attempt.request.method == "GET"
+        idempotent = attempt.request.idempotent
+        if idempotent is None:
+            idempotent = read_only
         return Attempts(
             attempt.verb,
             attempt.resource,
             self.host,
-            idempotent=read_only
-            if attempt.request.idempotent is None
-            else attempt.request.idempotent,
+            idempotent=idempotent,
             read_only=read_only,
             limit=limit,
             deadline=deadline,
@@ -319,14 +327,20 @@ class Transport:
         self, attempt: _Attempt, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         request = attempt.request
-        session = self._streams if attempt.is_stream or request.new_connection else self._session
+        session = self._session
+        if attempt.is_stream or request.new_connection:
+            session = self._streams
         if session is None:
-            if self._closed:
-                problem = "the transport is closed"
-                raise TransportError(
-                    problem, outcome_unknown=False, verb=attempt.verb, resource=attempt.resource
+            if not self._closed:
+                raise RuntimeError(
+                    "the transport was never entered: use 'async with Transport(...)'"
                 )
-            raise RuntimeError("the transport was never entered: use 'async with Transport(...)'")
+            raise TransportError(
+                "the transport is closed",
+                outcome_unknown=False,
+                verb=attempt.verb,
+                resource=attempt.resource,
+            )
         rate_limit_delay = self._bucket.when() if self._bucket is not None else None
         if rate_limit_delay:
             await self._clock.sleep(rate_limit_delay)
@@ -336,7 +350,9 @@ class Transport:
             headers["Authorization"] = self._credentials.authorization
         headers.extend(self.config.headers)
         assert self._ssl is not None
-        started, code, received = self._clock.monotonic(), "<error>", 0
+        started = self._clock.monotonic()
+        code = "<error>"
+        received = 0
         try:
             async with session.request(
                 request.method,
@@ -369,28 +385,32 @@ class Transport:
         received: int,
         rate_limit_delay: float | None,
     ) -> None:
+        request = attempt.request
         seconds = self._clock.monotonic() - started
-        method, path = attempt.request.method, attempt.request.path
         # Unconfigured structlog prints all levels, and scripts should not print each request.
         if structlog.is_configured():
             _log.debug(
-                "Sent request", method=method, path=path, code=code, seconds=round(seconds, 4)
+                "Sent request",
+                method=request.method,
+                path=request.path,
+                code=code,
+                seconds=round(seconds, 4),
             )
-        if self._observe is not None:
-            self._observe(
-                Exchange(
-                    method,
-                    self.host,
-                    code,
-                    seconds,
-                    attempt.verb,
-                    attempt.resource,
-                    sent=len(attempt.request.body or b""),
-                    received=received,
-                    retry_of=attempt.retry_of,
-                    rate_limit_delay=rate_limit_delay,
-                )
-            )
+        if self._observe is None:
+            return
+        exchange = Exchange(
+            request.method,
+            self.host,
+            code,
+            seconds,
+            attempt.verb,
+            attempt.resource,
+            sent=len(request.body or b""),
+            received=received,
+            retry_of=attempt.retry_of,
+            rate_limit_delay=rate_limit_delay,
+        )
+        self._observe(exchange)
 
     def _error(self, attempt: _Attempt, response: aiohttp.ClientResponse, body: bytes) -> APIError:
         """Return the error for a response, based on its Status, a plain-text body, or the HTTP status."""
@@ -401,8 +421,10 @@ class Transport:
             message = text or message
         retry_after = self._retry_after(response.headers.get("Retry-After", ""))
         if retry_after is None:
-            seconds = (status.get("details") or {}).get("retryAfterSeconds")
-            retry_after = float(seconds) if isinstance(seconds, int) and seconds > 0 else None
+            details = status.get("details") or {}
+            seconds = details.get("retryAfterSeconds")
+            if isinstance(seconds, int) and seconds > 0:
+                retry_after = float(seconds)
         return error_for(
             response.status,
             status,
@@ -418,16 +440,17 @@ class Transport:
             return None
         if header.strip().isdecimal():
             return float(header)
-        from email.utils import (
-            parsedate_to_datetime,
-        )  # API servers send seconds, only proxies send dates
+        # Imported here because API servers send seconds, and only proxies send dates.
+        from email.utils import parsedate_to_datetime
 
         try:
             moment = parsedate_to_datetime(header)
         except ValueError:
             return None
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return max(0.0, (moment - self._clock.now()).total_seconds())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        delay = moment - self._clock.now()
+        return max(0.0, delay.total_seconds())
 
     def _log_warnings(self, response: aiohttp.ClientResponse) -> None:
         """Log the API server's warnings (deprecated versions, unknown fields), each message once."""
@@ -443,13 +466,15 @@ class Transport:
 
 def _first_attempt(request: APIRequest, *, is_stream: bool = False) -> _Attempt:
     params = request.params
+    default_verb = "watch" if is_stream else request.method
     if request.timeout is not None and not is_stream:
-        params = {**params, "timeout": f"{max(1, round(request.timeout))}s"}
+        seconds = max(1, round(request.timeout))
+        params = {**params, "timeout": f"{seconds}s"}
     return _Attempt(
         request,
         params,
         _headers(request),
-        verb=request.verb or ("watch" if is_stream else request.method),
+        verb=request.verb or default_verb,
         resource=request.resource or request.path,
         is_stream=is_stream,
     )
@@ -465,13 +490,14 @@ def _headers(request: APIRequest) -> dict[str, str]:
 
 def _new_session(*, keepalive_timeout: float | None = None) -> aiohttp.ClientSession:
     """Return a pool that reuses a connection within ``keepalive_timeout`` seconds (``None``: never)."""
+    connector = aiohttp.TCPConnector(
+        limit=0,
+        socket_factory=new_socket,
+        force_close=keepalive_timeout is None,
+        keepalive_timeout=keepalive_timeout,
+    )
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0,
-            socket_factory=new_socket,
-            force_close=keepalive_timeout is None,
-            keepalive_timeout=keepalive_timeout,
-        ),
+        connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=2**18,
         request_class=GatedRequest,
@@ -522,8 +548,11 @@ async def _read_body(response: aiohttp.ClientResponse, request: APIRequest) -> b
 
 
 def _status(body: bytes) -> dict[str, Any]:
+    """Return the Status that ``body`` contains; empty if it is something else."""
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
-    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return {}
+    return status
