@@ -120,9 +120,11 @@ def is_trusted(bundle: bytes, chain: Iterable[x509.Certificate]) -> bool:
         trusted = x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return False
-    return any(
-        anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain
-    )
+    shown = list(chain)
+    for anchor in trusted:
+        if any(anchor == certificate or is_issuer_of(anchor, certificate) for certificate in shown):
+            return True
+    return False
 
 
 def subject_names(leaf: x509.Certificate) -> set[str]:
@@ -139,5 +141,6 @@ def subject_names(leaf: x509.Certificate) -> set[str]:
 
 def renewal_time(certificate: x509.Certificate) -> datetime:
     """Return when to renew the certificate: when a third of its lifetime is left."""
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    start = certificate.not_valid_before_utc
+    end = certificate.not_valid_after_utc
     return end - (end - start) / 3

@@ -61,7 +61,9 @@ def load_private_key(pem: bytes) -> PrivateKey:
 
 def _is_bounded(numbers: rsa.RSAPrivateNumbers) -> bool:
     """Return whether no number of an RSA key is larger than its modulus allows."""
-    p, q, modulus = numbers.p, numbers.q, numbers.public_numbers.n
+    p = numbers.p
+    q = numbers.q
+    modulus = numbers.public_numbers.n
     return (
         p.bit_length() + q.bit_length() <= modulus.bit_length() + 1
         and p & q & 1 == 1
@@ -73,7 +75,9 @@ def _is_bounded(numbers: rsa.RSAPrivateNumbers) -> bool:
 
 def _is_consistent(numbers: rsa.RSAPrivateNumbers) -> bool:
     """Return whether the numbers of an RSA key are consistent, so that the public key verifies its signatures."""
-    p, q, e = numbers.p, numbers.q, numbers.public_numbers.e
+    p = numbers.p
+    q = numbers.q
+    e = numbers.public_numbers.e
     return (
         min(p, q) > 1
         and p * q == numbers.public_numbers.n

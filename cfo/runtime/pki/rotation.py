@@ -99,9 +99,8 @@ def parse_secret(data: Mapping[str, str]) -> StoredCertificates:
     known = ca_certificates_of(content["ca.crt"])
     ca = _ca(content["ca.key"], known, problems)
     former_cas = tuple(other for other in known if ca is None or other != ca.certificate)
-    return StoredCertificates(
-        ca, former_cas, _pair(content["tls.crt"], content["tls.key"], problems), tuple(problems)
-    )
+    pair = _pair(content["tls.crt"], content["tls.key"], problems)
+    return StoredCertificates(ca, former_cas, pair, tuple(problems))
 
 
 def _ca(
@@ -154,18 +153,17 @@ def ensure_certificates(
     """
     reasons = list(stored.problems)
     ca = stored.ca
-    if ca is not None and not ca.certificate.not_valid_before_utc <= now < renewal_time(
-        ca.certificate
-    ):
+    if ca is not None and not _is_current(ca.certificate, now):
         reasons.append(f"the CA expires on {ca.certificate.not_valid_after_utc:%Y-%m-%d}")
         ca = None
     if ca is None:
-        others = [*([stored.ca.certificate] if stored.ca else []), *stored.former_cas]
+        others = list(stored.former_cas)
+        if stored.ca is not None:
+            others.insert(0, stored.ca.certificate)
         for bundle in trusted:
             others += ca_certificates_of(bundle)
-        former_cas = [other for other in dict.fromkeys(others) if other.not_valid_after_utc > now][
-            :_MAX_FORMER_CAS
-        ]
+        valid = [other for other in dict.fromkeys(others) if other.not_valid_after_utc > now]
+        former_cas = valid[:_MAX_FORMER_CAS]
         ca = _new_ca(policy, now)
         reasons = reasons or ["the CA is missing"]
     else:
@@ -177,7 +175,8 @@ def ensure_certificates(
         if len(former_cas) != len(stored.former_cas):
             reasons.append("a former CA is no longer needed")
     pair = stored.pair
-    if problem := _pair_problem(pair, ca, names, now):
+    problem = _pair_problem(pair, ca, names, now)
+    if problem:
         if not reasons:
             reasons.append(problem)
         pair = issue_certificate(ca, names, policy, now=now)
@@ -194,11 +193,18 @@ def _pair_problem(
     leaf = pair.leaf
     if not is_issuer_of(ca.certificate, leaf):
         return "the serving certificate is not signed by the CA"
-    if missing := [name for name in names if name not in subject_names(leaf)]:
+    present = subject_names(leaf)
+    missing = [name for name in names if name not in present]
+    if missing:
         return f"the serving certificate does not contain the names {', '.join(missing)}"
     if now >= renewal_time(leaf):
         return f"the serving certificate expires on {leaf.not_valid_after_utc:%Y-%m-%d}"
     return ""
+
+
+def _is_current(certificate: x509.Certificate, now: datetime) -> bool:
+    """Return whether a certificate is valid and need not be renewed."""
+    return certificate.not_valid_before_utc <= now < renewal_time(certificate)
 
 
 def _issued_at(certificate: x509.Certificate) -> datetime:
@@ -237,13 +243,10 @@ def issue_certificate(
         except ValueError:
             alternatives.append(x509.DNSName(name))
     # X.509 limits common names to 64 characters; clients verify only the names in the extension.
-    subject = x509.Name(
-        [
-            x509.NameAttribute(
-                NameOID.COMMON_NAME, names[0].split(".")[0] if len(names[0]) > 64 else names[0]
-            )
-        ]
-    )
+    common_name = names[0]
+    if len(common_name) > 64:
+        common_name, _, _ = common_name.partition(".")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     start = now - BACKDATED
     end = min(start + policy.lifetime, ca.certificate.not_valid_after_utc)

@@ -14,7 +14,8 @@ class WebhookMetrics:
     """The metrics of webhooks, most of them by path: those of controller-runtime, and the number of reviews by code."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
         self._requests = counter(
             "controller_runtime_webhook_requests_total",
             "Total number of admission requests by HTTP status code.",
@@ -40,7 +41,7 @@ class WebhookMetrics:
         self.panics = counter(
             "controller_runtime_webhook_panics_total", "Total number of webhook panics"
         )
-        # Always 0, because nothing is converted: controller-runtime exports it, and so the Go operator.
+        # Always 0, because nothing is converted. Exported because controller-runtime, and so the Go operator, has it.
         counter(
             "controller_runtime_conversion_webhook_panics_total",
             "Total number of conversion webhook panics",

@@ -52,33 +52,35 @@ class WebhookURL:
         )
         try:
             parts = urlsplit(text)
-            host, port = parts.hostname or "", parts.port
+            host = parts.hostname or ""
+            port = parts.port
         except ValueError:
             raise ValueError(message) from None
-        extra = (
-            parts.username
-            or parts.password
-            or parts.query
-            or parts.fragment
-            or parts.path not in ("", "/")
-        )
-        if parts.scheme != "https" or not host or port == 0 or extra:
+        if parts.scheme != "https" or not host or port == 0:
+            raise ValueError(message)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError(message)
+        if parts.path not in ("", "/"):
             raise ValueError(message)
         try:
             ip_address(host)
         except ValueError:
             if len(host) > 253 or not _HOST.fullmatch(host):
                 raise ValueError(message) from None
-        return cls(host, 443 if port is None else port)
+        if port is None:
+            port = 443
+        return cls(host, port)
 
     @property
     def bind_address(self) -> str:
         """The address to listen on: all interfaces, or only the loopback interface if the host is a loopback IP."""
         try:
-            loopback = ip_address(self.host).is_loopback
+            is_loopback = ip_address(self.host).is_loopback
         except ValueError:
-            loopback = False
-        return f"{self._url_host if loopback else ''}:{self.port}"
+            is_loopback = False
+        if not is_loopback:
+            return f":{self.port}"
+        return f"{self._url_host}:{self.port}"
 
     @property
     def _url_host(self) -> str:
@@ -126,13 +128,13 @@ class WebhookOptions:
     """Options of the webhook server.
 
     ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that we
-    manage; empty if we manage none.
-    ``url`` is for webhooks outside the cluster: the server listens on its port instead of on ``bind_address``, and the
-    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several replicas on one machine
-    listen on the same port; a process does not start if the port is used by one whose certificate has another CA.
-    ``client_ca`` is a PEM file with CAs: connections without a client certificate of one of them are refused in the TLS
-    handshake; the file is reloaded when it changes. ``drain`` is how long, in seconds, open connections are served
-    after the server stopped accepting new ones; at most 0.2 s for a ``url`` without ``reuse_port``.
+    manage; empty if we manage none. ``url`` is for webhooks outside the cluster: the server listens on its port instead
+    of on ``bind_address``, and the webhook configurations contain the URL while the server runs. ``reuse_port`` lets
+    several replicas on one machine listen on the same port; a process does not start if the port is used by one whose
+    certificate has another CA. ``client_ca`` is a PEM file with CAs: connections without a client certificate of one of
+    them are refused in the TLS handshake; the file is reloaded when it changes. ``drain`` is how long, in seconds, open
+    connections are served after the server stopped accepting new ones; at most 0.2 s for a ``url`` without
+    ``reuse_port``.
     """
 
     service: ServiceReference
@@ -157,4 +159,6 @@ class WebhookOptions:
     @property
     def names(self) -> tuple[str, ...]:
         """The DNS names and IP addresses that the serving certificate must contain."""
-        return (*((self.url.host,) if self.url else ()), *self.service.dns_names)
+        if self.url is None:
+            return self.service.dns_names
+        return (self.url.host, *self.service.dns_names)

@@ -21,6 +21,7 @@ from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHan
 
 T = TypeVar("T")
 
+
 _PATH = re.compile(r"(/[a-zA-Z0-9\-_]+)+|/")
 _WRITES = (Operation.CREATE, Operation.UPDATE)
 
@@ -80,7 +81,7 @@ class Webhook:
             "admissionReviewVersions": ["v1"],
             "clientConfig": dict(client_config),
             "failurePolicy": self.failure_policy,
-            "matchPolicy": "Equivalent",  # else a request in another version would not be reviewed
+            "matchPolicy": "Equivalent",  # otherwise requests in other versions are not reviewed
             "rules": [rule],
             "sideEffects": self.side_effects,
             "timeoutSeconds": self.timeout_seconds,
@@ -149,7 +150,8 @@ class Webhooks:
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")
         word = gvk.kind.lower()
-        suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, word)) + path_suffix
+        group = gvk.group.replace(".", "-")
+        suffix = f"{group}-{gvk.version}-{word}{path_suffix}"
         new_webhook = partial(
             Webhook,
             groups=(gvk.group,),
@@ -158,17 +160,26 @@ class Webhooks:
             **settings,
         )
         if defaulter is not None:
-            name, handler = defaulter_name or f"m{word}.kb.io", DefaultingHandler(defaulter, kind)
-            verbs, path = tuple(operations), f"/mutate-{suffix}"
             self.add(
-                new_webhook(name=name, path=path, handler=handler, mutating=True, operations=verbs)
+                new_webhook(
+                    name=defaulter_name or f"m{word}.kb.io",
+                    path=f"/mutate-{suffix}",
+                    handler=DefaultingHandler(defaulter, kind),
+                    mutating=True,
+                    operations=tuple(operations),
+                )
             )
         if validator is not None:
-            name, checker = validator_name or f"v{word}.kb.io", ValidatingHandler(validator, kind)
-            verbs = tuple(operations if validator_operations is None else validator_operations)
-            path = f"/validate-{suffix}"
+            if validator_operations is None:
+                validator_operations = operations
             self.add(
-                new_webhook(name=name, path=path, handler=checker, mutating=False, operations=verbs)
+                new_webhook(
+                    name=validator_name or f"v{word}.kb.io",
+                    path=f"/validate-{suffix}",
+                    handler=ValidatingHandler(validator, kind),
+                    mutating=False,
+                    operations=tuple(validator_operations),
+                )
             )
 
     def configuration(
@@ -178,12 +189,11 @@ class Webhooks:
 
         Returns ``None`` if there are no such webhooks. ``address`` is the address at which API servers call them.
         """
-        found = sorted(
-            (hook for hook in self if hook.mutating == (kind == MUTATING_WEBHOOK_CONFIGURATION)),
-            key=lambda hook: hook.name,
-        )
+        mutating = kind == MUTATING_WEBHOOK_CONFIGURATION
+        found = [hook for hook in self if hook.mutating == mutating]
         if not found:
             return None
+        found.sort(key=lambda hook: hook.name)
         return {
             "apiVersion": kind.api_version,
             "kind": kind.kind,

@@ -62,10 +62,13 @@ class RequestBodies:
         return b"".join(chunks)
 
     def _add(self, timeout: asyncio.Timeout, size: int) -> None:
+        """Count a chunk of the body with this timeout; if all are too large, let the timeout of the oldest expire."""
         self._sizes[timeout] += size
         self._total += size
-        if self._total > MAX_BYTES:
-            oldest = next((one for one in self._sizes if one not in self._rejected), None)
-            if oldest is not None:
+        if self._total <= MAX_BYTES:
+            return
+        for oldest in self._sizes:
+            if oldest not in self._rejected:
                 self._rejected.add(oldest)
                 oldest.reschedule(asyncio.get_running_loop().time())
+                return

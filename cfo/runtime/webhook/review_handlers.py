@@ -70,7 +70,8 @@ class DefaultingHandler(Generic[T]):
             # A value that the class converts (the string "1" to a number) is not a change of the defaulter.
             raw = await request.compute(_encode, obj)
         result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
-        patch = await request.compute(_patch, raw, obj if result is None else result)
+        changed = obj if result is None else result
+        patch = await request.compute(_patch, raw, changed)
         return AdmissionResponse(allowed=True, patch=patch)
 
 
@@ -96,7 +97,8 @@ class ValidatingHandler(Generic[T]):
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Call the validator method for the operation; CONNECT is allowed without a call, as in controller-runtime."""
         missing = errored(400, f"{request.operation} without object or oldObject")
-        validator, kind = self._validator, self._kind
+        validator = self._validator
+        kind = self._kind
         waiting: Warnings | Awaitable[Warnings] = None
         match request.operation:
             case Operation.CREATE:
@@ -106,14 +108,16 @@ class ValidatingHandler(Generic[T]):
             case Operation.UPDATE:
                 if request.object is None or request.old_object is None:
                     return missing
-                if (old := self._decode_stored(request.old_object)) is not None:
+                old = self._decode_stored(request.old_object)
+                if old is not None:
                     waiting = validator.validate_update(old, kind.decode(request.object), request)
                 elif not is_deleting(request.object):
                     waiting = validator.validate_create(kind.decode(request.object), request)
             case Operation.DELETE:
                 if request.old_object is None:
                     return missing
-                if (old := self._decode_stored(request.old_object)) is not None:
+                old = self._decode_stored(request.old_object)
+                if old is not None:
                     waiting = validator.validate_delete(old, request)
             case _:
                 pass
@@ -163,11 +167,10 @@ async def respond(handler: Handler, request: AdmissionRequest) -> tuple[Admissio
         response = denied_response or errored(500, f"the webhook failed: {described(error)}")
         if failed:
             _log.error("Webhook failed", error=described(error), exc_info=error)
-    return (
-        replace(
-            response,
-            warnings=tuple(dict.fromkeys((*request.warnings, *response.warnings))),
-            audit_annotations={**request.audit_annotations, **response.audit_annotations},
-        ),
-        failed,
+    warnings = dict.fromkeys((*request.warnings, *response.warnings))
+    complete = replace(
+        response,
+        warnings=tuple(warnings),
+        audit_annotations={**request.audit_annotations, **response.audit_annotations},
     )
+    return complete, failed

@@ -97,24 +97,28 @@ class WebhookServer:
         self._certificate = certificate
         self._metrics = metrics
         self._reuse_port = reuse_port
-        self._trusted = trusted or (
-            lambda: certificate.pair.certificate if certificate.pair else b""
-        )
+        self._trusted = trusted or self._own_chain
         self._drain = drain
         self._on_listening = on_listening
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
+
+        self.port = 0
+        """The port that the server is bound to; 0 while it is not running."""
+        self.listening = False
+        self._listener: Listener | None = None
+        self._stopping = asyncio.Event()
+        self._draining = False
+
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
         self._reviews = 0
         self._large_reviews = 0
         self._large_bytes = 0
-        self._stopping = asyncio.Event()
-        self._draining = False
-        self.port = 0
-        """The port that the server is bound to; 0 while it is not running."""
-        self._listener: Listener | None = None
-        self.listening = False
+
+    def _own_chain(self) -> bytes:
+        pair = self._certificate.pair
+        return pair.certificate if pair is not None else b""
 
     def stop(self) -> None:
         """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is up."""
@@ -203,24 +207,20 @@ class WebhookServer:
         except TimeoutError:
             return _error_response(408, f"timed out reading the body after {READ_TIMEOUT:g} s")
         except (ConnectionError, web.RequestPayloadError):
-            return _error_response(
-                400, "the connection was closed before the end of the body"
-            )  # is not sent
+            # The response is not sent, because the client has closed the connection.
+            return _error_response(400, "the connection was closed before the end of the body")
         except TooManyBytes:
-            return _error_response(
-                429, f"too many requests: limit is {MAX_BYTES} bytes that are being received"
-            )
+            return _too_many_requests(f"{MAX_BYTES} bytes that are being received")
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
         if self._reviews >= MAX_REVIEWS:
-            return _error_response(
-                429, f"too many requests: limit is {MAX_REVIEWS} reviews in flight"
-            )
-        if len(body) > MAX_INLINE and (
-            self._large_reviews >= MAX_LARGE_REVIEWS or self._large_bytes + len(body) > MAX_BYTES
-        ):
-            limit = f"{MAX_LARGE_REVIEWS} reviews over {MAX_INLINE} bytes, or {MAX_BYTES} bytes, in flight"
-            return _error_response(429, f"too many requests: limit is {limit}")
+            return _too_many_requests(f"{MAX_REVIEWS} reviews in flight")
+        if len(body) > MAX_INLINE:
+            total = self._large_bytes + len(body)
+            if self._large_reviews >= MAX_LARGE_REVIEWS or total > MAX_BYTES:
+                return _too_many_requests(
+                    f"{MAX_LARGE_REVIEWS} reviews over {MAX_INLINE} bytes, or {MAX_BYTES} bytes, in flight"
+                )
         try:
             assert self._listener is not None
             with self._in_flight(len(body)), self._listener.protected(request):
@@ -231,7 +231,7 @@ class WebhookServer:
             )
             document = write_review(error.uid, denied(str(error)))
         except ConnectionError:
-            return _error_response(400, "the connection was closed")  # is not sent
+            return _error_response(400, "the connection was closed")  # the response is not sent
         except BadReview as error:
             _log.warning(
                 "Received a request that is not a valid review",
@@ -243,17 +243,16 @@ class WebhookServer:
 
     async def _review(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
         seconds = _timeout(request.query.get("timeout", ""))
-        ends = asyncio.get_running_loop().time() + seconds
+        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(deadline):
                 review = await self._worker.run(len(body), read_review, body)
         except TimeoutError:
             _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
             self._metrics.record_review(webhook.path, 504)
-            return write_review(
-                "", errored(504, f"the webhook did not respond within {seconds:g} s")
-            )
-        review.size, review.worker = len(body), self._worker
+            return write_review("", _timed_out(seconds))
+        review.size = len(body)
+        review.worker = self._worker
         with structlog.contextvars.bound_contextvars(
             webhook=webhook.path,
             kind=review.kind.kind,
@@ -263,16 +262,13 @@ class WebhookServer:
             requestID=review.uid,
         ):
             try:
-                async with asyncio.timeout_at(ends):
+                async with asyncio.timeout_at(deadline):
                     response, failed = await respond(webhook.handler, review)
+                if failed:
+                    self._metrics.panics.inc()
             except TimeoutError:
                 _log.error("Webhook timed out", seconds=seconds)
-                response, failed = (
-                    errored(504, f"the webhook did not respond within {seconds:g} s"),
-                    False,
-                )
-            if failed:
-                self._metrics.panics.inc()
+                response = _timed_out(seconds)
             _log.debug(
                 "Responded to admission request",
                 allowed=response.allowed,
@@ -288,24 +284,26 @@ class WebhookServer:
             _log.error("Webhook returned a response that cannot be encoded", error=str(error))
             self._metrics.panics.inc()
             self._metrics.record_review(webhook.path, 500)
-            return write_review(
-                uid, errored(500, f"the response of the webhook cannot be encoded: {error}")
-            )
+            message = f"the response of the webhook cannot be encoded: {error}"
+            return write_review(uid, errored(500, message))
         self._metrics.record_review(webhook.path, response.code)
         return document
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:
-        large = size > MAX_INLINE
+        """Count a review while it is in flight; ``size`` is the size of its body in bytes."""
+        is_large = size > MAX_INLINE
         self._reviews += 1
-        self._large_reviews += large
-        self._large_bytes += size * large
+        if is_large:
+            self._large_reviews += 1
+            self._large_bytes += size
         try:
             yield
         finally:
             self._reviews -= 1
-            self._large_reviews -= large
-            self._large_bytes -= size * large
+            if is_large:
+                self._large_reviews -= 1
+                self._large_bytes -= size
 
 
 def _timeout(text: str) -> float:
@@ -314,11 +312,21 @@ def _timeout(text: str) -> float:
         seconds = parse_duration(text).total_seconds()
     except ValueError:
         return _MAX_TIMEOUT
-    return min(seconds, _MAX_TIMEOUT) if seconds > 0 else _MAX_TIMEOUT
+    if seconds <= 0:
+        return _MAX_TIMEOUT
+    return min(seconds, _MAX_TIMEOUT)
+
+
+def _timed_out(seconds: float) -> AdmissionResponse:
+    return errored(504, f"the webhook did not respond within {seconds:g} s")
 
 
 def _json(document: bytes, code: int = 200) -> web.Response:
     return web.Response(status=code, body=document, content_type="application/json")
+
+
+def _too_many_requests(limit: str) -> web.Response:
+    return _error_response(429, f"too many requests: limit is {limit}")
 
 
 def _error_response(code: int, message: str) -> web.Response:

@@ -29,10 +29,11 @@ from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, W
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.server import WebhookServer
 
-_MAX_BACKOFF: Final = 5.0  # seconds; short, because a broken webhook blocks all writes of its kinds
+_MAX_BACKOFF: Final = 5.0
+"""The maximum back-off in seconds: short, because a broken webhook blocks all writes of its kinds."""
 
 _LOCAL_DRAIN: Final = 0.2
-"""Seconds for calls that are under way when a process that is called at a URL stops; a restart should be fast."""
+"""The maximum drain in seconds of a process that is called at a URL, because its restart should be fast."""
 
 
 def webhook_rules(options: WebhookOptions) -> list[Rule]:
@@ -44,12 +45,10 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
             Rule("", "secrets", ("create",), namespace=secret.namespace),
             Rule("", "secrets", (*READ, "patch"), [secret.name], namespace=secret.namespace),
         ]
-    # delete: removes a configuration left behind by a killed process that used a URL
+    # A process that used a URL and was killed leaves a configuration behind, which has to be deleted.
     verbs = (*READ, "delete", "patch")
-    granted += [
-        Rule(gvk.group, f"{gvk.kind.lower()}s", verbs, [name])
-        for gvk, name in options.configurations.items()
-    ]
+    for gvk, name in options.configurations.items():
+        granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", verbs, [name]))
     return granted
 
 
@@ -58,11 +57,9 @@ def _drain(options: WebhookOptions) -> float:
 
     The only process at a URL has removed the URL from the webhook configurations before, so that no new call arrives.
     """
-    return (
-        min(options.drain, _LOCAL_DRAIN)
-        if options.url is not None and not options.reuse_port
-        else options.drain
-    )
+    if options.url is not None and not options.reuse_port:
+        return min(options.drain, _LOCAL_DRAIN)
+    return options.drain
 
 
 class WebhookService:
@@ -91,15 +88,13 @@ class WebhookService:
         registry = metrics.registry
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=field_manager, cache=cache)
+
         self._serving = ServingCertificate(
             CertificateMetrics(registry), require_clients=options.client_ca is not None
         )
-        self._client_ca = (
-            ClientCAWatcher(options.client_ca, self._serving)
-            if options.client_ca is not None
-            else None
-        )
-        if self._client_ca is not None:
+        self._client_ca: ClientCAWatcher | None = None
+        if options.client_ca is not None:
+            self._client_ca = ClientCAWatcher(options.client_ca, self._serving)
             self.runnables.append((self._client_ca, StartPhase.SERVERS))
         self._injector = CAInjector(
             client, cache, self.webhooks, options, is_listening=lambda: self.server.listening
@@ -117,13 +112,15 @@ class WebhookService:
             )
             reconciler = self._source
             sources.append(self._source.secret)
+
+        bind_address = options.bind_address
+        if options.url is not None:
+            bind_address = options.url.bind_address
         self.server = WebhookServer(
             self.webhooks,
             self._serving,
             WebhookMetrics(registry),
-            bind_address=options.url.bind_address
-            if options.url is not None
-            else options.bind_address,
+            bind_address=bind_address,
             reuse_port=options.reuse_port,
             trusted=self._trusted,
             drain=_drain(options),
@@ -132,9 +129,9 @@ class WebhookService:
             clock=clock,
         )
         self.runnables += [(self.server, StartPhase.SERVERS), (cache, StartPhase.CACHES)]
-        self.controller = (
-            self._new_controller(reconciler, sources, mapper, metrics) if sources else None
-        )
+        self.controller: Controller | None = None
+        if sources:
+            self.controller = self._new_controller(reconciler, sources, mapper, metrics)
 
     def _new_controller(
         self,
@@ -163,10 +160,11 @@ class WebhookService:
         return controller
 
     def _trusted(self) -> bytes:
-        """Return the CAs (PEM) of the certificates of all replicas."""
-        return self._source.bundle or (
-            self._serving.pair.certificate if self._serving.pair else b""
-        )
+        """Return the CAs (PEM) of the certificates of all replicas; our own chain if there is no bundle."""
+        if self._source.bundle:
+            return self._source.bundle
+        pair = self._serving.pair
+        return pair.certificate if pair is not None else b""
 
     def _reconcile(self) -> None:
         self._requests.enqueue([self._request])
@@ -176,7 +174,8 @@ class WebhookService:
 
         Called if the certificates are files; the rotator of other certificates does this itself.
         """
-        await self._injector.inject(self._source.bundle if self._has_url else None)
+        bundle = self._source.bundle if self._has_url else None
+        await self._injector.inject(bundle)
         return Result()
 
     async def _restore_configurations(self) -> None:
@@ -194,8 +193,9 @@ class WebhookService:
             problems.append(f"no client CA yet: {self._client_ca.failure}")
         elif not self.server.listening:
             problems.append("the server is not listening yet")
-        chain = x509.load_pem_x509_certificates(pair.certificate) if pair is not None else []
-        problems += self._injector.problems(chain) if chain else []
+        if pair is not None:
+            chain = x509.load_pem_x509_certificates(pair.certificate)
+            problems += self._injector.problems(chain)
         if problems:
             raise RuntimeError("; ".join(problems))
 

@@ -28,6 +28,9 @@ from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
 _PROBE_TIMEOUT: Final = 2.0
 
+_LOOPBACK: Final = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104 (connected to, not bound)
+"""The loopback address by the address of all interfaces."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -37,8 +40,8 @@ async def verify_sharing(sock: socket.socket, trusted: bytes) -> None:
     A replica has a certificate of a CA in ``trusted`` (PEM). Call it before ``sock`` listens; two processes that do so
     within the same milliseconds do not see each other. Raises :class:`OSError` if another program uses the port.
     """
-    name: tuple[str, int] = sock.getsockname()
-    host, port = {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(name[0], name[0]), name[1]  # noqa: S104
+    host, port = sock.getsockname()[:2]
+    host = _LOOPBACK.get(host, host)
     try:
         await responds(host, port, trusted)
     except ConnectionRefusedError:
@@ -79,18 +82,21 @@ async def served_elsewhere(configuration: Object, own: WebhookURL | ServiceRefer
     count, because Services are replaced by it; with a Service only Services, because URLs are replaced by it.
     """
     bundles: dict[WebhookURL, bytes] = {}
+    configs = client_configs(configuration)
     for name, bundle in ca_bundles_of(configuration).items():
-        config = client_configs(configuration)[name]
-        service = config.get("service") if isinstance(own, ServiceReference) else None
-        if service:
-            other = ServiceReference(service["namespace"], service["name"])
-            if other != replace(own, port=other.port):
-                bundles[WebhookURL(other.dns_names[0], service.get("port") or other.port)] = bundle
-        elif isinstance(own, WebhookURL):
+        config = configs[name]
+        if isinstance(own, WebhookURL):
             with suppress(ValueError):  # it has no URL
-                bundles[WebhookURL.parse(f"https://{urlsplit(config.get('url') or '').netloc}")] = (
-                    bundle
-                )
+                netloc = urlsplit(config.get("url") or "").netloc
+                bundles[WebhookURL.parse(f"https://{netloc}")] = bundle
+            continue
+        service = config.get("service")
+        if not service:
+            continue
+        other = ServiceReference(service["namespace"], service["name"])
+        if other != replace(own, port=other.port):
+            port = service.get("port") or other.port
+            bundles[WebhookURL(other.dns_names[0], port)] = bundle
     for address in bundles.keys() - {own}:
         with suppress(OSError, ValueError):
             await responds(address.host, address.port, bundles[address], server_name=address.host)

@@ -26,6 +26,7 @@ from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,
+    annotations_of,
     is_deleting,
     resource_version_of,
     uid_of,
@@ -124,9 +125,8 @@ class CAInjector:
         desired = desired_object(obj, bundle=bundle, url=url, paths=self._paths(target.gvk))
         if desired != obj:
             await self._write(target, obj, desired)
-            _log.info(
-                "Updated webhook configuration", object=str(target), url=str(url) if url else None
-            )
+            shown_url = str(url) if url is not None else None
+            _log.info("Updated webhook configuration", object=str(target), url=shown_url)
 
     async def _write(self, target: InjectionTarget, obj: Object, desired: Object) -> None:
         """Patch ``obj`` to ``desired``; update it if patch is forbidden, as with the Go operator's ClusterRole."""
@@ -136,11 +136,8 @@ class CAInjector:
             await self._client.update(desired)
 
     def _paths(self, gvk: GVK) -> dict[str, str]:
-        return {
-            hook.name: hook.path
-            for hook in self._webhooks
-            if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
-        }
+        mutating = gvk == MUTATING_WEBHOOK_CONFIGURATION
+        return {hook.name: hook.path for hook in self._webhooks if hook.mutating == mutating}
 
     async def _create(self, target: InjectionTarget, bundle: bytes | None, url: WebhookURL) -> None:
         configuration = self._webhooks.configuration(target.gvk, target.name, url)
@@ -222,9 +219,7 @@ class CAInjector:
         for target in self.targets:
             try:
                 obj = await self._client.get(target.gvk, target.key, live=True)
-                if obj is None or ORIGINAL_ANNOTATION not in (
-                    obj["metadata"].get("annotations") or {}
-                ):
+                if obj is None or ORIGINAL_ANNOTATION not in annotations_of(obj):
                     continue
                 if was_created_for_url(obj):
                     await self._delete(target, obj)

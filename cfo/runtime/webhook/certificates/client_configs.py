@@ -28,7 +28,8 @@ _CREATED: Final = "created"
 
 def client_configs(obj: Object) -> dict[str, dict[str, Any]]:
     """Return the ``clientConfig`` of each webhook in ``obj`` (not a copy), by the webhook's name."""
-    return {hook["name"]: hook.setdefault("clientConfig", {}) for hook in obj.get("webhooks") or ()}
+    webhooks = obj.get("webhooks") or ()
+    return {hook["name"]: hook.setdefault("clientConfig", {}) for hook in webhooks}
 
 
 def ca_bundles_of(obj: Object) -> dict[str, bytes]:
@@ -37,8 +38,10 @@ def ca_bundles_of(obj: Object) -> dict[str, bytes]:
 
 
 def _decoded(bundle: object) -> bytes:
+    if not isinstance(bundle, str):
+        return b""
     try:
-        return b64decode(bundle if isinstance(bundle, str) else "", validate=True)
+        return b64decode(bundle, validate=True)
     except ValueError:
         return b""
 
@@ -51,9 +54,8 @@ def was_created_for_url(obj: Object) -> bool:
 def mark_created_for_url(obj: Object) -> Object:
     """Return a copy of the configuration for which :func:`was_created_for_url` is true."""
     marked = copy.deepcopy(obj)
-    marked["metadata"].setdefault("annotations", {})[ORIGINAL_ANNOTATION] = orjson.dumps(
-        {_CREATED: True}
-    ).decode()
+    annotations = marked["metadata"].setdefault("annotations", {})
+    annotations[ORIGINAL_ANNOTATION] = orjson.dumps({_CREATED: True}).decode()
     return marked
 
 
@@ -81,7 +83,8 @@ def desired_object(
     configs = client_configs(changed)
     for name, config in configs.items():
         if url is not None:
-            target = f"{url}{paths.get(name) or _path(replaced.get(name) or config)}"
+            path = paths.get(name) or _path(replaced.get(name) or config)
+            target = f"{url}{path}"
             if config.get("url") != target:
                 if not original.get(_CREATED):
                     replaced.setdefault(name, dict(config))
@@ -95,9 +98,9 @@ def desired_object(
         annotations.pop(ORIGINAL_ANNOTATION, None)
     elif replaced:
         kept = {name: replaced[name] for name in sorted(replaced) if name in configs}
-        annotations[ORIGINAL_ANNOTATION] = orjson.dumps(
-            {**original, "clientConfigs": kept}, option=orjson.OPT_SORT_KEYS
-        ).decode()
+        value = {**original, "clientConfigs": kept}
+        encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        annotations[ORIGINAL_ANNOTATION] = encoded.decode()
     if annotations != annotations_of(changed):
         changed["metadata"]["annotations"] = annotations
     return changed
@@ -127,7 +130,8 @@ def merge_patch(before: Object, after: Object) -> Object:
     It contains the resourceVersion of ``before``, so it fails with a conflict if the object has changed since.
     """
     metadata: dict[str, Any] = {"resourceVersion": resource_version_of(before)}
-    old, new = annotations_of(before), annotations_of(after)
+    old = annotations_of(before)
+    new = annotations_of(after)
     if old != new:
         metadata["annotations"] = {
             key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)

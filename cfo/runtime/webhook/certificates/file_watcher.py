@@ -20,7 +20,8 @@ from cfo.runtime.webhook.certificates.serving_certificate import ServingCertific
 from cfo.runtime.webhook.options import CertificateFiles
 
 _MAX_CA_BYTES: Final = 1024 * 1024
-_POLL_INTERVAL_MS: Final = 30_000  # some network file systems report no changes
+_POLL_INTERVAL_MS: Final = 30_000
+"""How often the files are read in any case, because some network file systems report no changes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -84,11 +85,9 @@ class FilesWatcher:
         try:
             self._load()
         except (OSError, ValueError) as error:
-            failure = (
-                f"{error.strerror}: {error.filename}"
-                if isinstance(error, OSError)
-                else f"{self._watched}: {error}"
-            )
+            failure = f"{self._watched}: {error}"
+            if isinstance(error, OSError):
+                failure = f"{error.strerror}: {error.filename}"
             if failure != self.failure:
                 _log.warning(
                     "Failed to read files, waiting for them to change",
@@ -125,12 +124,9 @@ class CertificateFilesWatcher(FilesWatcher):
 
     def _load(self) -> None:
         directory = self._source.directory
-        self._serving.serve(
-            KeyPair(
-                (directory / self._source.certificate).read_bytes(),
-                (directory / self._source.key).read_bytes(),
-            )
-        )
+        certificate = (directory / self._source.certificate).read_bytes()
+        key = (directory / self._source.key).read_bytes()
+        self._serving.serve(KeyPair(certificate, key))
 
 
 class ClientCAWatcher(FilesWatcher):

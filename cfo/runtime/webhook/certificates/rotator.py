@@ -42,9 +42,8 @@ from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 
-_MAX_REQUEUE: Final = (
-    3600.0  # seconds; a longer timer would miss clock changes and machine suspends
-)
+_MAX_REQUEUE: Final = 3600.0
+"""The longest timer in seconds; a longer one would miss clock changes and machine suspends."""
 
 _log = structlog.get_logger(__name__)
 
@@ -99,13 +98,11 @@ class CertificateRotator:
         pair = self._pair(certificates, now)
         self._serve(pair, certificates.ca, now)
         await self._injector.inject(certificates.bundle)
-        wait = self._serve(pair, certificates.ca, now)
-        until = (
-            min(certificates.next_change(self._policy), renewal_time(pair.leaf)) - now
-        ).total_seconds()
-        return Result(
-            requeue_after=min(seconds for seconds in (until, wait, _MAX_REQUEUE) if seconds > 0)
-        )
+        until_served = self._serve(pair, certificates.ca, now)
+        next_change = min(certificates.next_change(self._policy), renewal_time(pair.leaf))
+        until_change = (next_change - now).total_seconds()
+        delays = [until_change, until_served, _MAX_REQUEUE]
+        return Result(requeue_after=min(seconds for seconds in delays if seconds > 0))
 
     async def _ensure_secret(self, now: datetime) -> CertificateSet:
         """Create or update the Secret if necessary; return the certificates that it contains then."""
@@ -115,15 +112,15 @@ class CertificateRotator:
             stored = parse_secret(secret.get("data") or {})
         else:
             stored = StoredCertificates(problems=("the Secret does not exist",))
+        trusted = list(self._injector.ca_bundles())
+        if self.bundle is not None:
+            trusted.insert(0, self.bundle)
         certificates, reasons = ensure_certificates(
             stored,
             self._policy,
             self._options.service.dns_names,
             now=now,
-            trusted=[
-                *([self.bundle] if self.bundle is not None else []),
-                *self._injector.ca_bundles(),
-            ],
+            trusted=trusted,
             served=self._serving.leaf,
         )
         if reasons:
@@ -140,21 +137,19 @@ class CertificateRotator:
 
     async def _write(self, secret: Object | None, certificates: CertificateSet) -> None:
         key = self._policy.secret
+        data = certificates.data()
         if secret is None:
-            await self._client.create(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Secret",
-                    "metadata": {"namespace": key.namespace, "name": key.name},
-                    "type": "Opaque",
-                    "data": certificates.data(),
-                }
-            )
+            created = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"namespace": key.namespace, "name": key.name},
+                "type": "Opaque",
+                "data": data,
+            }
+            await self._client.create(created)
         else:
             metadata = {"resourceVersion": resource_version_of(secret)}
-            await self._client.patch(
-                SECRET, key, {"metadata": metadata, "data": certificates.data()}
-            )
+            await self._client.patch(SECRET, key, {"metadata": metadata, "data": data})
 
     def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
         """Return the pair to serve: the Secret's, or one issued by this process if that pair lacks one of our names."""
@@ -162,29 +157,35 @@ class CertificateRotator:
         if subject_names(certificates.pair.leaf).issuperset(names):
             return certificates.pair
         ca = certificates.ca
-        if (
-            self._own is None
-            or self._own[0] != ca.certificate
-            or now >= renewal_time(self._own[1].leaf)
-        ):
-            self._own = ca.certificate, issue_certificate(ca, names, self._policy, now=now)
-        return self._own[1]
+        if self._own is not None:
+            issuer, own_pair = self._own
+            if issuer == ca.certificate and now < renewal_time(own_pair.leaf):
+                return own_pair
+        own_pair = issue_certificate(ca, names, self._policy, now=now)
+        self._own = (ca.certificate, own_pair)
+        return own_pair
 
     def _serve(self, pair: KeyPair, ca: CertificateAuthority, now: datetime) -> float:
         """Serve ``pair`` as soon as API servers trust it; return the seconds until then, or 0 if it is served."""
         if pair == self._serving.pair:
             return 0.0
         leaf = self._serving.leaf
-        trusted = ca.certificate
-        if leaf is not None and now < leaf.not_valid_after_utc and not is_issuer_of(trusted, leaf):
-            if not self._injector.trusts(trusted):
+        is_valid = leaf is not None and now < leaf.not_valid_after_utc
+        if leaf is not None and is_valid and not is_issuer_of(ca.certificate, leaf):
+            if not self._injector.trusts(ca.certificate):
                 self._trusted_since = None
                 return self._policy.propagation
-            if self._trusted_since is None or self._trusted_since[0] != trusted:
-                self._trusted_since = trusted, self._clock.monotonic()
-            remaining = self._trusted_since[1] + self._policy.propagation - self._clock.monotonic()
+            remaining = self._until_propagated(ca.certificate)
             if remaining > 0:
                 return remaining
         self._trusted_since = None
         self._serving.serve(pair)
         return 0.0
+
+    def _until_propagated(self, ca: x509.Certificate) -> float:
+        """Return the seconds until all API servers have loaded the bundles, which contain ``ca``."""
+        now = self._clock.monotonic()
+        if self._trusted_since is None or self._trusted_since[0] != ca:
+            self._trusted_since = (ca, now)
+        _, since = self._trusted_since
+        return since + self._policy.propagation - now

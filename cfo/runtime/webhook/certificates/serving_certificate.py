@@ -47,12 +47,15 @@ class ServingCertificate:
         if pair == self.pair:
             return
         try:
-            leaf, context = pair.leaf, self._new_context(pair, self._client_cas)
+            leaf = pair.leaf
+            context = self._new_context(pair, self._client_cas)
         except (ValueError, ssl.SSLError) as error:
             if self._metrics is not None:
                 self._metrics.read_errors.inc()
             raise ValueError(f"cannot use the serving certificate: {error}") from error
-        self.pair, self.leaf, self._context = pair, leaf, context
+        self.pair = pair
+        self.leaf = leaf
+        self._context = context
         if self._metrics is not None:
             self._metrics.reads.inc()
             self._metrics.expires.set(leaf.not_valid_after_utc.timestamp())
@@ -96,9 +99,8 @@ class ServingCertificate:
         """Return the context for a listening socket: TLS 1.2 or later, HTTP/1.1, always the current certificate."""
         context = _server_context()
         if self._require_clients:
-            _require_clients(
-                context
-            )  # the mode of this context applies, and the CAs of the chosen one
+            # OpenSSL takes the mode from this context, and the CAs from the context that is chosen below.
+            _require_clients(context)
 
         def choose(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> int | None:
             if self._context is None:
@@ -116,9 +118,8 @@ def _server_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    context.num_tickets = (
-        0  # a resumed session would keep the old certificate; API servers reuse connections
-    )
+    # A resumed session would keep the old certificate. API servers reuse connections instead.
+    context.num_tickets = 0
     return context
 
 
