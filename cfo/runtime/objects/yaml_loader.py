@@ -7,8 +7,10 @@ from typing import Any, Final
 import yaml
 
 YAML_LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 YAML_ERRORS: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What loading raises, such as ValueError for a date in a 13th month, and KeyError for ``!!bool x``."""
+
 MAX_YAML_LEVELS: Final = 100
 """The maximum number of levels of nested values."""
 

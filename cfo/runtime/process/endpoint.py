@@ -44,11 +44,8 @@ async def _remove_server_header(_: web.BaseRequest, response: web.StreamResponse
 
 def _index(paths: Iterable[str]) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return a handler for ``/`` that links to ``paths``."""
-    links = "".join(
-        f'<li><a href="{path}">{path}</a></li>'
-        for path in dict.fromkeys(paths)
-        if not path.endswith("/")
-    )
+    linked = [path for path in dict.fromkeys(paths) if not path.endswith("/")]
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in linked)
     page = f'<!doctype html><html lang="en"><title>cfo</title><ul>{links}</ul></html>\n'
 
     async def respond(_: web.Request) -> web.Response:
@@ -96,10 +93,10 @@ class Endpoint:
         application = web.Application(client_max_size=64 * 1024, middlewares=self._middlewares)
         application.on_response_prepare.append(_remove_server_header)
         application.add_routes(self._routes)
-        if not any(route.path == "/" for route in self._routes):
-            application.router.add_get(
-                "/", _index([route.path for route in self._routes if "{" not in route.path])
-            )
+        paths = [route.path for route in self._routes]
+        if "/" not in paths:
+            index = _index(path for path in paths if "{" not in path)
+            application.router.add_get("/", index)
         runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE
         )

@@ -8,7 +8,7 @@ one. Unlike in controller-runtime, the response contains the reasons for failure
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 import structlog
@@ -24,6 +24,10 @@ Check: TypeAlias = Callable[[], Awaitable[None] | None]
 
 def ping() -> None:
     """Always succeed: a response proves that the process is alive."""
+
+
+_DEFAULT: Mapping[str, Check] = {"ping": ping}
+"""The checks of a process that has added none."""
 
 
 class Health:
@@ -49,11 +53,12 @@ class Health:
     def endpoint(self, bind_address: str) -> Endpoint:
         """Return an HTTP server for ``/healthz`` and ``/readyz``."""
         routes: list[web.RouteDef] = []
-        for path, checks in (("/healthz", self._live), ("/readyz", self._ready)):
+        for title, checks in (("healthz", self._live), ("readyz", self._ready)):
+            run_all = _run_all(title, checks)
             routes += [
-                web.get(path, _run_all(path.strip("/"), checks)),
-                web.get(path + "/", _run_all(path.strip("/"), checks)),
-                web.get(path + "/{name}", _run_one(path.strip("/"), checks)),
+                web.get(f"/{title}", run_all),
+                web.get(f"/{title}/", run_all),
+                web.get(f"/{title}/{{name}}", _run_one(title, checks)),
             ]
         return Endpoint("health", bind_address, routes)
 
@@ -83,18 +88,22 @@ def _run_all(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
-        lines, failed = [], []
-        for name, check in (checks or {"ping": ping}).items():
+        lines: list[str] = []
+        failed: list[str] = []
+        for name, check in (checks or _DEFAULT).items():
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok")
                 continue
             reason = await _failure(check)
-            lines.append(f"[+]{name} ok" if reason is None else f"[-]{name} failed: {reason}")
-            if reason is not None:
+            if reason is None:
+                lines.append(f"[+]{name} ok")
+            else:
+                lines.append(f"[-]{name} failed: {reason}")
                 failed.append(name)
+        unknown = sorted(excluded - checks.keys())
         lines += [
             f"warn: some health checks cannot be excluded: no matches for {name!r}"
-            for name in sorted(excluded - checks.keys())
+            for name in unknown
         ]
         if failed:
             _log.debug("Health checks failed", endpoint=title, failed=failed)
@@ -110,11 +119,10 @@ def _run_one(
     title: str, checks: dict[str, Check]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
-        check = (checks or {"ping": ping}).get(request.match_info["name"])
+        name = request.match_info["name"]
+        check = (checks or _DEFAULT).get(name)
         if check is None:
-            return web.Response(
-                status=404, text=f"{title}: no check named {request.match_info['name']!r}\n"
-            )
+            return web.Response(status=404, text=f"{title}: no check named {name!r}\n")
         reason = await _failure(check)
         if reason is not None:
             return web.Response(status=500, text=f"internal server error: {reason}\n")

@@ -47,9 +47,9 @@ _HANDSHAKE_TIMEOUT: Final = 10.0
 _FIRST_REQUEST_TIMEOUT: Final = 30.0
 _SHUTDOWN_TIMEOUT: Final = 5.0
 _BACKLOG: Final = 128
-_ACCEPT_RETRY: Final = (
-    1.0  # seconds; asyncio waits as long if the process has no file descriptor left
-)
+_ACCEPT_RETRY: Final = 1.0
+"""Seconds to wait if the process has no file descriptor left; asyncio's servers wait as long."""
+
 _LOG_INTERVAL: Final = 60.0
 
 _log = structlog.get_logger(__name__)
@@ -147,9 +147,8 @@ class Listener:
                         accepted.close()
                     else:
                         tasks.start_soon(self._open, accepted, connection)
-                    await asyncio.sleep(
-                        0
-                    )  # sock_accept does not wait while clients are in the backlog
+                    # Let other tasks run: sock_accept does not wait while clients are in the backlog.
+                    await asyncio.sleep(0)
         finally:
             self._socket.close()
 
@@ -180,23 +179,22 @@ class Listener:
             victim.close()
             del self._connections[victim.protocol]
         protocol = self._server()
-        connection = self._connections[protocol] = _Connection(address, protocol, loop.time())
+        connection = _Connection(address, protocol, loop.time())
+        self._connections[protocol] = connection
         return connection
 
     def _victim(self, address: str) -> _Connection | None:
         """Return the connection to close for a new one from ``address``; ``None`` if handlers need all of them."""
-        shares = Counter(
-            [address, *(connection.address for connection in self._connections.values())]
-        )
-        return max(
-            (connection for connection in self._connections.values() if not connection.protected),
-            key=lambda connection: (
-                shares[connection.address],
-                not connection.answered,
-                -connection.idle_since,
-            ),
-            default=None,
-        )
+        connections = self._connections.values()
+        shares = Counter(connection.address for connection in connections)
+        shares[address] += 1
+
+        def rank(connection: _Connection) -> tuple[int, bool, float]:
+            share = shares[connection.address]
+            return share, not connection.answered, -connection.idle_since
+
+        candidates = [connection for connection in connections if not connection.protected]
+        return max(candidates, key=rank, default=None)
 
     def _remove_closed(self) -> None:
         self._connections = {
@@ -209,7 +207,8 @@ class Listener:
             _log.warning(
                 "Too many connections", endpoint=self._name, limit=self._limit, closed=self._closed
             )
-            self._closed, self._next_log = 0, now + _LOG_INTERVAL
+            self._closed = 0
+            self._next_log = now + _LOG_INTERVAL
 
     async def _open(self, accepted: socket.socket, connection: _Connection) -> None:
         """Complete the handshake, and close the connection if its first request does not arrive in time."""
@@ -222,10 +221,8 @@ class Listener:
             }
         if not connection.is_open:  # closed for another one before this task has started
             accepted.close()
-        with (
-            connection.handshake,
-            suppress(OSError),
-        ):  # the client failed the handshake, or disconnected
+        # An OSError means that the client failed the handshake, or disconnected.
+        with connection.handshake, suppress(OSError):
             try:
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 await loop.connect_accepted_socket(
@@ -259,11 +256,13 @@ class Listener:
         connection.requests += 1
         if connection.timer is not None:
             connection.timer.cancel()
-        connection.protected += self._protect_requests
+        if self._protect_requests:
+            connection.protected += 1
         try:
             return await self._handler(request)
         finally:
-            connection.protected -= self._protect_requests
+            if self._protect_requests:
+                connection.protected -= 1
             connection.answered = True
             connection.idle_since = asyncio.get_running_loop().time()
 
@@ -298,24 +297,23 @@ def bind_socket(
     except OSError as error:
         if bound is not None:
             bound.close()
-        reason = (
-            error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        )
-        unavailable = AddressUnavailable(
-            error.errno, f"cannot listen on {host or ''}:{port}: {reason}"
-        )
-        unavailable.server, unavailable.address = server, f"{host or ''}:{port}"
+        # The numbers of a gaierror are not those of the operating system.
+        is_system_error = not isinstance(error, socket.gaierror)
+        reason = os.strerror(error.errno or 0) if is_system_error else error.strerror
+        text = f"{host or ''}:{port}"
+        unavailable = AddressUnavailable(error.errno, f"cannot listen on {text}: {reason}")
+        unavailable.server = server
+        unavailable.address = text
         raise unavailable from error
     return bound
 
 
 def _socket_address(host: str | None, port: int) -> tuple[int, Any]:
     if host is None:
-        return (
-            (socket.AF_INET6, ("::", port))
-            if socket.has_dualstack_ipv6()
-            else (socket.AF_INET, ("", port))
-        )
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", port)
+        return socket.AF_INET, ("", port)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, sockaddr = min(found, key=lambda one: one[0] != socket.AF_INET)
+    ipv4 = [one for one in found if one[0] == socket.AF_INET]
+    family, _, _, _, sockaddr = (ipv4 or found)[0]
     return family, sockaddr

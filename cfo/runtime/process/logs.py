@@ -124,7 +124,8 @@ class _NamedLoggerFactory:
         self._stream = stream
 
     def __call__(self, *args: Any) -> _NamedLogger:
-        return _NamedLogger(self._stream, str(args[0]) if args else "")
+        name = str(args[0]) if args else ""
+        return _NamedLogger(self._stream, name)
 
 
 def _add_name(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -139,14 +140,19 @@ def _as_zap(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     event["msg"] = event.pop("event", "")
     if "exception" in event:
         event["stacktrace"] = event.pop("exception")
-    return {**{key: event[key] for key in _ORDER if key in event}, **event}
+    first = {key: event[key] for key in _ORDER if key in event}
+    return {**first, **event}
 
 
 def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Escape what a terminal interprets; the renderer prints strings as they are, and all other values escaped."""
     for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = printable_lines(value) if key in _BLOCKS else printable(value, _MAX_VALUE)
+        if not isinstance(value, str):
+            continue
+        if key in _BLOCKS:
+            event[key] = printable_lines(value)
+        else:
+            event[key] = printable(value, _MAX_VALUE)
     return event
 
 
@@ -161,5 +167,11 @@ def _serialize(event: Any, default: Callable[[Any], Any] | None = None, **_: Any
     line = orjson.dumps(event, default=default or str, option=orjson.OPT_NON_STR_KEYS).decode()
     if line.isprintable():
         return line
-    # JSON may contain bidirectional marks as they are
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+    # orjson does not escape all of them: bidirectional marks, for example.
+    return "".join(map(_json_escape, line))
+
+
+def _json_escape(character: str) -> str:
+    if character.isprintable():
+        return character
+    return json.dumps(character).strip('"')

@@ -26,7 +26,9 @@ def printable(text: str, limit: int = 1000) -> str:
     if text.isprintable():
         return text
     escaped = "".join(map(escape, text))
-    return escaped if len(escaped) <= limit else f"{escaped[: limit - 1]}…"
+    if len(escaped) > limit:
+        return f"{escaped[: limit - 1]}…"
+    return escaped
 
 
 def described(error: BaseException) -> str:
@@ -41,7 +43,13 @@ def printable_lines(text: str) -> str:
     """Return ``text`` with its line breaks and tabs; other characters that are not printable are escaped."""
     if text.isprintable():
         return text
-    return "".join(character if character in "\n\t" else escape(character) for character in text)
+    return "".join(map(_escape_within_lines, text))
+
+
+def _escape_within_lines(character: str) -> str:
+    if character in "\n\t":
+        return character
+    return escape(character)
 
 
 def escape(character: str) -> str:
@@ -51,4 +59,6 @@ def escape(character: str) -> str:
     code = ord(character)
     if code < 0x80:
         return _NAMED.get(character) or f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

@@ -28,9 +28,9 @@ from prometheus_client import Histogram
 INTERVAL: Final = 0.25
 """The time in seconds between two measurements, and the lag above which the stack is logged."""
 
-_LONG: Final = (
-    5.0  # seconds after which a block is logged before it has ended, because it may never end
-)
+_LONG: Final = 5.0
+"""Seconds after which a block is logged before it has ended, because it may never end."""
+
 _LOG_INTERVAL: Final = 10.0
 _INNER_FRAMES: Final = 4
 _OUTER_FRAMES: Final = 2
@@ -50,7 +50,8 @@ class EventLoopWatchdog:
 
     def __init__(self, lag: Histogram) -> None:
         self._lag = lag
-        self._scheduled = self._called = 0.0
+        self._scheduled = 0.0
+        self._called = 0.0
         self._next_log = 0.0
         self._suppressed = 0
 
@@ -77,13 +78,16 @@ class EventLoopWatchdog:
             if not ended and stack is None:
                 stack = _stack(loop_thread)
                 if self._was_called():
-                    stack = ()  # of what the loop does after the block
-            seconds = (self._called if ended else monotonic()) - self._scheduled
+                    stack = ()  # the block has just ended, so the stack may be of other code
+            end = self._called if ended else monotonic()
+            seconds = end - self._scheduled
             if stack is not None and not reported and (ended or seconds >= _LONG):
                 self._report(stack, seconds, ended=ended)
                 reported = True
             if ended:
-                stack, reported, self._scheduled = None, False, monotonic()
+                stack = None
+                reported = False
+                self._scheduled = monotonic()
                 try:
                     loop.call_soon_threadsafe(self._call)
                 except RuntimeError:  # the loop is closed
@@ -101,14 +105,17 @@ class EventLoopWatchdog:
         if now < self._next_log:
             self._suppressed += 1
             return
+        message = "Event loop was blocked" if ended else "Event loop is blocked"
+        function = stack[0] if stack else "unknown"
         _log.warning(
-            "Event loop was blocked" if ended else "Event loop is blocked",
+            message,
             seconds=round(seconds, 3),
-            function=stack[0] if stack else "unknown",
+            function=function,
             frames=list(stack),
             suppressed=self._suppressed,
         )
-        self._suppressed, self._next_log = 0, now + _LOG_INTERVAL
+        self._suppressed = 0
+        self._next_log = now + _LOG_INTERVAL
 
 
 def _stack(thread: int) -> tuple[str, ...]:
@@ -125,11 +132,15 @@ def _stack(thread: int) -> tuple[str, ...]:
         if len(inner) < _INNER_FRAMES:
             inner.append(frame)
         else:
-            omitted += len(outer) == _OUTER_FRAMES
+            if len(outer) == _OUTER_FRAMES:
+                omitted += 1
             outer.append(frame)
         frame = frame.f_back
-    gap = [f"{omitted} more"] if omitted else []
-    return (*map(_described, inner), *gap, *map(_described, outer))
+    described = [_described(each) for each in inner]
+    if omitted:
+        described.append(f"{omitted} more")
+    described += [_described(each) for each in outer]
+    return tuple(described)
 
 
 def _described(frame: FrameType) -> str:
