@@ -36,6 +36,7 @@ from cfo.runtime.process.clock import Clock
 MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
 
+
 MAX_LEFT_OUT: Final = 1000
 """The maximum number of objects of a namespace that a store remembers to have left out."""
 

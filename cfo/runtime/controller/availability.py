@@ -31,6 +31,7 @@ from cfo.runtime.process.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
+
 AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", READ),)
 """The RBAC rules that waiting for a kind requires."""
 

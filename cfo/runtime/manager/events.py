@@ -48,6 +48,7 @@ __all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecor
 
 _log = structlog.get_logger(__name__)
 
+
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
 """The permissions that recording requires; the same permissions on core ``events`` are also sufficient."""
 

@@ -45,6 +45,7 @@ __all__ = [
     "type_invalid",
 ]
 
+
 MAX_ERRORS: Final = 100
 """The maximum number of errors that :class:`FieldErrors` reports."""
 
