@@ -367,7 +367,7 @@ async def orphan():
     orphans.append(asyncio.create_task(ignore()))
     await asyncio.sleep(0)
     orphans[0].cancel()
-    lifecycle.ABANDONED.add(orphans[0])
+    lifecycle.abandon(orphans[0])
 
 async def fail():
     await orphan()
