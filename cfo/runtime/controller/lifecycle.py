@@ -143,7 +143,7 @@ class Lifecycle:
     """Runs the runnables of one process.
 
     ``grace_period``: seconds that runnables have to stop (``None``: no limit). ``gate`` is checked before each write of
-    runnables in :attr:`Phase.LEADER`.
+    runnables in :attr:`StartPhase.LEADER`.
     """
 
     def __init__(
