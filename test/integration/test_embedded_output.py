@@ -73,6 +73,7 @@ def test_lines_of_changes_and_the_log_are_separate(tmp_path: Path) -> None:
             while not lines[-1].endswith(SETTLED):
                 assert lines[-1], [*lines, log.read_text()]
                 lines.append(process.stdout.readline())
+            assert process.stdout.readline() == lines[2], "the address is printed again"
             kubeconfig = tmp_path / "cfo.kubeconfig"
             assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
             assert yaml.safe_load(kubeconfig.read_text())["kind"] == "Config"

@@ -184,6 +184,7 @@ async def _operate(
             await _wait_until_settled(overview, objects)
             _print_settled(overview, objects, manager.clock)
         if until_settled is None:
+            echo(f"dashboard: {pages[0].url}")  # again, because the log has moved it out of sight
             await anyio.sleep_forever()
         reasons = await _reasons(overview, objects)
         summaries = await overview.snapshot()
