@@ -251,11 +251,12 @@ def test_release_workflow_pushes_images_and_attaches_distributions() -> None:
     }
 
 
-def test_both_distributions_are_built_checked_and_attached_to_the_draft() -> None:
+def test_all_distributions_are_built_checked_and_attached_to_the_draft() -> None:
     recipe = commands("test-install")
     assert re.findall(r"-m build --no-isolation --outdir dist (\S+)$", recipe, re.MULTILINE) == [
         ".",
         "./envtest",
+        "./handlers",
     ]
     assert recipe.index("twine check --strict dist/*.whl dist/*.tar.gz") < recipe.index(
         ".ci/test-install"
@@ -329,19 +330,24 @@ def test_every_make_target_is_in_the_help_or_in_contributing() -> None:
     assert set(listed) == make_targets(*MAKEFILES[1:])
 
 
-@pytest.mark.parametrize("failing", [[], ["cfo"], ["envtest"], ["cfo", "envtest"]], ids=" ".join)
-def test_both_distributions_are_tested_and_those_with_failures_are_named(
+@pytest.mark.parametrize(
+    "failing",
+    [[], ["cfo"], ["envtest"], ["handlers"], ["cfo", "envtest", "handlers"]],
+    ids=" ".join,
+)
+def test_all_distributions_are_tested_and_those_with_failures_are_named(
     tmp_path: Path, failing: list[str]
 ) -> None:
     python, log = tmp_path / "venv" / "bin" / "python", tmp_path / "log"
     python.parent.mkdir(parents=True)
-    codes = [f"{ROOT / 'envtest' if name == 'envtest' else ROOT}) exit 1;;" for name in failing]
+    folders = {"cfo": ROOT, "envtest": ROOT / "envtest", "handlers": ROOT / "handlers"}
+    codes = [f"{folders[name]}) exit 1;;" for name in failing]
     python.write_text(f'#!/bin/sh\necho "$PWD" >>{log}\ncase $PWD in {" ".join(codes)} esac\n')
     python.chmod(0o755)
     venv = tmp_path / "venv"
     arguments = ["make", "-s", "test", f"VENV={venv}", f"--old-file={venv}/.installed"]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert log.read_text().splitlines() == [str(ROOT), str(ROOT / "envtest")]
+    assert log.read_text().splitlines() == list(map(str, folders.values()))
     assert (done.returncode != 0) is bool(failing), done.stderr
     assert done.stdout == (f"Tests failed: {' '.join(failing)}\n" if failing else "")
 
