@@ -2,7 +2,7 @@
 PYTHON    ?= python3
 VENV      ?= .venv
 BIN       := $(VENV)/bin
-EDITABLE   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e './handlers[dev]'
+EDITABLE   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]'
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint manifests docs bench fuzz deploy clean
@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml envtest/pyproject.toml handlers/pyproject.tom
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Installing cfo and all development tools to $(VENV), which takes about a minute ...'
 	@$(PYTHON) -m venv $(VENV)
-	@$(EDITABLE) -e '.[dev]'
+	@$(EDITABLE) -e '.[dev]' -e './handlers[dev]'
 	@echo 'Installed.'
 	@touch $@
 
