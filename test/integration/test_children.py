@@ -355,14 +355,6 @@ async def test_failed_write_does_not_prevent_the_others(world: World) -> None:
         results.raise_errors()
 
 
-async def test_children_after_a_failure_are_left_out_on_request(world: World) -> None:
-    await world.client.create(config_map(theirs="yes"))
-    children = [Child.present(config_map()), Child.present(config_map("second"))]
-    results = await world.write(*children, stop_at_failure=True)
-    assert [result.outcome for result in results] == [Outcome.TAKEN]
-    assert await world.stored("second") is None
-
-
 async def test_kind_that_is_not_served_is_reported(world: World) -> None:
     gvk = GVK("example.com", "v1", "Missing")
     child = Child.present({**config_map(), "apiVersion": gvk.api_version, "kind": gvk.kind})

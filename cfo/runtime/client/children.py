@@ -313,7 +313,6 @@ async def reconcile_children(
     events: EventSink | None = None,
     block_owner_deletion: bool | None = None,
     max_created: int = 0,
-    stop_at_failure: bool = False,
 ) -> ChildResults:
     """Bring ``children`` of ``owner`` to their desired state, one after the other, and return what became of them.
 
@@ -324,7 +323,6 @@ async def reconcile_children(
     :param block_owner_deletion: whether a foreground deletion of the owner waits for the objects.
     :param max_created: the maximum number of objects to create; 0 means no limit. :attr:`ChildResults.is_limited` then
         asks for another reconcile.
-    :param stop_at_failure: leave out the children after the first one that is not as desired.
 
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
     :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`.
@@ -332,9 +330,7 @@ async def reconcile_children(
     writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
     results = writer.results
     for child in children:
-        result = await writer.write(child)
-        if stop_at_failure and not result.is_done:
-            return results
+        await writer.write(child)
         if max_created and results.created >= max_created:
             results.is_limited = True
             return results
