@@ -29,12 +29,16 @@ def is_known(children: Children) -> bool:
 
 
 def dashboard_url(facts: RayClusterFacts, children: Children) -> str:
-    """Return the URL of the dashboard; empty if it is not exposed."""
+    """Return the URL of the dashboard; empty if it is not exposed, or if a suspended RayCluster has no head."""
+    if facts.is_suspended:
+        return ""
     return next(_urls(facts.names.dashboard, children), "")
 
 
 def client_address(facts: RayClusterFacts, children: Children) -> str:
-    """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty if the client is not exposed."""
+    """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty as for :func:`dashboard_url`."""
+    if facts.is_suspended:
+        return ""
     url = next(_urls(facts.names.client, children), "")
     if not url:
         return ""

@@ -173,6 +173,12 @@ def test_client_behind_a_gateway_is_exposed_with_the_port_of_its_listener(
         ),
         ({}, UNAVAILABLE, {}, ("False", "OAuthUnavailable", "no OAuth server")),
         ({}, ALLOWED, {"suspend": True}, ("False", "Suspended", "The RayCluster is suspended")),
+        (
+            {INGRESS: INGRESSES},
+            ALLOWED,
+            {"suspend": True},
+            ("False", "Suspended", "The RayCluster is suspended"),
+        ),
     ],
 )
 def test_exposed_has_urls_or_the_reason(
