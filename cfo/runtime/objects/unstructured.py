@@ -43,6 +43,10 @@ class GVK(NamedTuple):
         group, _, version = api_version.rpartition("/")
         return cls(group, version, kind)
 
+    def same_kind(self, other: GVK) -> bool:
+        """Return whether ``other`` is the same kind of the same group, in whichever version."""
+        return self.kind == other.kind and self.group == other.group
+
     @property
     def gvk(self) -> GVK:
         """This GVK itself, which is therefore an :class:`ObjectKind` whose objects are dicts."""

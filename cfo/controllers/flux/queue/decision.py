@@ -44,12 +44,10 @@ class Capacity:
         self._resources = tuple(sorted(policy.resources))
         self._amounts_of_pods: dict[int, Amounts] = {}
         jobs = _UNLIMITED if policy.jobs is None else policy.jobs
-        self.total: Amounts = (
-            policy.pods,
-            jobs,
-            *(policy.resources[name] for name in self._resources),
-        )
-        used = released = (0,) * len(self.total)
+        limits = [policy.resources[name] for name in self._resources]
+        self.total: Amounts = (policy.pods, jobs, *limits)
+        used: Amounts = (0,) * len(self.total)
+        released = used
         for holding in usage:
             amounts = self.amounts(holding.demand)
             used = add(used, amounts)
@@ -62,11 +60,14 @@ class Capacity:
 
     def amounts(self, demand: Demand) -> Amounts:
         """Return what one job with this demand takes."""
-        if not self._resources:
-            return self._amounts_of_pods.get(demand.pods) or self._amounts_of_pods.setdefault(
-                demand.pods, (demand.pods, 1)
-            )
-        return demand.pods, 1, *(demand.resources.get(name, 0) for name in self._resources)
+        if self._resources:
+            requested = (demand.resources.get(name, 0) for name in self._resources)
+            return (demand.pods, 1, *requested)
+        amounts = self._amounts_of_pods.get(demand.pods)
+        if amounts is None:
+            amounts = (demand.pods, 1)
+            self._amounts_of_pods[demand.pods] = amounts
+        return amounts
 
     def is_too_large(self, amounts: Amounts) -> bool:
         """Return whether the amounts exceed the quota as a whole."""
@@ -101,11 +102,14 @@ class Capacity:
     def share(self, amounts: Amounts) -> float:
         """Return the share of the quota: the largest of the shares of pods and resources."""
         measured = zip(amounts, self.total, strict=True)
-        return max(
-            (amount / total if total > 0 else float(amount > 0))
-            for amount, total in measured
-            if total < _UNLIMITED
-        )
+        return max(_share(amount, total) for amount, total in measured if total < _UNLIMITED)
+
+
+def _share(amount: int, total: int) -> float:
+    """Return the share of ``total``; anything of a quota of zero, or below, is all of it."""
+    if total > 0:
+        return amount / total
+    return 1.0 if amount > 0 else 0.0
 
 
 class Reservation:
@@ -219,10 +223,7 @@ class _Victims:
         available = self._capacity.future
         if not fits(amounts, add(available, group.releasable(job.priority))):
             return []
-        missing = tuple(
-            amount and amount - limit for amount, limit in zip(amounts, available, strict=True)
-        )
-        chosen = group.choose(job.priority, missing)
+        chosen = group.choose(job.priority, _missing(amounts, available))
         for holding in chosen:
             self._capacity.release(self._capacity.amounts(holding.demand))
         self._preemptors += 1
@@ -232,7 +233,16 @@ class _Victims:
         return key.namespace if self._by_namespace else ""
 
 
+def _missing(amounts: Amounts, available: Amounts) -> Amounts:
+    """Return how much of each amount is not available; an amount of zero lacks nothing of what is overused."""
+    return tuple(
+        amount - limit if amount else 0 for amount, limit in zip(amounts, available, strict=True)
+    )
+
+
 class _Group:
+    """The jobs among which one may be evicted for another, with the sums of what they hold."""
+
     def __init__(self, capacity: Capacity, holdings: Iterable[Holding]) -> None:
         self._capacity = capacity
         self._set(sorted(holdings, key=_holding_rank, reverse=True))
@@ -257,16 +267,18 @@ class _Group:
         """Remove and return holdings of lower priority that hold what is ``missing``; all of them are needed."""
         count = bisect_left(self._priorities, priority)
         needed = next(number for number in range(count + 1) if _covers(missing, self._sums[number]))
-        chosen, held = [], self._sums[needed]
+        chosen: list[Holding] = []
+        held = self._sums[needed]
         for holding in reversed(self._holdings[:needed]):
             without = subtract(held, self._capacity.amounts(holding.demand))
             if _covers(missing, without):
                 held = without
             else:
                 chosen.append(holding)
+        chosen.reverse()
         chosen_keys = {holding.key for holding in chosen}
         self._set([holding for holding in self._holdings if holding.key not in chosen_keys])
-        return chosen[::-1]
+        return chosen
 
 
 def _covers(missing: Amounts, amounts: Amounts) -> bool:
@@ -321,10 +333,7 @@ class _Queue:
     def decide(self, jobs: Collection[WaitingJob]) -> QueueDecision:
         for holding in self._usage:
             self._count(holding.key.namespace, self._capacity.amounts(holding.demand))
-        order = (
-            _by_share(jobs, self._shares) if self._policy.shares_by_namespace else _by_rank(jobs)
-        )
-        for job in order:
+        for job in self._in_order(jobs):
             amounts = self._capacity.amounts(job.demand)
             reason = self._blocking(job, amounts)
             if reason is None:
@@ -333,11 +342,17 @@ class _Queue:
                 self._blocked[job.key] = reason
         return QueueDecision(tuple(self._admit), tuple(self._preempt), self._blocked)
 
+    def _in_order(self, jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
+        if self._policy.shares_by_namespace:
+            return _by_share(jobs, self._shares)
+        return _by_rank(jobs)
+
     def _blocking(self, job: WaitingJob, amounts: Amounts) -> Blocked | None:
         """Return why the job must wait, or ``None`` if it can be admitted."""
         known = self._known.get(amounts)
         if known is None and self._capacity.is_too_large(amounts):
-            known = self._known[amounts] = Blocked.TOO_LARGE
+            known = Blocked.TOO_LARGE
+            self._known[amounts] = known
         if known is Blocked.TOO_LARGE:
             return known
         if self._closed:
@@ -346,7 +361,8 @@ class _Queue:
         if not fits:
             self._known[amounts] = Blocked.QUOTA
         if self._reservation is not None:
-            may_pass = fits and self._reservation.permits(amounts, self._now + job.duration)
+            end = self._now + job.duration
+            may_pass = fits and self._reservation.permits(amounts, end)
             return None if may_pass else Blocked.BEHIND
         if fits:
             return None
@@ -379,14 +395,16 @@ class _Queue:
         self._capacity.take(amounts)
         if self._reservation is not None:
             self._reservation.take(amounts, end)
-        self._running[job.key] = end, amounts
+        self._running[job.key] = (end, amounts)
         self._count(job.key.namespace, amounts)
         self._admit.append(job.key)
 
     def _count(self, namespace: str, amounts: Amounts) -> None:
-        if self._policy.shares_by_namespace:
-            used = self._used.get(namespace)
-            self._used[namespace] = used = amounts if used is None else add(used, amounts)
-            self._shares[namespace] = self._capacity.share(used) / max(
-                self._policy.weights.get(namespace, 1), 1
-            )
+        """Add the amounts to what the namespace uses, and compute its share again."""
+        if not self._policy.shares_by_namespace:
+            return
+        before = self._used.get(namespace)
+        used = amounts if before is None else add(before, amounts)
+        self._used[namespace] = used
+        weight = max(self._policy.weights.get(namespace, 1), 1)
+        self._shares[namespace] = self._capacity.share(used) / weight

@@ -27,6 +27,8 @@ REPLACED: Final = "Replaced"
 INVALID: Final = "Invalid"
 INVALID_SELECTOR: Final = "InvalidSelector"
 
+_DEFAULT_PODS: Final = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -48,69 +50,67 @@ class Setup:
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether the setup is meant for a namespace with these labels."""
-        return (
-            namespace == self.key.namespace
-            if self.selector is None
-            else self.selector.matches(labels)
-        )
+        if self.selector is None:
+            return namespace == self.key.namespace
+        return self.selector.matches(labels)
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether the setup could govern a namespace with these labels, or its own one."""
-        return self.problem is None and (
-            namespace == self.key.namespace or self.selects(namespace, labels)
-        )
+        if self.problem is not None:
+            return False
+        return namespace == self.key.namespace or self.selects(namespace, labels)
 
 
 def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
     """Return the setup of a FluxSetup, with its problem if it is invalid or may not select other namespaces."""
     spec: Mapping[str, Any] = obj.get("spec") or {}
     defaults = spec.get("mini-cluster") or {}
-    key, selector = key_of(obj), spec.get("namespaceSelector")
-    problem, parsed = None, None
-    if errors := validate_flux_setup(obj):
-        problem = INVALID, error_message(errors)
-    if selector is not None:
+    key = key_of(obj)
+    problem: tuple[str, str] | None = None
+    errors = validate_flux_setup(obj)
+    if errors:
+        problem = (INVALID, error_message(errors))
+    selector: LabelSelector | None = None
+    if spec.get("namespaceSelector") is not None:
         try:
-            parsed = LabelSelector.of(selector)
+            selector = LabelSelector.of(spec["namespaceSelector"])
         except SelectorError as error:
-            problem = INVALID_SELECTOR, f"spec.namespaceSelector: {error}"
+            problem = (INVALID_SELECTOR, f"spec.namespaceSelector: {error}")
         if key.namespace not in admin_namespaces:
             allowed = ", ".join(sorted(admin_namespaces))
             message = f"FluxSetups of namespace {key.namespace} must not select namespaces; allowed in: {allowed}"
-            problem = INVALID_SELECTOR, f"spec.namespaceSelector: {message}"
+            problem = (INVALID_SELECTOR, f"spec.namespaceSelector: {message}")
     policy = Policy(pods=0)
     if problem is None:
         try:
             policy = _policy(spec)
         except ValueError as error:  # the CRD's enum excludes it, but upstream's CRD has none
-            problem = INVALID, f"spec.queueingStrategy: {error}"
+            problem = (INVALID, f"spec.queueingStrategy: {error}")
     metadata = obj["metadata"]
+    shape = {name: defaults[name] for name in ("flux", "pod", "size") if name in defaults}
+    keeps_clusters = defaults.get("cleanup") is False or defaults.get("ttlSecondsAfterFinished")
     return Setup(
         key=key,
         uid=uid_of(obj),
         generation=int(metadata.get("generation") or 0),
         created=str(metadata.get("creationTimestamp") or ""),
         policy=policy,
-        defaults=orjson.dumps(
-            {key: defaults[key] for key in ("flux", "pod", "size") if key in defaults}
-        ),
-        cleans_up=defaults.get("cleanup") is not False
-        and not defaults.get("ttlSecondsAfterFinished"),
+        defaults=orjson.dumps(shape),
+        cleans_up=not keeps_clusters,
         kueue_queue=kueue_queue_of(spec),
-        selector=parsed,
+        selector=selector,
         problem=problem,
     )
 
 
 def _policy(spec: Mapping[str, Any]) -> Policy:
     max_size = spec.get("max-size")
+    strategy = spec.get("queueingStrategy") or QueueingStrategy.BEST_EFFORT_FIFO
     return Policy(
-        pods=20 if max_size is None else int(max_size),
+        pods=_DEFAULT_PODS if max_size is None else int(max_size),
         jobs=spec.get("max-jobs"),
         resources=amounts_of(spec.get("resources") or {}),
-        strategy=QueueingStrategy(
-            spec.get("queueingStrategy") or QueueingStrategy.BEST_EFFORT_FIFO
-        ),
+        strategy=QueueingStrategy(strategy),
         shares_by_namespace=spec.get("fairness") == Fairness.NAMESPACE,
         weights=dict(spec.get("weights") or {}),
         preempts=spec.get("preemption") == Preemption.LOWER_PRIORITY,
@@ -119,16 +119,18 @@ def _policy(spec: Mapping[str, Any]) -> Policy:
 
 def kueue_queue_of(spec: Mapping[str, Any]) -> str:
     """Return the LocalQueue to which the spec of a FluxSetup leaves its jobs; empty if there is none."""
-    return (
-        str((spec.get("kueue") or {}).get("localQueue") or "")
-        if spec.get("queue") == Queue.KUEUE
-        else ""
-    )
+    if spec.get("queue") != Queue.KUEUE:
+        return ""
+    return str((spec.get("kueue") or {}).get("localQueue") or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Governance:
-    """Which setup governs which namespace; ``replaced_by`` are the setups that govern nothing, and a newer one each."""
+    """Which setup governs which namespace.
+
+    ``setups`` are all by their key, ``governors`` are by namespace the key of its setup, and ``replaced_by`` is, for
+    each setup that governs nothing because of a newer one, the newer one.
+    """
 
     setups: Mapping[NamespacedName, Setup] = field(default_factory=dict)
     governors: Mapping[str, NamespacedName] = field(default_factory=dict)

@@ -12,6 +12,8 @@ ResourceQuota limit.
 from __future__ import annotations
 
 from decimal import Decimal
+from enum import Enum, auto
+from typing import Final
 
 import msgspec
 
@@ -75,95 +77,154 @@ class Group(msgspec.Struct, gc=False, eq=False):
             pods[name] = pod
         self.pods = pods or None
         self.present = _changed(self.present, before, pod)
-        self.live = _changed(
-            self.live,
-            before if before is not None and not before.has_ended else None,
-            pod if pod is not None and not pod.has_ended else None,
-        )
+        self.live = _changed(self.live, _unless_ended(before), _unless_ended(pod))
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""
         if self.job is None:
             return NOTHING
-        known = self.job.shape, setup.defaults if setup is not None else b"{}"
+        shape = self.job.shape
+        defaults = setup.defaults if setup is not None else b"{}"
+        known = (shape, defaults)
         if known != self._demand_for:
-            self._demand = demand_of_job(*known)
-        self._demand_for = known
+            self._demand = demand_of_job(shape, defaults)
+            self._demand_for = known
         return self._demand
+
+
+def _unless_ended(pod: PodRecord | None) -> PodRecord | None:
+    return None if pod is None or pod.has_ended else pod
 
 
 def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -> Demand:
     """Return the sum of pods after a pod has changed."""
-    old, new = (pod.demand if pod is not None else NOTHING for pod in (before, after))
+    old = before.demand if before is not None else NOTHING
+    new = after.demand if after is not None else NOTHING
     if old is new or old == new:
         return total
+    pods = total.pods - old.pods + new.pods
     if not total.resources and not old.resources and not new.resources:
-        return Demand(total.pods - old.pods + new.pods)
+        return Demand(pods)
     resources = dict(total.resources)
     add_to(resources, old.resources, -1)
     add_to(resources, new.resources)
-    return Demand(total.pods - old.pods + new.pods, resources)
+    return Demand(pods, resources)
+
+
+class _State(Enum):
+    """What a group holds of the quota, and whether it gives that back."""
+
+    ADMITTED = auto()
+    """The demand of its FluxJob, which is admitted."""
+
+    EVICTED = auto()
+    """The same, until the pods of its MiniCluster are deleted."""
+
+    RUNNING = auto()
+    """What the pods of its MiniCluster request, which runs without an admitted FluxJob."""
+
+    ENDING = auto()
+    """What pods request that remain of a MiniCluster."""
+
+
+_IS_ADMITTED: Final = (_State.ADMITTED, _State.EVICTED)
+_IS_RELEASING: Final = (_State.EVICTED, _State.ENDING)
 
 
 def holding_of(
     key: NamespacedName, group: Group, setup: Setup | None, priority: int
 ) -> Holding | None:
     """Return what the group holds of the quota of its setup."""
-    job, cluster = group.job, group.cluster
-    by_kueue = (job is not None and job.is_queued_by_kueue) or (
-        cluster is not None and cluster.is_queued_by_kueue
-    )
-    if group.is_assumed or (job is not None and job.is_admitted):
-        by_kueue = False  # a label that is added after the admission frees no quota
-    if by_kueue and not (setup is not None and setup.kueue_queue):
+    by_kueue = _is_queued_by_kueue(group)
+    has_kueue_queue = setup is not None and bool(setup.kueue_queue)
+    if by_kueue and not has_kueue_queue:
         return None  # Kueue's quota, not ours
-    is_reserved = job is not None and not job.is_finished and (job.is_reserved or group.is_assumed)
-    is_own = job is not None and cluster is not None and cluster.job_uid == job.uid
-    is_active = (
-        cluster is not None
-        and cluster.is_valid
-        and not cluster.is_stopped
-        and not cluster.is_finished
-    )
-    is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own
-    demand = group.demand_of_job(setup) if is_reserved else NOTHING
-    demand = demand.at_least(_pods_that_count(group, setup, is_own=is_own, is_orphan=is_orphan))
+    state = _state_of(group)
+    is_admitted = state in _IS_ADMITTED
+    demand = group.demand_of_job(setup) if is_admitted else NOTHING
+    demand = demand.at_least(_pods_that_count(group, setup))
     if not demand.pods:
         return None
-    end = FOREVER
-    if job is not None and job.started:
-        end = job.started + job.duration
-        if cluster is not None and is_own:
-            end = max(end, cluster.end)  # its deadline may have been raised directly
-    elif cluster is not None:
-        end = cluster.end
-    created = job.created if job is not None else cluster.created if cluster is not None else 0.0
-    is_evicted = group.is_evicting or (job is not None and job.is_reserved and job.is_evicted)
     return Holding(
         key,
         demand,
         priority=priority,
-        created=created,
-        end=end,
-        releasing=(
-            is_evicted
-            if is_reserved
-            else is_orphan or not is_active or bool(cluster and cluster.is_deleting)
-        ),
-        preemptible=is_reserved and not by_kueue,
+        created=_creation_of(group),
+        end=_end_of(group),
+        releasing=state in _IS_RELEASING,
+        preemptible=is_admitted and not by_kueue,
     )
 
 
-def _pods_that_count(group: Group, setup: Setup | None, *, is_own: bool, is_orphan: bool) -> Demand:
+def _is_queued_by_kueue(group: Group) -> bool:
+    job = group.job
+    if group.is_assumed or (job is not None and job.is_admitted):
+        return False  # a label that is added after the admission frees no quota
+    if job is not None and job.is_queued_by_kueue:
+        return True
+    return group.cluster is not None and group.cluster.is_queued_by_kueue
+
+
+def _state_of(group: Group) -> _State:
+    job = group.job
+    if job is not None and not job.is_finished and (job.is_reserved or group.is_assumed):
+        is_evicted = group.is_evicting or (job.is_reserved and job.is_evicted)
+        return _State.EVICTED if is_evicted else _State.ADMITTED
+    cluster = group.cluster
+    if cluster is None or cluster.is_deleting or _is_orphan(group):
+        return _State.ENDING
+    if cluster.is_stopped or cluster.is_finished or not cluster.is_valid:
+        return _State.ENDING
+    return _State.RUNNING
+
+
+def _owns_cluster(group: Group) -> bool:
+    """Return whether the MiniCluster is that of the FluxJob."""
+    if group.job is None or group.cluster is None:
+        return False
+    return group.cluster.job_uid == group.job.uid
+
+
+def _is_orphan(group: Group) -> bool:
+    """Return whether the MiniCluster is that of a FluxJob that no longer exists."""
+    has_owner = group.cluster is not None and bool(group.cluster.job_uid)
+    return has_owner and not _owns_cluster(group)
+
+
+def _end_of(group: Group) -> float:
+    """Return when the group ends at the latest, in seconds since the epoch."""
+    job = group.job
+    cluster = group.cluster
+    if job is None or not job.started:
+        return cluster.end if cluster is not None else FOREVER
+    end = job.started + job.duration
+    if cluster is not None and _owns_cluster(group):
+        return max(end, cluster.end)  # its deadline may have been raised directly
+    return end
+
+
+def _creation_of(group: Group) -> float:
+    if group.job is not None:
+        return group.job.created
+    return group.cluster.created if group.cluster is not None else 0.0
+
+
+def _pods_that_count(group: Group, setup: Setup | None) -> Demand:
     """Return what the pods hold that have not ended, or that are about to be deleted."""
-    cluster, job = group.cluster, group.job
-    if cluster is None or cluster.is_deleting or is_orphan:
+    cluster = group.cluster
+    if cluster is None or cluster.is_deleting or _is_orphan(group):
         return group.present
-    if is_own and job is not None and job.is_finished:
-        cleans_up = job.cleans_up if job.cleans_up is not None else setup is None or setup.cleans_up
-        if cleans_up:
-            return group.present
+    job = group.job
+    if job is not None and job.is_finished and _owns_cluster(group) and _cleans_up(job, setup):
+        return group.present
     return group.live
+
+
+def _cleans_up(job: JobRecord, setup: Setup | None) -> bool:
+    """Return whether the MiniCluster of the job is deleted when the job ends."""
+    if job.cleans_up is not None:
+        return job.cleans_up
+    return setup is None or setup.cleans_up
 
 
 def obstacle_of(
@@ -213,23 +274,23 @@ def _blocked_message(reason: Blocked, demand: Demand, setup: Setup) -> str:
     It depends only on the job and its setup, so that it changes as rarely as the reason.
     """
     name = setup.key
-    if reason is Blocked.TOO_LARGE:
-        return (
-            f"Needs {_amounts(demand, setup)}, which is more than FluxSetup {name} allows in total"
-        )
     if reason is Blocked.BEHIND:
-        return (
-            f"Waiting behind another job in the queue of FluxSetup {name} ({setup.policy.strategy})"
-        )
+        strategy = setup.policy.strategy
+        return f"Waiting behind another job in the queue of FluxSetup {name} ({strategy})"
+    amounts = _amounts(demand, setup)
+    if reason is Blocked.TOO_LARGE:
+        return f"Needs {amounts}, which is more than FluxSetup {name} allows in total"
     if reason is Blocked.RELEASING:
-        return f"Waiting until evicted jobs have released {_amounts(demand, setup)} of FluxSetup {name}"
-    return f"Waiting for {_amounts(demand, setup)} of the quota of FluxSetup {name}"
+        return f"Waiting until evicted jobs have released {amounts} of FluxSetup {name}"
+    return f"Waiting for {amounts} of the quota of FluxSetup {name}"
 
 
 def _amounts(demand: Demand, setup: Setup) -> str:
-    parts = [f"{demand.pods} pod{'' if demand.pods == 1 else 's'}"]
-    requested = ((name, demand.resources.get(name, 0)) for name in sorted(setup.policy.resources))
-    parts += (
-        f"{name} {format_quantity(Decimal(amount) / 1000)}" for name, amount in requested if amount
-    )
+    """Return the pods and the limited resources of a demand, for messages."""
+    noun = "pod" if demand.pods == 1 else "pods"
+    parts = [f"{demand.pods} {noun}"]
+    for name in sorted(setup.policy.resources):
+        amount = demand.resources.get(name, 0)
+        if amount:
+            parts.append(f"{name} {format_quantity(Decimal(amount) / 1000)}")
     return ", ".join(parts)

@@ -98,13 +98,11 @@ class Ledger:
     def verdict(self, key: NamespacedName, uid: str, generation: int) -> Verdict | None:
         """Return what there is to do about this generation of a FluxJob; ``None`` if nothing has changed."""
         group = self._group(key)
-        if (
-            group is None
-            or group.job is None
-            or (group.job.uid, group.job.generation) != (uid, generation)
-        ):
+        if group is None or group.job is None:
             return None
-        reason, setup = group.reason, self._governance.governor(key.namespace)
+        if group.job.uid != uid or group.job.generation != generation:
+            return None
+        reason = group.reason
         if not reason:
             return None
         is_next = key not in self._admitting or next(iter(self._admitting)) == key
@@ -112,6 +110,7 @@ class Ledger:
             return None
         if reason == EVICTED_BY_QUEUE and not group.is_evicting:
             return None
+        setup = self._governance.governor(key.namespace)
         return Verdict(
             reason=reason,
             message=message_of(key, group, setup, priority=self._priority(group.job)),
@@ -167,15 +166,7 @@ class Ledger:
         ]
         if not setup.kueue_queue:
             self._carry_out(setup, groups, now)
-        pods = admitted = pending = 0
-        for group in groups:
-            if group.holding is not None:
-                pods += group.holding.demand.pods
-            if group.job is not None and not group.job.is_finished:
-                is_admitted = group.job.is_reserved or group.is_assumed
-                admitted += is_admitted
-                pending += not is_admitted
-        return Totals(pods, admitted, pending)
+        return _totals_of(groups)
 
     def _carry_out(self, setup: Setup, groups: list[Group], now: float) -> None:
         waiting = [group.waiting for group in groups if group.waiting is not None]
@@ -183,14 +174,18 @@ class Ledger:
         decision = decide(setup.policy, waiting, holdings, now)
         for key in decision.admit:
             group = self._groups[key.namespace][key.name]
-            group.is_assumed, group.reason, group.position = True, ADMITTED, 0
+            group.is_assumed = True
+            group.reason = ADMITTED
+            group.position = 0
             self._admitting[key] = None
             self._refresh(key)
         if decision.admit:
             self._notify_first()
         for key in decision.preempt:
             group = self._groups[key.namespace][key.name]
-            group.is_evicting, group.reason, group.position = True, EVICTED_BY_QUEUE, 0
+            group.is_evicting = True
+            group.reason = EVICTED_BY_QUEUE
+            group.position = 0
             self._refresh(key)
         self.notify(decision.preempt)
         self.notify(self._blocked(decision.blocked, str(setup.key)))
@@ -201,18 +196,18 @@ class Ledger:
         queued = 0
         for key, reason in blocked.items():
             group = self._groups[key.namespace][key.name]
-            job, value, position = group.job, reason.value, 0
+            position = 0
             if reason is not Blocked.TOO_LARGE:
-                position = queued = queued + 1
+                queued += 1
+                position = queued
+            job = group.job
             assert job is not None
-            if (
-                job.reason == value
-                and job.setup == setup
-                and not position_changed(job.position, position)
-            ):
+            says_why = job.reason == reason.value and job.setup == setup
+            if says_why and not position_changed(job.position, position):
                 group.reason = ""
             else:
-                group.reason, group.position = value, position
+                group.reason = reason.value
+                group.position = position
                 changed.append(key)
         return changed
 
@@ -221,20 +216,17 @@ class Ledger:
     def on_job(self, event: Event) -> list[Request]:
         """Record a FluxJob."""
         group = self._group_for(event)
-        old, group.job = group.job, self._decode(job_record, event.new)
-        job = group.job
+        old = group.job
+        job = self._decode(job_record, event.new)
+        group.job = job
         if job is None or old is None or job.uid != old.uid or job.generation != old.generation:
-            group.is_assumed = group.is_evicting = False
+            group.is_assumed = False
+            group.is_evicting = False
             group.reason = ""
-        if job is not None:
-            group.is_assumed &= not (
-                job.is_reserved
-                or job.is_finished
-                or job.is_deleting
-                or not job.is_valid
-                or job.is_queued_by_kueue
-            )
-            group.is_evicting &= job.is_reserved and not job.is_evicted
+        if job is not None and _shows_admission(job):
+            group.is_assumed = False
+        if job is not None and _shows_eviction(job):
+            group.is_evicting = False
         requests = self._update(event.key)
         governor = self._governance.governors.get(event.key.namespace)
         if governor is not None and _counts_as(old) != _counts_as(job):
@@ -253,18 +245,16 @@ class Ledger:
 
     def on_pod(self, event: Event) -> list[Request]:
         """Record a pod of a MiniCluster, which its label names."""
-        old, new = (
-            _cluster_of(entry) if entry is not None else "" for entry in (event.old, event.new)
-        )
-        found: list[Request] = []
+        old = _cluster_of(event.old)
+        new = _cluster_of(event.new)
+        requests: list[Request] = []
         for name in {old, new} - {""}:
             key = NamespacedName(event.key.namespace, name)
             group = self._groups.setdefault(key.namespace, {}).setdefault(name, Group())
-            group.set_pod(
-                event.key.name, self._decode(pod_record, event.new) if name == new else None
-            )
-            found += self._update(key)
-        return found
+            pod = self._decode(pod_record, event.new) if name == new else None
+            group.set_pod(event.key.name, pod)
+            requests += self._update(key)
+        return requests
 
     def on_setup(self, event: Event) -> list[Request]:
         """Record a FluxSetup."""
@@ -301,7 +291,10 @@ class Ledger:
             for job_name, group in groups.items()
             if group.job is not None and group.job.priority_class == name
         ]
-        return list(dict.fromkeys(request for key in users for request in self._update(key)))
+        requests: list[Request] = []
+        for key in users:
+            requests += self._update(key)
+        return list(dict.fromkeys(requests))
 
     # Implementation.
 
@@ -334,7 +327,8 @@ class Ledger:
         """Determine who governs each namespace; return all setups if that has changed."""
         if not self.is_started:
             return []
-        before, self._governance = self._governance, self._new_governance()
+        before = self._governance
+        self._governance = self._new_governance()
         for namespace in list(self._groups):
             if before.governor(namespace) != self._governance.governor(namespace):
                 self._refresh_namespace(namespace)
@@ -354,7 +348,8 @@ class Ledger:
             changed += self._govern()  # a namespace whose event has not arrived yet
         if self._refresh(key):
             governor = self._governance.governors.get(key.namespace)
-            changed += [governor] if governor is not None else []
+            if governor is not None:
+                changed.append(governor)
         return changed
 
     def _refresh_namespace(self, namespace: str) -> None:
@@ -368,24 +363,22 @@ class Ledger:
         if group is None:
             return False
         setup = self._governance.governor(key.namespace)
-        before = group.waiting, group.holding
+        waiting = group.waiting
+        holding = group.holding
         group.waiting = self._waiting(key, group, setup)
         group.holding = holding_of(key, group, setup, self._priority(group.job) or 0)
         if key in self._admitting and not group.is_assumed:
             del self._admitting[key]
             self._notify_first()
+        job = group.job
+        is_evicted = job is not None and job.is_reserved and job.is_evicted
         if group.is_empty:
             del groups[key.name]
             if not groups:
                 del self._groups[key.namespace]
-        elif (
-            group.job is not None
-            and group.job.is_reserved
-            and group.job.is_evicted
-            and self.is_drained(key)
-        ):
+        elif is_evicted and self.is_drained(key):
             self.notify((key,))
-        return before != (group.waiting, group.holding)
+        return waiting != group.waiting or holding != group.holding
 
     def _waiting(self, key: NamespacedName, group: Group, setup: Setup | None) -> WaitingJob | None:
         """Return the job if it waits for this queue; if it waits for something else, record that as its verdict."""
@@ -405,23 +398,51 @@ class Ledger:
                 key, demand, priority=priority, created=job.created, duration=job.duration
             )
         reason, _ = obstacle
+        setup_name = str(setup.key) if setup is not None else ""
+        says_why = job.reason == reason and job.setup == setup_name
         needs_cluster = reason == KUEUE and group.cluster is None
-        if (
-            needs_cluster
-            or job.reason != reason
-            or job.setup != (str(setup.key) if setup is not None else "")
-        ):
-            group.reason, group.position = reason, 0
-            self.notify((key,))
-        else:
+        if says_why and not needs_cluster:
             group.reason = ""
+        else:
+            group.reason = reason
+            group.position = 0
+            self.notify((key,))
         return None
 
     def _priority(self, job: JobRecord | None) -> int | None:
         """Return the priority of a job; ``None`` if its PriorityClass does not exist."""
-        if job is None or not job.priority_class:
-            return (job.priority if job is not None else None) or 0
+        if job is None:
+            return 0
+        if not job.priority_class:
+            return job.priority or 0
         return self._classes.get(job.priority_class)
+
+
+def _totals_of(groups: Iterable[Group]) -> Totals:
+    pods = 0
+    admitted = 0
+    pending = 0
+    for group in groups:
+        if group.holding is not None:
+            pods += group.holding.demand.pods
+        if group.job is None or group.job.is_finished:
+            continue
+        if group.job.is_reserved or group.is_assumed:
+            admitted += 1
+        else:
+            pending += 1
+    return Totals(pods, admitted, pending)
+
+
+def _shows_admission(job: JobRecord) -> bool:
+    """Return whether an admission that was decided is visible, or cannot happen any more."""
+    is_admissible = job.is_valid and not job.is_deleting and not job.is_queued_by_kueue
+    return job.is_reserved or job.is_finished or not is_admissible
+
+
+def _shows_eviction(job: JobRecord) -> bool:
+    """Return whether an eviction that was decided is visible, or cannot happen any more."""
+    return job.is_evicted or not job.is_reserved
 
 
 def _counts_as(job: JobRecord | None) -> str:
@@ -431,8 +452,9 @@ def _counts_as(job: JobRecord | None) -> str:
     return "admitted" if job.is_reserved else "pending"
 
 
-def _cluster_of(pod: Entry) -> str:
+def _cluster_of(pod: Entry | None) -> str:
     """Return the name of the MiniCluster to which a pod belongs; empty if its label is its only connection to one."""
-    controller = pod.meta.controller
-    is_created = controller is not None and controller.kind in (JOB.kind, MINICLUSTER.kind)
-    return pod.meta.labels.get(MINICLUSTER_LABEL, "") if is_created else ""
+    controller = pod.meta.controller if pod is not None else None
+    if pod is None or controller is None or controller.kind not in (JOB.kind, MINICLUSTER.kind):
+        return ""
+    return pod.meta.labels.get(MINICLUSTER_LABEL, "")

@@ -32,6 +32,7 @@ from cfo.controllers.flux.queue.shape import (
     demand_of_pod,
 )
 from cfo.runtime import GVK, Entry
+from cfo.runtime.cache import Meta
 from cfo.runtime.objects import parse_time
 
 
@@ -94,12 +95,15 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     is_queued_by_kueue: bool
 
 
-class _Condition(msgspec.Struct, gc=False, rename="camel"):
+class _Condition(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str = ""
     last_transition_time: str = ""
     observed_generation: int = 0
+
+
+_NO_CONDITION: Final = _Condition()
 
 
 class _JobSpec(JobShape, gc=False, omit_defaults=True, rename="camel"):
@@ -170,35 +174,31 @@ _pods: Final = msgspec.json.Decoder(_Pod)
 
 def job_record(entry: Entry) -> JobRecord:
     """Return the record of a FluxJob. Raises :class:`msgspec.DecodeError` for values that no CRD allows."""
-    job, meta = _jobs.decode(entry.raw), entry.meta
-    spec, status = job.spec or _JobSpec(), job.status or _Status()
+    job = _jobs.decode(entry.raw)
+    meta = entry.meta
+    spec = job.spec or _JobSpec()
+    status = job.status or _Status()
     template = spec.template or ClusterShape()
+    shape = JobShape(size=spec.size, resources=spec.resources, template=spec.template)
     deadline = spec.deadline_seconds or template.deadline_seconds or DEFAULT_DEADLINE
     reserved = _find(status.conditions, QUOTA_RESERVED)
+    is_refused = reserved.reason == REFUSED and reserved.observed_generation == meta.generation
     labels = {**(template.job_labels or {}), **meta.labels}
     return JobRecord(
         uid=meta.uid,
         generation=meta.generation,
         created=_seconds(meta.creation_timestamp),
-        shape=_shapes.encode(
-            JobShape(size=spec.size, resources=spec.resources, template=spec.template)
-        ),
+        shape=_shapes.encode(shape),
         duration=float(deadline),
         priority=spec.priority,
         priority_class=intern(spec.priority_class_name or ""),
-        reason=intern(reserved.reason) if reserved is not None else "",
+        reason=intern(reserved.reason),
         position=status.position or 0,
         setup=intern(status.flux_setup or ""),
-        started=_seconds(
-            status.start_time or (reserved.last_transition_time if reserved is not None else "")
-        ),
+        started=_seconds(status.start_time or reserved.last_transition_time),
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
-        is_reserved=reserved is not None and reserved.status == "True",
-        is_refused=(
-            reserved is not None
-            and reserved.reason == REFUSED
-            and reserved.observed_generation == meta.generation
-        ),
+        is_reserved=reserved.status == "True",
+        is_refused=is_refused,
         is_evicted=_is_true(status.conditions, EVICTED),
         is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_suspended=bool(spec.suspend),
@@ -217,26 +217,19 @@ def _cleans_up(template: ClusterShape) -> bool | None:
 
 def cluster_record(entry: Entry) -> ClusterRecord:
     """Return the record of a MiniCluster. Raises :class:`msgspec.DecodeError` for values that no CRD allows."""
-    cluster, meta = _clusters.decode(entry.raw), entry.meta
-    spec, status = cluster.spec or ClusterShape(), cluster.status or _Status()
-    owner = meta.controller
-    # A FluxJob controls only the MiniCluster with its name; any user can write another owner reference.
-    is_owned = (
-        owner is not None
-        and owner.name == meta.name
-        and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
-    )
-    suspend = (
-        spec.suspend
-        if spec.suspend is not None
-        else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
-    )
+    cluster = _clusters.decode(entry.raw)
+    meta = entry.meta
+    spec = cluster.spec or ClusterShape()
+    status = cluster.status or _Status()
+    is_suspended = spec.suspend
+    if is_suspended is None:  # the CRD has no such field
+        is_suspended = meta.annotations.get(SUSPEND_ANNOTATION) == "true"
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     return ClusterRecord(
-        job_uid=owner.uid if is_owned and owner is not None else "",
+        job_uid=_job_uid(meta),
         created=_seconds(meta.creation_timestamp),
         end=started + (spec.deadline_seconds or DEFAULT_DEADLINE),
-        is_stopped=suspend and _observed_generation(status) == meta.generation,
+        is_stopped=is_suspended and _observed_generation(status) == meta.generation,
         is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_valid=_is_valid(status.conditions),
         is_deleting=meta.is_deleting,
@@ -244,12 +237,23 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     )
 
 
+def _job_uid(cluster: Meta) -> str:
+    """Return the uid of the FluxJob that controls a MiniCluster; empty if none does.
+
+    A FluxJob controls only the MiniCluster with its name; any user can write another owner reference.
+    """
+    owner = cluster.controller
+    if owner is None or owner.name != cluster.name:
+        return ""
+    gvk = GVK.parse(owner.api_version, owner.kind)
+    return owner.uid if gvk.same_kind(FLUX_JOB) else ""
+
+
 def _observed_generation(status: _Status) -> int:
     """Return the generation that the controller has observed, also if the CRD has no field for it."""
-    condition = _find(status.conditions, OBJECTS_READY)
-    return status.observed_generation or (
-        condition.observed_generation if condition is not None else 0
-    )
+    if status.observed_generation:
+        return status.observed_generation
+    return _find(status.conditions, OBJECTS_READY).observed_generation
 
 
 def batch_pods(entry: Entry) -> int:
@@ -258,19 +262,17 @@ def batch_pods(entry: Entry) -> int:
     Raises :class:`msgspec.DecodeError` for values that no API server returns.
     """
     owner = entry.meta.controller
-    if owner is None or GVK.parse(owner.api_version, owner.kind)[::2] != MINICLUSTER[::2]:
+    if owner is None or not GVK.parse(owner.api_version, owner.kind).same_kind(MINICLUSTER):
         return 0  # a Job that a user has given the label; its parallelism holds no quota
     job = _batch_jobs.decode(entry.raw)
-    spec, status = job.spec or _BatchSpec(), job.status or _BatchStatus()
+    spec = job.spec or _BatchSpec()
+    status = job.status or _BatchStatus()
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):
         return 0
-    has_started = bool(status.start_time)
-    if (
-        spec.suspend
-        and not status.active
-        and (not has_started or _is_true(status.conditions, "Suspended"))
-    ):
-        return 0
+    if spec.suspend and not status.active:
+        has_started = bool(status.start_time)
+        if not has_started or _is_true(status.conditions, "Suspended"):
+            return 0
     return 1 if spec.parallelism is None else max(spec.parallelism, 0)
 
 
@@ -284,24 +286,24 @@ def pod_record(entry: Entry) -> PodRecord:
     status = pod.status or _PodStatus()
     has_ended = status.phase in ("Succeeded", "Failed")
     has_node = has_ended or status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
-    return PodRecord(demand_of_pod(pod.spec or PodShape()) if has_node else NOTHING, has_ended)
+    demand = demand_of_pod(pod.spec or PodShape()) if has_node else NOTHING
+    return PodRecord(demand, has_ended)
 
 
-def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition | None:
+def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition:
+    """Return the condition of this type, or one whose fields are empty."""
     for condition in conditions or ():
         if condition.type == kind:
             return condition
-    return None
+    return _NO_CONDITION
 
 
 def _is_true(conditions: Iterable[_Condition] | None, kind: str) -> bool:
-    condition = _find(conditions, kind)
-    return condition is not None and condition.status == "True"
+    return _find(conditions, kind).status == "True"
 
 
 def _is_valid(conditions: Iterable[_Condition] | None) -> bool:
-    condition = _find(conditions, VALID)
-    return condition is None or condition.status != "False"
+    return _find(conditions, VALID).status != "False"
 
 
 def _seconds(text: str) -> float:

@@ -107,11 +107,9 @@ def _demand_of_job(shape: bytes, defaults: bytes) -> Demand:
 
 def _cached(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
     """Return the demand of something ``encoded``, of which many are equal; large ones are not remembered."""
-    return (
-        _remembered(compute, *encoded)
-        if sum(map(len, encoded)) <= _MAX_REMEMBERED
-        else compute(*encoded)
-    )
+    if sum(map(len, encoded)) > _MAX_REMEMBERED:
+        return compute(*encoded)
+    return _remembered(compute, *encoded)
 
 
 @lru_cache(maxsize=1024)
@@ -124,11 +122,10 @@ def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
     pods = max(spec.get("size") or 1, spec.get("maxSize") or 0)
     view = (spec.get("flux") or {}).get("container") or {}
     overhead = (spec.get("pod") or {}).get("resources") or {}
-    total = {
-        name: amount * pods
-        for name, amount in _requests(spec.get("containers") or (), (view,), overhead).items()
-    }
-    if services := spec.get("services"):
+    requests = _requests(spec.get("containers") or (), (view,), overhead)
+    total = {name: amount * pods for name, amount in requests.items()}
+    services = spec.get("services")
+    if services:
         pods += 1
         add_to(total, _requests(services))
     return Demand(pods, total or _NO_REQUESTS)
@@ -188,7 +185,9 @@ def _requests(
 def _requests_of(container: Mapping[str, Any]) -> dict[str, int]:
     """Return the requests; a limit without a request is the request, as the API server defaults it."""
     resources = resources_of(container)
-    return amounts_of({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+    limits = resources.get("limits") or {}
+    requests = resources.get("requests") or {}
+    return amounts_of({**limits, **requests})
 
 
 def add_to(total: dict[str, int], amounts: Mapping[str, int], sign: int = 1) -> None:
@@ -216,4 +215,8 @@ def _short_amount(quantity: str) -> int:
     except (ArithmeticError, ValueError):  # an exponent with very many digits, or no quantity
         return _MAX_AMOUNT
     # Compared before it is converted: a short quantity may have millions of digits as a number.
-    return 0 if value <= 0 else _MAX_AMOUNT if value >= _MAX_AMOUNT else math.ceil(value)
+    if value <= 0:
+        return 0
+    if value >= _MAX_AMOUNT:
+        return _MAX_AMOUNT
+    return math.ceil(value)
