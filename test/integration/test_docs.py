@@ -130,6 +130,10 @@ PROGRAMS = {
 }
 """The Python examples that run, by page and first line, with the place of their test."""
 EXCERPTS = {
+    "children.md": {
+        "def children_of(website: Object) -> list[Child]:": "examples/11-website is the program",
+        "async def write(self, environment: Environment)": "examples/09-sets-and-conditions is the program",
+    },
     "runtime.md": {
         "# reconcile every Website that refers to a changed Secret of its namespace": "needs websites_of_secret",
         'finalizer = Finalizer(client, "example.com/bucket")': "examples/09-sets-and-conditions is the program",
@@ -137,6 +141,7 @@ EXCERPTS = {
     },
     "runtime-topics.md": {
         "class WebsiteSpec(APIModel,": "examples/07-typed-resources is the program",
+        "await client.apply(V1Pod(": "examples/10-generated-apis is the program",
         "election = LeaderElectionOptions(": "examples/05-finalizers-and-leader is the program",
     },
 }
@@ -172,6 +177,18 @@ def test_each_python_example_runs_or_has_a_reason(page: Path) -> None:
         assert any(block.startswith(beginning) for block in blocks), (
             f"no example begins with {beginning}"
         )
+
+
+def test_examples_of_the_page_about_children_are_lines_of_the_programs() -> None:
+    """Lines may be indented differently; ``...`` means that lines are left out."""
+    folders = ("09-sets-and-conditions", "11-website")
+    programs = [
+        program for folder in folders for program in (ROOT / "examples" / folder).glob("*.py")
+    ]
+    sources = "\n".join(program.read_text() for program in programs)
+    known = {line.strip() for line in sources.splitlines()} | {"..."}
+    shown = "".join(blocks_of(DOCS / "children.md", "python"))
+    assert {line.strip() for line in shown.splitlines()} <= known
 
 
 def own_commands(page: Path) -> list[list[str]]:

@@ -27,6 +27,7 @@ from cfo.runtime import (
     DEPLOYMENT,
     POD,
     SECRET,
+    SERVICE,
     SERVICE_ACCOUNT,
     Client,
     ClientConfig,
@@ -50,6 +51,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
     custom_resource_definitions,
+    new_object,
 )
 from envtest import ControlPlane
 from envtest.api_client import APIClient
@@ -63,7 +65,17 @@ FOLDERS = sorted(
     path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name[0].isdigit()
 )
 LOOPBACK = "127.0.0.1:0"
-BUILTIN_KINDS = ("configmap", "deployment", "lease", "secret", "serviceaccount", "serviceaccounts")
+BUILTIN_KINDS = (
+    "configmap",
+    "configmaps",
+    "deployment",
+    "deployments",
+    "lease",
+    "secret",
+    "serviceaccount",
+    "serviceaccounts",
+    "services",
+)
 
 
 def program_of(folder: str) -> Path:
@@ -804,6 +816,57 @@ async def test_10_command_is_executed_once_for_each_generation() -> None:
         assert commands == [["uname", "-r"], ["date"]]
         with pytest.raises(RuntimeError, match="needs a running manager"):
             await manager.api_client()
+
+
+# 11-website
+
+
+async def test_11_website_has_three_children_and_changes_no_other_object(
+    user: User, config: ClientConfig
+) -> None:
+    example = load("11-website")
+    key = NamespacedName(user.namespace, "hello")
+    foreign = new_object(CONFIG_MAP, key.name, key.namespace, data={"index.html": "other"})
+    foreign = await user.client.create(foreign)
+    async with example.new_manager(config) as manager:
+        await manager.started()
+        website = await user.create("11-website")
+
+        async def is_taken() -> bool:
+            events = await user.client.list(EVENT, namespace=user.namespace)
+            notes = [event["note"] for event in events if event["reason"] == "NameTaken"]
+            assert set(notes) <= {
+                "ConfigMap hello already exists and does not belong to this Website: no page is served"
+            }
+            return bool(notes)
+
+        async def children() -> set[str]:
+            kinds = (CONFIG_MAP, DEPLOYMENT, SERVICE)
+            found = [await user.client.get(kind, key) for kind in kinds]
+            return {
+                obj["kind"] for obj in found if obj is not None and is_controlled_by(obj, website)
+            }
+
+        await eventually(is_taken, "the Event about the name")
+        await eventually(lambda: _equal(children, {"Service"}), "no Deployment without its page")
+        assert await user.client.get(CONFIG_MAP, key) == foreign
+
+        await user.delete(foreign)
+        await user.patch(website, spec={"html": "<h1>New</h1>"})
+        await eventually(lambda: _equal(children, {"ConfigMap", "Deployment", "Service"}))
+        config_map = await user.client.get(CONFIG_MAP, key)
+        assert config_map is not None
+        assert config_map["data"] == {"index.html": "<h1>New</h1>"}
+
+        await user.patch(website, spec={"exposed": False})
+        await eventually(lambda: _equal(children, {"ConfigMap", "Deployment"}))
+
+
+def test_11_website_has_at_most_60_lines() -> None:
+    """Without blank lines and docstrings."""
+    lines = [line.strip() for line in program_of("11-website").read_text().splitlines()]
+    code = [line for line in lines if line and not line.startswith('"""')]
+    assert len(code) <= 60
 
 
 async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
