@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import msgspec
 import orjson
 
 from cfo.runtime.objects import is_quantity
@@ -27,7 +28,7 @@ TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 _MAX_VALUES: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
-class TypeProblem(NamedTuple):
+class TypeProblem(msgspec.Struct, frozen=True):
     """A field that a type does not have (``expected`` is empty), or that must have another JSON type.
 
     ``path`` is relative to the checked value (``containers[0].env``), ``type_name`` the type that has the field.

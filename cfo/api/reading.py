@@ -36,6 +36,11 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def elements(value: object) -> list[Any]:
+    """Return ``value`` if it is a list; otherwise an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def items(value: object) -> Iterator[Mapping[str, Any]]:
     """Yield the objects among the first :data:`MAX_ITEMS` items of ``value``; nothing if it is not a list."""
     if not isinstance(value, list):
@@ -79,11 +84,6 @@ def number(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 <= value < 2**63 else 0
-
-
-def counted(many: int, noun: str) -> str:
-    """Return a number with its noun, as ``1 object`` or ``2 objects``."""
-    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
 
 
 def time_of(value: object) -> datetime | None:

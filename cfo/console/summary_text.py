@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-from cfo.api.reading import counted
+from cfo.console.counts import counted
 from cfo.runtime.objects import parse_time
 from cfo.summaries.overview import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, Summary

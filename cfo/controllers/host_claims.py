@@ -6,7 +6,7 @@ HTTPRoutes also claim the paths below ``/ray/``, at which the dashboards of all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -83,7 +83,7 @@ def _dashboard_of(path: str) -> str:
     return "/".join(path.split("/", 4)[:4]).rstrip("/")
 
 
-class Holder(NamedTuple):
+class Holder(msgspec.Struct, frozen=True):
     """An object that claims a host."""
 
     kind: str

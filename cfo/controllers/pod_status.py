@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -51,7 +51,7 @@ status_of_pod = field_reader("status", kind=PodStatus, default=PodStatus())
 _MAX_MESSAGE: Final = 300
 
 
-class PodFailure(NamedTuple):
+class PodFailure(msgspec.Struct, frozen=True):
     """The reason why a pod does not run, in CamelCase, and a sentence about it."""
 
     reason: str

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -73,7 +73,7 @@ class ChangeType(Enum):
     REMOVED = "removed"
 
 
-class SummaryChange(NamedTuple):
+class SummaryChange(msgspec.Struct, frozen=True):
     """A change of one summary; of a removed object, it is the last one."""
 
     type: ChangeType

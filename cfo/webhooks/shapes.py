@@ -52,8 +52,3 @@ def _has_type(value: Any, expected: type) -> bool:
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def items_of(value: object) -> list[Any]:
-    """Return ``value`` if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []

@@ -7,7 +7,9 @@ adopted: selectors of Deployments are immutable. Source: ``_helpers.tpl`` of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.runtime import Object, annotations_of, name_of
@@ -71,7 +73,7 @@ HELM_FINALIZERS: Final = (
 _MAX_NAME = 63
 
 
-class StackNames(NamedTuple):
+class StackNames(msgspec.Struct, frozen=True):
     """The names of the objects of one stack. ``fullname`` is the prefix of all names."""
 
     stack: str

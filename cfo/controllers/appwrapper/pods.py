@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from anyio.lowlevel import checkpoint
@@ -53,7 +53,7 @@ class _Pod(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Pod)
 
 
-class Termination(NamedTuple):
+class Termination(msgspec.Struct, frozen=True):
     """The end of a container; ``reason`` is the kubelet's, such as ``OOMKilled``."""
 
     container: str

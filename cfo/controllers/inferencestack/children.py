@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from cfo.api.inferencestack.kinds import (
     HORIZONTAL_POD_AUTOSCALER,
@@ -65,7 +67,7 @@ _SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 _OWNER_INDEX: Final = "inferencestack-owner"
 
 
-class _Watcher(NamedTuple):
+class _Watcher(msgspec.Struct, frozen=True):
     """A controller of stacks, and how all of them are enqueued."""
 
     controller: Controller

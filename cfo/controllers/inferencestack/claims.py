@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import structlog
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
@@ -56,7 +57,7 @@ _CLAIMED_TWICE: Final = "ClaimedTwice"
 _log = structlog.get_logger("cfo.controllers.inferencestack.claims")
 
 
-class _Problem(NamedTuple):
+class _Problem(msgspec.Struct, frozen=True):
     """Reason and message of the condition, and the message of the Event, which also contains what changes often."""
 
     reason: str

@@ -15,7 +15,8 @@ target Ray itself. Without anything that authenticates users, nothing is created
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+
+import msgspec
 
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
@@ -74,14 +75,14 @@ from cfo.runtime.controller import Kind
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 
-class ProxyInformers(NamedTuple):
+class ProxyInformers(msgspec.Struct, frozen=True):
     """Informers of the Services and ServiceAccounts with a cluster label."""
 
     services: Informer
     accounts: Informer
 
 
-class OpenShiftInformers(NamedTuple):
+class OpenShiftInformers(msgspec.Struct, frozen=True):
     """Informers of Routes with a cluster label and, if OAuth is enabled, of head pods."""
 
     routes: Informer
@@ -94,7 +95,7 @@ _FORBIDDEN_RETRY_SECONDS = 60.0
 _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
 
 
-class FoundProxy(NamedTuple):
+class FoundProxy(msgspec.Struct, frozen=True):
     """The platform, and the decision about the dashboard of a RayCluster."""
 
     is_openshift: bool

@@ -25,7 +25,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.index import Index, IndexFunction
@@ -43,7 +45,7 @@ MAX_LEFT_OUT: Final = 1000
 _NO_ENTRIES: Final[dict[str, Entry]] = {}
 
 
-class LeftOut(NamedTuple):
+class LeftOut(msgspec.Struct, frozen=True):
     """An object that a store does not contain, although it matches the selection, and why: for an Event about it."""
 
     key: NamespacedName
@@ -60,7 +62,7 @@ class EventType(StrEnum):
     DELETED = "DELETED"
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True):
     """One change of the store: ``old`` is ``None`` for an addition, ``new`` for a deletion.
 
     ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:

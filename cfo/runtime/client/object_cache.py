@@ -10,12 +10,14 @@ and sends every read to the API server.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 
-class StoredObject(NamedTuple):
+class StoredObject(msgspec.Struct, frozen=True):
     """A cached object.
 
     ``object`` is its JSON without ``managedFields``; ``managers`` are the managedFields entries of our own field

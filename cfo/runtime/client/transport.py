@@ -18,10 +18,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import anyio
+import msgspec
 import orjson
 import structlog
 from aiohttp import hdrs
@@ -97,7 +98,7 @@ class APIRequest:
     resource: str = ""
 
 
-class Response(NamedTuple):
+class Response(msgspec.Struct, frozen=True):
     """A response with a status below 300, or 304."""
 
     code: int
@@ -105,7 +106,7 @@ class Response(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Exchange(NamedTuple):
+class Exchange(msgspec.Struct, frozen=True):
     """One request and its response, for metrics; ``code`` is ``<error>`` without a response, as in client-go.
 
     ``seconds`` is the time until the response was read (for a stream: until it began). ``sent`` and ``received`` are
@@ -126,7 +127,7 @@ class Exchange(NamedTuple):
     rate_limit_delay: float | None = None
 
 
-class _Attempt(NamedTuple):
+class _Attempt(msgspec.Struct, frozen=True):
     """One attempt at sending a request, with everything that is derived from the request."""
 
     request: APIRequest
@@ -246,7 +247,7 @@ class Transport:
                         attempts = attempts or self._attempts(attempt, limit, deadline)
                         delay = attempts.delay_after(error)
                         code = str(error.code) if isinstance(error, APIError) else "<error>"
-                        attempt = attempt._replace(retry_of=code)
+                        attempt = msgspec.structs.replace(attempt, retry_of=code)
                     await self._clock.sleep(delay)
         except TimeoutError:
             await self._replace_pool(session)

@@ -131,7 +131,7 @@ class Controller:
         )
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = anyio.Event()
         self._context = {"controller": name}
         if kind is not None:
             self._context |= {"controllerGroup": kind.group, "controllerKind": kind.kind}

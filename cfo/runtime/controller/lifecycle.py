@@ -92,7 +92,7 @@ class EventStatus(TaskStatus[object]):
     """A task status that sets ``event``; it can be set twice: by the runnable, and when the runnable returns."""
 
     def __init__(self) -> None:
-        self.event = asyncio.Event()
+        self.event = anyio.Event()
 
     def started(self, value: object = None) -> None:
         """Set the event."""
@@ -106,7 +106,7 @@ class _Task:
         self.runnable = runnable
         self.phase = phase
         self.status = EventStatus()
-        self.finished = asyncio.Event()
+        self.finished = anyio.Event()
         self.scope: anyio.CancelScope | None = None
         self.stopping = False
 
@@ -159,9 +159,9 @@ class Lifecycle:
         self._tasks: TaskGroup | None = None
         self._grace: anyio.CancelScope | None = None
 
-        self._stopping = asyncio.Event()
-        self._started = asyncio.Event()
-        self._ended = asyncio.Event()
+        self._stopping = anyio.Event()
+        self._started = anyio.Event()
+        self._ended = anyio.Event()
         self._failure: RunnableFailed | GracePeriodExceeded | None = None
         self._interrupted = False
         self._ends_process = False

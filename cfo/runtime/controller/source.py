@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
+import anyio
+import anyio.lowlevel
 import structlog
 
 from cfo.runtime.cache.informer import Informer
@@ -161,7 +162,7 @@ class Channel:
 
     async def wait_for_sync(self) -> None:
         """Return immediately."""
-        await asyncio.sleep(0)
+        await anyio.lowlevel.checkpoint()
 
     def stop(self) -> None:
         """Stop adding requests."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
+import anyio.lowlevel
 import orjson
 from aiohttp import web
 
@@ -114,7 +115,7 @@ class DebugReports:
                     "items": [_describe_item(queue, item) for item in items],
                 }
             )
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         return rows
 
     async def _informers(self) -> list[Row]:
@@ -136,7 +137,7 @@ class DebugReports:
                     "problem": informer.problem,
                 }
             )
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         return rows
 
     async def _leases(self) -> list[Row]:
@@ -170,7 +171,7 @@ class DebugReports:
             sizes = ((len(entry.raw), kind, str(entry.key)) for entry in informer.reader.entries())
             largest += heapq.nlargest(MAX_OBJECTS, sizes)
             largest = heapq.nlargest(MAX_OBJECTS, largest)
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         return [{"bytes": size, "kind": kind, "object": key} for size, kind, key in largest]
 
 

@@ -189,7 +189,7 @@ class EventBroadcaster:
         """The Events that wait, by namespace: namespaces take turns."""
         self._queued = 0
         self._woken = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._stopping = anyio.Event()
         self._last_stamp = 0
         self.dropped = 0
         """The number of events not written: rate limit of the object exceeded, queue full, or write failed."""

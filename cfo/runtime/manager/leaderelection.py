@@ -21,7 +21,6 @@ harmful, use a precondition (a resourceVersion).
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import uuid
 from collections.abc import Callable, Mapping
@@ -181,7 +180,7 @@ class LeaderElector:
         self._events = events
         self._metrics = (metrics or Metrics()).leader_election(options.name)
         self._random = random
-        self._stopping = asyncio.Event()
+        self._stopping = anyio.Event()
 
         self._leading = False
         self._renewed_at = 0.0

@@ -7,7 +7,6 @@ Lease that is named after their part, and stop before it is released.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import anyio
@@ -44,7 +43,7 @@ class ElectedControllers:
         self._tasks: TaskGroup | None = None
         self._gates: tuple[WriteGate, ...] = ()
         self._acquired = EventStatus()
-        self._stopping = asyncio.Event()
+        self._stopping = anyio.Event()
 
     @property
     def is_leader(self) -> bool:

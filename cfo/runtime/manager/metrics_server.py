@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
+import msgspec
 import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
@@ -52,7 +53,7 @@ class MetricsTLS:
     names: tuple[str, ...] = ("localhost",)
 
 
-class _Decision(NamedTuple):
+class _Decision(msgspec.Struct, frozen=True):
     status: int
     reason: str
     until: float

@@ -94,7 +94,6 @@ from .unstructured import resource_version_of as resource_version_of
 from .unstructured import set_condition as set_condition
 from .unstructured import set_controller_owner as set_controller_owner
 from .unstructured import uid_of as uid_of
-from .yaml_loader import MAX_YAML_LEVELS as MAX_YAML_LEVELS
 from .yaml_loader import YAML_ERRORS as YAML_ERRORS
 from .yaml_loader import YAML_LOADER as YAML_LOADER
 from .yaml_loader import check_levels as check_levels

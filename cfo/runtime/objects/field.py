@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cfo.runtime.process.printable import escape, printable
 
@@ -137,7 +138,8 @@ _WITHOUT_VALUE = frozenset(
 )
 
 
-class FieldError(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FieldError:
     """One error: its reason (``FieldValueInvalid`` ...), the field's path, its value, and a detail."""
 
     reason: str

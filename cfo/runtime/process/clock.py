@@ -64,7 +64,7 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``."""
-        await asyncio.sleep(seconds)
+        await anyio.sleep(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` in the running event loop after ``seconds``."""
@@ -86,7 +86,7 @@ async def first_of(*functions: Callable[[], Awaitable[object]]) -> None:
             tasks.start_soon(run, function)
 
 
-async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event | anyio.Event) -> bool:
+async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
     """Sleep for ``seconds`` or until ``event`` is set; return whether it is set."""
     await first_of(partial(clock.sleep, seconds), event.wait)
     return event.is_set()

@@ -140,7 +140,7 @@ class Listener:
                             endpoint=self._name,
                             error=str(error),
                         )
-                        await asyncio.sleep(_ACCEPT_RETRY)
+                        await anyio.sleep(_ACCEPT_RETRY)
                         continue
                     connection = self._admit(str(peer[0]), loop)
                     if connection is None:
@@ -148,7 +148,7 @@ class Listener:
                     else:
                         tasks.start_soon(self._open, accepted, connection)
                     # Let other tasks run: sock_accept does not wait while clients are in the backlog.
-                    await asyncio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
         finally:
             self._socket.close()
 

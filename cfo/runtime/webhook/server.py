@@ -107,7 +107,7 @@ class WebhookServer:
         """The port that the server is bound to; 0 while it is not running."""
         self.listening = False
         self._listener: Listener | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = anyio.Event()
         self._draining = False
 
         self._worker = ReviewWorker()

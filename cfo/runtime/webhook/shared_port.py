@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
+import anyio
 import structlog
 
 from cfo.runtime.objects.unstructured import Object
@@ -68,7 +69,7 @@ async def responds(host: str, port: int, trusted: bytes, *, server_name: str | N
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = server_name is not None
     context.load_verify_locations(cadata=trusted.decode())
-    async with asyncio.timeout(_PROBE_TIMEOUT):
+    with anyio.fail_after(_PROBE_TIMEOUT):
         _, writer = await asyncio.open_connection(
             host, port, ssl=context, server_hostname=server_name or host
         )

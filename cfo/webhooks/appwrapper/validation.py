@@ -23,7 +23,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
-from cfo.api.reading import mapping
+from cfo.api.reading import elements, mapping
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.objects.field import (
     MAX_ERRORS,
@@ -41,7 +41,7 @@ from cfo.runtime.objects.field import (
     type_invalid,
 )
 from cfo.webhooks.access import Access
-from cfo.webhooks.shapes import Shape, items_of, mismatches
+from cfo.webhooks.shapes import Shape, mismatches
 
 COMPONENTS: Final = Path("spec", "components")
 
@@ -87,12 +87,12 @@ def count_errors(appwrapper: Object) -> list[FieldError]:
 
     To be called before any other check of a new AppWrapper, whose work these counts bound.
     """
-    components = items_of(mapping(appwrapper.get("spec")).get("components"))
+    components = elements(mapping(appwrapper.get("spec")).get("components"))
     if len(components) > MAX_COMPONENTS:
         return [too_many(COMPONENTS, len(components), MAX_COMPONENTS)]
     declared = 0
     for component in components:
-        declared += len(items_of(mapping(component).get("podSets")))
+        declared += len(elements(mapping(component).get("podSets")))
     if declared > MAX_POD_SETS:
         return [too_many_pod_sets(declared)]
     return []

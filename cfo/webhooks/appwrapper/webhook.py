@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -105,8 +106,8 @@ class PlannedObject(msgspec.Struct, frozen=True):
         """Return an error in :attr:`obj` with the path of the field in the AppWrapper."""
         field = str(error.field)
         if field == "spec" or field.startswith("spec."):
-            return error._replace(field=f"{self.spec_path}{field[len('spec') :]}")
-        return error._replace(field=str(self.template_path.child(field)))
+            return replace(error, field=f"{self.spec_path}{field[len('spec') :]}")
+        return replace(error, field=str(self.template_path.child(field)))
 
 
 def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[PlannedObject]:

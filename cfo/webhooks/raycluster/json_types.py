@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import pod_path
-from cfo.api.reading import mapping
+from cfo.api.reading import elements, mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, invalid, too_many, type_invalid
-from cfo.webhooks.shapes import Shape, items_of, mismatches
+from cfo.webhooks.shapes import Shape, mismatches
 
 MAX_WORKER_GROUPS: Final = 500
 
@@ -92,7 +92,7 @@ def count_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
     Counts no further than the limit, and returns only the first error.
     """
     spec = mapping(cluster.get("spec"))
-    workers = items_of(spec.get("workerGroupSpecs"))
+    workers = elements(spec.get("workerGroupSpecs"))
     if len(workers) > MAX_WORKER_GROUPS:
         return [too_many("spec.workerGroupSpecs", len(workers), MAX_WORKER_GROUPS)]
     entries = 0
@@ -112,13 +112,13 @@ def count_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
 def _counts(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], int]]:
     """Yield the steps to each list in ``pod`` and its length, each before its items are read."""
     for field in _POD_LISTS:
-        items = items_of(pod.get(field))
+        items = elements(pod.get(field))
         yield (field,), len(items)
         if field == "volumes":
             continue
         for at, item in enumerate(items):
             container = mapping(item)
             for name in _CONTAINER_LISTS:
-                entries = items_of(container.get(name))
+                entries = elements(container.get(name))
                 if entries:
                     yield (field, at, name), len(entries)

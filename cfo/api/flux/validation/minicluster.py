@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -161,7 +162,7 @@ def pod_errors(pod: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         at = path.child("nodeAffinity").key(key)
         expression = {"key": key, "operator": "In", "values": values}
         for error in selector_errors(at, {"matchExpressions": [expression]}):
-            yield error._replace(value=values)
+            yield replace(error, value=values)
     yield from choice(path.child("restartPolicy"), pod.get("restartPolicy"), ("OnFailure", "Never"))
     policies = ("ClusterFirst", "ClusterFirstWithHostNet", "Default")
     yield from choice(path.child("dnsPolicy"), pod.get("dnsPolicy"), policies)

@@ -7,6 +7,7 @@ label while it runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, own_queue, runners
@@ -57,7 +58,7 @@ def validate_flux_job(obj: Object) -> Iterator[FieldError]:
     size_path = path.child("size")
     for error in size_errors(template, path, size=size):
         if has_own_size and error.field == str(size_path):
-            error = error._replace(field=str(_SPEC.child("size")))
+            error = replace(error, field=str(_SPEC.child("size")))
         yield error
     yield from spec_errors(template, path, cluster_name(obj), partial=True)
     if template.get("suspend") is not None:

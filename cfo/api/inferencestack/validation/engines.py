@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.inferencestack.engines import VLLM
@@ -90,8 +91,9 @@ def engine_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     models = {str(section["readerConfig"].get("consumerGroup")) for section in applications}
     count = sum(len(section.get("loraAdapters") or ()) for section in applications)
     if count > MAX_ADAPTERS:
-        yield too_many(_APPLICATIONS, count, MAX_ADAPTERS)._replace(
-            detail=f"must have at most {MAX_ADAPTERS} loraAdapters in all applications"
+        yield replace(
+            too_many(_APPLICATIONS, count, MAX_ADAPTERS),
+            detail=f"must have at most {MAX_ADAPTERS} loraAdapters in all applications",
         )
         return
     for name, section in stack.applications.items():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -168,7 +168,7 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
                 _report_unknown(problem, name, report)
             elif not is_open:
                 report.reject(
-                    too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN)
+                    replace(too_many("spec", None, _MAX_UNKNOWN), detail=_TOO_MANY_UNKNOWN)
                 )
                 break  # the rest is not checked
         if len(report.errors) > MAX_ERRORS:

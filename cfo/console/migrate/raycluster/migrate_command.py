@@ -8,9 +8,9 @@ from typing import Final
 import click
 
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.api.reading import counted
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.config.section import ConfigurationError
+from cfo.console.counts import counted
 from cfo.console.errors import CommandFailed, InvalidInput, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed

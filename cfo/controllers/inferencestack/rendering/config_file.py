@@ -12,7 +12,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from cfo.api.inferencestack.names import (
     ADOPTED_CONFIG_HASH,
@@ -85,7 +87,7 @@ def config_hash(content: str) -> str:
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-class ConfigAnnotations(NamedTuple):
+class ConfigAnnotations(msgspec.Struct, frozen=True):
     """The metadata of the objects that a configuration file concerns."""
 
     template: dict[str, str]

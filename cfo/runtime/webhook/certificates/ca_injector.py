@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
+import msgspec
 import structlog
 from cryptography import x509
 
@@ -48,7 +48,7 @@ from cfo.runtime.webhook.shared_port import responds
 _log = structlog.get_logger(__name__)
 
 
-class InjectionTarget(NamedTuple):
+class InjectionTarget(msgspec.Struct, frozen=True):
     """A webhook configuration that the CA bundle is injected into."""
 
     gvk: GVK

@@ -12,6 +12,7 @@ from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, CONFI
 from cfo.api.inferencestack.profiles import PROFILES, newest_profile
 from cfo.api.inferencestack.resolution import resolve
 from cfo.controllers.inferencestack.rendering.config_file import (
+    ConfigAnnotations,
     application_file,
     config_annotations,
     config_hash,
@@ -173,4 +174,4 @@ def test_pods_restart_only_if_their_configuration_changes(
     template: dict[str, str],
     metadata: dict[str, str],
 ) -> None:
-    assert config_annotations(NEW, deployment, config_map) == (template, metadata)
+    assert config_annotations(NEW, deployment, config_map) == ConfigAnnotations(template, metadata)

@@ -81,7 +81,7 @@ UNSCHEDULABLE = {
     ],
 )
 def test_failure_is_explained(status: dict[str, Any], reason: str, message: str) -> None:
-    assert failure(**status) == (reason, message)
+    assert failure(**status) == PodFailure(reason, message)
 
 
 def test_starting_and_running_pods_have_no_failure() -> None:
