@@ -89,68 +89,73 @@ class _Room(NamedTuple):
     purpose: str
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """A module that takes part in a way: its package, its name (empty: the package of a kind), and what it does."""
 
     package: str
     name: str
     text: str
 
+    def contains(self, module: str) -> bool:
+        """Return whether a module, with dots in its name, is this one, or in the package of a kind."""
+        package = self.package.replace("/", ".")
+        if self.name:
+            return module == f"{package}.{self.name}"
+        return module.startswith(f"{package}.")
+
 
 _RUNTIME = "cfo/runtime"
-_EVENT = (
-    _Step(
+EVENT = (
+    Step(
         f"{_RUNTIME}/cache",
         "reflector",
         "lists and watches; splits pages and lines without decoding",
     ),
-    _Step(f"{_RUNTIME}/cache", "store", "keeps the newest state of each object as bytes"),
-    _Step(
+    Step(f"{_RUNTIME}/cache", "store", "keeps the newest state of each object as bytes"),
+    Step(
         f"{_RUNTIME}/controller", "handler", "maps the object to requests, if the predicates match"
     ),
-    _Step(f"{_RUNTIME}/controller", "workqueue", "holds a name once, with back-off"),
-    _Step(
-        f"{_RUNTIME}/controller", "reconcile", "calls the reconciler; retries after an exception"
+    Step(f"{_RUNTIME}/controller", "workqueue", "holds a name once, with back-off"),
+    Step(
+        f"{_RUNTIME}/controller", "controller", "calls the reconciler; retries after an exception"
     ),
-    _Step("cfo/controllers", "", "a name in, desired objects out of pure functions"),
+    Step("cfo/controllers", "", "a name in, desired objects out of pure functions"),
 )
-_WRITE = (
-    _Step(
+WRITE = (
+    Step(
         f"{_RUNTIME}/client",
         "transport",
         "credentials, retries; the gate lets only the leader write",
     ),
-    _Step(
+    Step(
         f"{_RUNTIME}/client",
         "recorded_requests",
         "stores the response, so that we read our own writes",
     ),
-    _Step(f"{_RUNTIME}/client", "apply", "ends here if nothing would change"),
-    _Step(f"{_RUNTIME}/client", "discovery", "finds resource and path of the kind"),
-    _Step(f"{_RUNTIME}/client", "client", "create, apply, patch, delete"),
-    _Step(f"{_RUNTIME}/client", "children", "creates, or checks owner and uid before a change"),
+    Step(f"{_RUNTIME}/client", "apply", "ends here if nothing would change"),
+    Step(f"{_RUNTIME}/client", "discovery", "finds resource and path of the kind"),
+    Step(f"{_RUNTIME}/client", "client", "create, apply, patch, delete"),
+    Step(f"{_RUNTIME}/client", "children", "creates, or checks owner and uid before a change"),
 )
 _READ = (
-    _Step(f"{_RUNTIME}/client", "transport", "credentials, Retry-After, rate limit"),
-    _Step(
+    Step(f"{_RUNTIME}/client", "transport", "credentials, Retry-After, rate limit"),
+    Step(
         f"{_RUNTIME}/client",
         "recorded_requests",
         "if no informer has the object, or with live=True",
     ),
-    _Step(f"{_RUNTIME}/cache", "entry", "decodes a fresh copy for each caller"),
-    _Step(f"{_RUNTIME}/cache", "store", "finds it by key, index or selector"),
-    _Step(f"{_RUNTIME}/cache", "cache", "chooses the informer that has the objects"),
-    _Step(f"{_RUNTIME}/client", "client", "asks the cache before the API server"),
+    Step(f"{_RUNTIME}/cache", "entry", "decodes a fresh copy for each caller"),
+    Step(f"{_RUNTIME}/cache", "store", "finds it by key, index or selector"),
+    Step(f"{_RUNTIME}/cache", "cache", "chooses the informer that has the objects"),
+    Step(f"{_RUNTIME}/client", "client", "asks the cache before the API server"),
 )
-_REVIEW = (
-    _Step(f"{_RUNTIME}/process", "listener", "limits connections"),
-    _Step(
-        f"{_RUNTIME}/webhook", "server", "limits bodies, and time; large reviews run in a thread"
-    ),
-    _Step(f"{_RUNTIME}/webhook", "review", "parses the AdmissionReview"),
-    _Step(f"{_RUNTIME}/webhook", "review_handlers", "calls the defaulter or the validator"),
-    _Step("cfo/webhooks", "", "pure rules on the facts of the object"),
-    _Step(f"{_RUNTIME}/webhook", "admission", "answers with a JSON patch, warnings or errors"),
+REVIEW = (
+    Step(f"{_RUNTIME}/process", "listener", "limits connections"),
+    Step(f"{_RUNTIME}/webhook", "server", "limits bodies, and time; large reviews run in a thread"),
+    Step(f"{_RUNTIME}/webhook", "review", "parses the AdmissionReview"),
+    Step(f"{_RUNTIME}/webhook", "review_handlers", "calls the defaulter or the validator"),
+    Step("cfo/webhooks", "", "pure rules on the facts of the object"),
+    Step(f"{_RUNTIME}/webhook", "admission", "answers with a JSON patch, warnings or errors"),
 )
 
 
@@ -279,10 +284,10 @@ def ways() -> str:
         _text(52, (top + bottom) / 2 + 10, "server", "name", anchor="middle"),
     ]
     event, write, read, review = rows
-    body += _lane(event, "An event", _EVENT, forward=True)
-    body += _lane(write, "A write", _WRITE, forward=False)
+    body += _lane(event, "An event", EVENT, forward=True)
+    body += _lane(write, "A write", WRITE, forward=False)
     body += _lane(read, "A read", _READ, forward=False, break_before=2)
-    body += _lane(review, "A review", _REVIEW, forward=True)
+    body += _lane(review, "A review", REVIEW, forward=True)
     last = _center(5)
     body.append(_arrow((last, event + _HEIGHT), (last, write)))
     body.append(_arrow((_center(1), write), (_center(1), event + _HEIGHT), "dashed"))
@@ -318,7 +323,7 @@ _API_SERVER = 88
 
 
 def _lane(
-    y: int, title: str, steps: Sequence[_Step], *, forward: bool, break_before: int = 0
+    y: int, title: str, steps: Sequence[Step], *, forward: bool, break_before: int = 0
 ) -> list[str]:
     drawn = [_text(_LEFT, y - 10, title, "name")]
     for index, step in enumerate(steps):

@@ -40,6 +40,6 @@ def test_purpose_of_a_room_that_left_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 
 def test_missing_module_of_a_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawings, "_EVENT", (drawings._Step("cfo/runtime/cache", "magic", "text"),))
+    monkeypatch.setattr(drawings, "EVENT", (drawings.Step("cfo/runtime/cache", "magic", "text"),))
     with pytest.raises(ToolError, match="cfo/runtime/cache/magic does not exist"):
         drawings.ways()
