@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from cfo.checks.components import (
-    CustomResource,
+    InstalledCRD,
     read_custom_resource,
     read_deployments,
     version_finding,
@@ -25,7 +25,7 @@ async def kueue(subject: Subject) -> Iterable[Finding]:
 
 
 def check_kueue(
-    crd: CustomResource,
+    crd: InstalledCRD,
     operators: Sequence[tuple[NamespacedName, str]],
     configuration: OperatorConfiguration,
     tested: str,

@@ -15,7 +15,7 @@ _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class CustomResource:
+class InstalledCRD:
     """A CRD: whether it exists and is established, and the versions that it serves."""
 
     exists: bool
@@ -23,17 +23,17 @@ class CustomResource:
     served: tuple[str, ...] = ()
 
 
-async def read_custom_resource(client: Client, name: str) -> CustomResource:
+async def read_custom_resource(client: Client, name: str) -> InstalledCRD:
     """Read the CRD ``name``."""
     crd = await client.get(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name), live=True)
     if crd is None:
-        return CustomResource(exists=False)
+        return InstalledCRD(exists=False)
     conditions = (crd.get("status") or {}).get("conditions") or ()
     established = any(
         each.get("type") == "Established" and each.get("status") == "True" for each in conditions
     )
     served = tuple(each["name"] for each in crd["spec"].get("versions") or () if each.get("served"))
-    return CustomResource(exists=True, established=established, served=served)
+    return InstalledCRD(exists=True, established=established, served=served)
 
 
 async def read_deployments(

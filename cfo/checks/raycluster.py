@@ -8,7 +8,7 @@ from typing import Any
 
 from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
 from cfo.checks.components import (
-    CustomResource,
+    InstalledCRD,
     read_custom_resource,
     read_deployments,
     version_finding,
@@ -115,7 +115,7 @@ def check_admission(
 
 
 def check_kuberay(
-    crd: CustomResource,
+    crd: InstalledCRD,
     operators: Sequence[tuple[NamespacedName, str]],
     configuration: OperatorConfiguration,
     tested: str,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cfo.checks import raycluster
 from cfo.checks.appwrapper import check_kueue
-from cfo.checks.components import CustomResource
+from cfo.checks.components import InstalledCRD
 from cfo.checks.findings import Finding
 from cfo.checks.raycluster import Admission
 from cfo.config.document import extract_document, parse
@@ -155,13 +155,13 @@ def check_doctor(deployment: Any, pods: Any, config_map: Any, text: str) -> None
         lambda: checks.check_kubernetes(text, "1.36"),
         lambda: checks.check_certificate(NamespacedName("a", "b"), text.encode(), webhooks, NOW),
         lambda: check_kueue(
-            CustomResource(exists=True, established=True, served=(text,)),
+            InstalledCRD(exists=True, established=True, served=(text,)),
             operators,
             configuration,
             "0.19.2",
         ),
         lambda: raycluster.check_kuberay(
-            CustomResource(exists=True, established=True, served=(text,)),
+            InstalledCRD(exists=True, established=True, served=(text,)),
             operators,
             configuration,
             "1.7.0",

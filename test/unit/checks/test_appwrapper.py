@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from cfo.checks.appwrapper import check_kueue
-from cfo.checks.components import CustomResource
+from cfo.checks.components import InstalledCRD
 from cfo.checks.findings import Finding
 from cfo.config.document import parse
 from cfo.runtime import NamespacedName
 
-CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
+CRD = InstalledCRD(exists=True, established=True, served=("v1", "v1alpha1"))
 
 
 def states(findings: Iterable[Finding]) -> list[str]:
@@ -22,26 +22,26 @@ def states(findings: Iterable[Finding]) -> list[str]:
 @pytest.mark.parametrize(
     ("document", "crd", "images", "expected"),
     [
-        ("", CustomResource(exists=False), [], ["skip"]),
+        ("", InstalledCRD(exists=False), [], ["skip"]),
         (
             "appwrapper: {enabled: true, kueueIntegration: true}",
-            CustomResource(exists=False),
+            InstalledCRD(exists=False),
             [],
             ["fail"],
         ),
         (
             "appwrapper: {enabled: true, slackQueueName: a}",
-            CustomResource(exists=False),
+            InstalledCRD(exists=False),
             [],
             ["fail"],
         ),
-        ("appwrapper: {kueueIntegration: true}", CustomResource(exists=False), [], ["skip"]),
+        ("appwrapper: {kueueIntegration: true}", InstalledCRD(exists=False), [], ["skip"]),
         ("", CRD, [], ["warn"]),
         ("", CRD, ["kueue:v0.19.0"], ["ok"]),
     ],
 )
 def test_kueue_is_installed_if_it_is_needed(
-    document: str, crd: CustomResource, images: list[str], expected: list[str]
+    document: str, crd: InstalledCRD, images: list[str], expected: list[str]
 ) -> None:
     operators = [
         (NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images

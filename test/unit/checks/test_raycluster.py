@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from cfo.checks import raycluster
-from cfo.checks.components import CustomResource
+from cfo.checks.components import InstalledCRD
 from cfo.checks.findings import Finding
 from cfo.checks.raycluster import Admission
 from cfo.config.document import parse
@@ -15,7 +15,7 @@ from cfo.config.model import OperatorConfiguration
 from cfo.runtime import NamespacedName
 
 RAY = NamespacedName("ray", "kuberay-operator")
-CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
+CRD = InstalledCRD(exists=True, established=True, served=("v1", "v1alpha1"))
 
 
 def states(findings: Iterable[Finding]) -> list[str]:
@@ -43,10 +43,10 @@ def test_dry_run_passes_through_the_webhooks(
 @pytest.mark.parametrize(
     ("crd", "images", "expected"),
     [
-        (CustomResource(exists=False), [], ["fail"]),
-        (CustomResource(exists=True), ["operator:v1.7.0"], ["fail"]),
+        (InstalledCRD(exists=False), [], ["fail"]),
+        (InstalledCRD(exists=True), ["operator:v1.7.0"], ["fail"]),
         (
-            CustomResource(exists=True, established=True, served=("v1alpha1",)),
+            InstalledCRD(exists=True, established=True, served=("v1alpha1",)),
             ["operator:v1.7.0"],
             ["fail"],
         ),
@@ -57,7 +57,7 @@ def test_dry_run_passes_through_the_webhooks(
     ],
 )
 def test_kuberay_is_installed_in_a_tested_version(
-    crd: CustomResource, images: list[str], expected: list[str]
+    crd: InstalledCRD, images: list[str], expected: list[str]
 ) -> None:
     operators = [(RAY, image) for image in images]
     assert (
