@@ -235,7 +235,7 @@ class _Claimants:
         """The object, for messages."""
 
     def own_hosts(self) -> set[str]:
-        """Return the hosts of the object, and of those of other kinds that it replaces."""
+        """Return the hosts that the object has, or an object of another kind that it replaces."""
         hosts: set[str] = set()
         for entry in self._claims.of_owner(self._cluster, self._kind, self._key):
             hosts.update(claims_of(entry))
