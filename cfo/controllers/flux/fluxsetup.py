@@ -42,6 +42,7 @@ from cfo.runtime import (
     Clock,
     Event,
     EventRecorder,
+    EventType,
     Informer,
     LabelSelector,
     Manager,
@@ -81,13 +82,13 @@ def desired_status(
     """Return the status of the FluxSetup ``obj``; ``replacement`` is the newer setup that governs instead."""
     conditions = Conditions(obj, now=now, time_format=micro_time)
     if setup.problem is not None:
-        active, reason, message = False, *setup.problem
+        reason, message = setup.problem
+        conditions.set(ACTIVE, False, reason, message)
     elif replacement is not None:
-        active, reason = False, REPLACED
         message = f"FluxSetup {replacement} is newer, or in the same namespace as the jobs"
+        conditions.set(ACTIVE, False, REPLACED, message)
     else:
-        active, reason, message = True, READY, "The FluxSetup governs FluxJobs"
-    conditions.set(ACTIVE, active, reason, message)
+        conditions.set(ACTIVE, True, READY, "The FluxSetup governs FluxJobs")
     return {
         "conditions": conditions.as_list(),
         "observedGeneration": setup.generation,
@@ -99,8 +100,10 @@ def desired_status(
 
 def _is_only_numbers(before: Object, after: Object) -> bool:
     """Return whether two statuses differ in nothing but their numbers, so that the change can be written later."""
-    old, new = (find_condition(status.get("conditions"), ACTIVE) for status in (before, after))
-    return old == new and before.get("observedGeneration") == after.get("observedGeneration")
+    if before.get("observedGeneration") != after.get("observedGeneration"):
+        return False
+    old = find_condition(before.get("conditions"), ACTIVE)
+    return old == find_condition(after.get("conditions"), ACTIVE)
 
 
 def default_setup(
@@ -156,11 +159,8 @@ def create_default(manager: Manager, config: DefaultSetupConfiguration, namespac
     """Let ``manager`` create the default FluxSetup in the operator's ``namespace``."""
     client = manager.client.with_field_manager(FIELD_MANAGER)
     setups = manager.cache.informer(FLUX_SETUP)
-    manager.add(
-        DefaultSetup(
-            client, setups, default_setup(config, namespace, setups.selection.label_selector)
-        )
-    )
+    desired = default_setup(config, namespace, setups.selection.label_selector)
+    manager.add(DefaultSetup(client, setups, desired))
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,41 +199,42 @@ class FluxSetupReconciler:
             self._forget(request)
             return Result()
         began = self.clock.monotonic()
-        if (pause := self._next_decision.get(request, 0.0) - began) > 0:
-            return Result(requeue_after=pause)
+        remaining = self._next_decision.get(request, 0.0) - began
+        if remaining > 0:
+            return Result(requeue_after=remaining)
         totals = self.ledger.decide(request, self.clock.now().timestamp())
         ended = self.clock.monotonic()
-        self._next_decision[request] = ended + min((ended - began) * _DECISION_SHARE, _MAX_PAUSE)
-        self.decision_seconds.observe(ended - began)
-        status = desired_status(
-            obj, setup, self.ledger.replacement_of(request), totals, self.clock.now()
-        )
+        duration = ended - began
+        self._next_decision[request] = ended + min(duration * _DECISION_SHARE, _MAX_PAUSE)
+        self.decision_seconds.observe(duration)
+        replacement = self.ledger.replacement_of(request)
+        status = desired_status(obj, setup, replacement, totals, self.clock.now())
         return await self._write_status(obj, status)
 
     async def _write_status(self, obj: Object, status: Object) -> Result:
         """Write the status if it changed; not too often if only numbers did."""
-        key, before = key_of(obj), obj.get("status") or {}
+        before = obj.get("status") or {}
         if status == before:
             return Result()
+        key = key_of(obj)
         now = self.clock.monotonic()
-        if (
-            _is_only_numbers(before, status)
-            and (pause := self._next_status.get(key, 0.0) - now) > 0
-        ):
-            return Result(requeue_after=pause)
+        remaining = self._next_status.get(key, 0.0) - now
+        if remaining > 0 and _is_only_numbers(before, status):
+            return Result(requeue_after=remaining)
         self._next_status[key] = now + _STATUS_INTERVAL
         await apply_status(self.client, obj, status)
-        old, new = (
-            find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status)
-        )
-        if old.get("reason") != new["reason"]:
-            self.events.event(
-                obj,
-                "Normal" if new["status"] == "True" else "Warning",
-                new["reason"],
-                new["message"],
-            )
+        self._report_change(obj, status)
         return Result()
+
+    def _report_change(self, obj: Object, status: Object) -> None:
+        """Record an Event if the reason of the condition Active is another one than before."""
+        before = (obj.get("status") or {}).get("conditions")
+        old = find_condition(before, ACTIVE) or {}
+        new = find_condition(status["conditions"], ACTIVE) or {}
+        if old.get("reason") == new["reason"]:
+            return
+        kind: EventType = "Normal" if new["status"] == "True" else "Warning"
+        self.events.event(obj, kind, new["reason"], new["message"])
 
     def _forget(self, request: Request) -> None:
         self._next_decision.pop(request, None)

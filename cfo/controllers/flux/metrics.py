@@ -15,12 +15,6 @@ from cfo.controllers.cached_fields import CachedCondition
 from cfo.runtime import Reader
 
 _LABELS: Final = ("namespace", "fluxsetup")
-_GAUGES: Final = (
-    ("flux_setup_max_pods", "The maximum number of pods of a FluxSetup"),
-    ("flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup"),
-    ("flux_setup_pending_jobs", "The number of FluxJobs that wait for quota of a FluxSetup"),
-    ("flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup"),
-)
 
 _BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
@@ -53,13 +47,20 @@ class FluxSetupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, with one sample for each FluxSetup."""
-        limit, used, pending, admitted = (
-            GaugeMetricFamily(name, text, labels=_LABELS) for name, text in _GAUGES
+        limit = _gauge("flux_setup_max_pods", "The maximum number of pods of a FluxSetup")
+        used = _gauge("flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup")
+        pending = _gauge(
+            "flux_setup_pending_jobs",
+            "The number of FluxJobs that wait for quota of a FluxSetup",
         )
-        active = GaugeMetricFamily(
+        admitted = _gauge(
+            "flux_setup_admitted_jobs",
+            "The number of FluxJobs that hold quota of a FluxSetup",
+        )
+        active = _gauge(
             "flux_setup_active",
             "Whether a FluxSetup governs FluxJobs, with the reason of its condition Active",
-            labels=(*_LABELS, "reason"),
+            "reason",
         )
         for entry in self._setups.entries():
             setup = _decoder.decode(entry.raw)
@@ -70,10 +71,13 @@ class FluxSetupMetrics(Collector):
             admitted.add_metric(labels, setup.status.admitted_workloads)
             for condition in setup.status.conditions:
                 if condition.type == ACTIVE:
-                    active.add_metric(
-                        (*labels, condition.reason), float(condition.status == "True")
-                    )
+                    value = 1.0 if condition.status == "True" else 0.0
+                    active.add_metric((*labels, condition.reason), value)
         yield from (limit, used, pending, admitted, active)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=(*_LABELS, *labels))
 
 
 def decision_seconds(registry: CollectorRegistry) -> Histogram:

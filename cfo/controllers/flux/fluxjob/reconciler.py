@@ -89,11 +89,8 @@ class FluxJobReconciler:
         cluster = await self.client.get(MINICLUSTER, request)
         seen = self._observe(job, cluster)
         step = decide_step(seen)
-        if (
-            seen.verdict is not None
-            and seen.verdict.reason == ADMITTED
-            and not step.status.is_true(QUOTA_RESERVED)
-        ):
+        is_admitted = seen.verdict is not None and seen.verdict.reason == ADMITTED
+        if is_admitted and not step.status.is_true(QUOTA_RESERVED):
             self.ledger.withdraw(request)
         try:
             job = await self._write_status(job, step)
@@ -114,24 +111,22 @@ class FluxJobReconciler:
         template = (job.get("spec") or {}).get("template") or {}
         defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
         ttl = template.get("ttlSecondsAfterFinished")
+        keep_seconds = ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0
         cleanup = template.get("cleanup")
         if cleanup is None:
             cleanup = ttl is not None or defaults.get("cleanup") is not False
         errors = validate_flux_job(job)
+        generation = int(job["metadata"].get("generation") or 0)
         return JobObservation(
             job=job,
             now=self.clock.now(),
             errors=error_message(errors) if errors else "",
             cluster=cluster,
-            verdict=self.ledger.verdict(
-                key, uid_of(job), int(job["metadata"].get("generation") or 0)
-            ),
+            verdict=self.ledger.verdict(key, uid_of(job), generation),
             drained=self.ledger.is_drained(key),
             cleanup=cleanup,
             setup_queue=kueue_queue_of(setup.get("spec") or {}),
-            keep_seconds=int(
-                ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0
-            ),
+            keep_seconds=int(keep_seconds),
         )
 
     def _setup_of(self, job: Object) -> Object:
@@ -141,7 +136,8 @@ class FluxJobReconciler:
 
     async def _write_status(self, job: Object, step: JobStep) -> Object:
         """Write the status if it changed, provided that the job has not changed; return the job as stored."""
-        before, after = job.get("status") or {}, step.status.as_object()
+        before = job.get("status") or {}
+        after = step.status.as_object()
         if after == before:
             return job
         removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
@@ -156,9 +152,8 @@ class FluxJobReconciler:
             try:
                 await self._change(key, cluster, step)
             except (Conflict, NotFound):
-                _log.debug(
-                    "MiniCluster was deleted or replaced", object=str(key)
-                )  # its event continues
+                # its event continues
+                _log.debug("MiniCluster was deleted or replaced", object=str(key))
         if step.delete_job:
             await self.client.delete(
                 FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND
@@ -169,16 +164,17 @@ class FluxJobReconciler:
         try:
             await self.client.create(desired)
         except AlreadyExists:
-            _log.debug("MiniCluster exists already", object=str(key_of(job)))  # its event continues
+            # its event continues
+            _log.debug("MiniCluster exists already", object=str(key_of(job)))
         except Invalid as error:
             failure = failed_step(job, self.clock.now(), "InvalidMiniCluster", error.message)
-            self._record(await self._write_status(job, failure), failure)
-        except (
-            BadRequest,
-            Forbidden,
-        ) as error:  # a ResourceQuota, a policy or a webhook, which may change
+            stored = await self._write_status(job, failure)
+            self._record(stored, failure)
+        except (BadRequest, Forbidden) as error:
+            # by a ResourceQuota, a policy or a webhook, which may change
             refusal = refused_step(job, self.clock.now(), error.message)
-            self._record(await self._write_status(job, refusal), refusal)
+            stored = await self._write_status(job, refusal)
+            self._record(stored, refusal)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: JobStep) -> None:
         if step.action is MiniClusterAction.DELETE:

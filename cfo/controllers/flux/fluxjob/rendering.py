@@ -42,12 +42,12 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         annotations[_SIZE_ANNOTATION] = str(spec["size"])
     queue = own_queue(job) or kueue_queue
     if queue:
-        named = _kueue_priority_class(job)
-        spec["jobLabels"] = {
-            **(spec.get("jobLabels") or {}),
-            **({_KUEUE_PRIORITY_CLASS: named} if named else {}),
-            QUEUE_NAME_LABEL: queue,
-        }
+        labels = dict(spec.get("jobLabels") or {})
+        priority_class = _kueue_priority_class(job)
+        if priority_class:
+            labels[_KUEUE_PRIORITY_CLASS] = priority_class
+        labels[QUEUE_NAME_LABEL] = queue
+        spec["jobLabels"] = labels
     else:
         spec["suspend"] = True
         annotations[SUSPEND_ANNOTATION] = "true"
@@ -67,11 +67,11 @@ def has_command(cluster: Object) -> bool:
     """Return whether a MiniCluster runs a command, and does not only wait for users."""
     spec = cluster.get("spec") or {}
     containers = spec.get("containers") or []
-    running = [containers[index] for index in runners(containers)[:1]]
-    return any(
-        container.get("command") or (container.get("commands") or {}).get("script")
-        for container in running
-    ) and not spec.get("interactive")
+    runner_indexes = runners(containers)
+    if spec.get("interactive") or not runner_indexes:
+        return False
+    runner = containers[runner_indexes[0]]
+    return bool(runner.get("command") or (runner.get("commands") or {}).get("script"))
 
 
 def is_spec_outdated(job: Object, cluster: Object) -> bool:
@@ -101,11 +101,14 @@ def priority_patch(job: Object, cluster: Object, *, is_admitted: bool) -> Object
 
     As Kueue permits for Jobs: a class can always be replaced, it can be added before the admission, and never removed.
     """
-    before = ((cluster.get("spec") or {}).get("jobLabels") or {}).get(_KUEUE_PRIORITY_CLASS)
-    named = _kueue_priority_class(job)
-    if not queue_of(cluster) or named in ("", before) or (is_admitted and not before):
+    labels = (cluster.get("spec") or {}).get("jobLabels") or {}
+    before = labels.get(_KUEUE_PRIORITY_CLASS)
+    wanted = _kueue_priority_class(job)
+    is_changed = wanted not in ("", before)
+    may_be_added = bool(before) or not is_admitted
+    if not queue_of(cluster) or not is_changed or not may_be_added:
         return None
-    return {"spec": {"jobLabels": {_KUEUE_PRIORITY_CLASS: named}}}
+    return {"spec": {"jobLabels": {_KUEUE_PRIORITY_CLASS: wanted}}}
 
 
 def _kueue_priority_class(job: Object) -> str:
@@ -132,6 +135,5 @@ def _command_hash(job: Object) -> str:
 
 
 def _hash(value: object) -> str:
-    return hashlib.blake2b(
-        orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=12
-    ).hexdigest()
+    encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(encoded, digest_size=12).hexdigest()

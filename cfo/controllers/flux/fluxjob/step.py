@@ -55,7 +55,10 @@ class JobStatus(Conditions):
         """Make ``state`` the only state, with this message (default: its name)."""
         self.state = state
         for kind in STATES:
-            self.set(kind, kind is state, kind, (message or kind) if kind is state else kind)
+            if kind is state:
+                self.set(kind, True, kind, message or kind)
+            else:
+                self.set(kind, False, kind, kind)
 
     def as_object(self) -> Object:
         """Return the status in its wire form."""

@@ -10,8 +10,9 @@ continued after a crash at any point.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from cfo.api.flux.facts import is_false, is_true, message_of, own_queue, queue_of
 from cfo.api.flux.names import (
@@ -100,20 +101,17 @@ def _accept(step: JobStep) -> None:
 
 def _wait(seen: JobObservation, step: JobStep) -> None:
     """Carry out the queue's verdict about a job that holds no quota."""
-    status, verdict, cluster = step.status, seen.verdict, seen.own_cluster
-    if cluster is not None and (
-        is_spec_outdated(seen.job, cluster)
-        or is_command_outdated(seen.job, cluster)
-        or queue_of(cluster) != (own_queue(seen.job) or seen.setup_queue)
-    ):
-        step.action = (
-            MiniClusterAction.DELETE
-        )  # it was evicted or queued by Kueue, and then changed
+    cluster = seen.own_cluster
+    if cluster is not None and _is_changed(seen, cluster):
+        # it was evicted or queued by Kueue, and then changed
+        step.action = MiniClusterAction.DELETE
     elif cluster is not None and queue_of(cluster):
         _follow_kueue(seen, step, cluster)
         return
+    verdict = seen.verdict
     if _is_paused(seen, step) or verdict is None or verdict.reason in (EVICTED_BY_QUEUE, REFUSED):
         return
+    status = step.status
     status["fluxSetup"] = verdict.setup or None
     status["position"] = verdict.position or None
     if verdict.reason == ADMITTED:
@@ -127,8 +125,22 @@ def _wait(seen: JobObservation, step: JobStep) -> None:
         step.warning(verdict.reason, verdict.message)
     status.enter(JobState.WAITING, verdict.message)
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
-    if verdict.reason == KUEUE and cluster is None and seen.cluster is None:
-        step.action, step.kueue_queue = MiniClusterAction.CREATE, verdict.kueue_queue
+    if verdict.reason == KUEUE and seen.cluster is None:
+        step.action = MiniClusterAction.CREATE
+        step.kueue_queue = verdict.kueue_queue
+
+
+def _is_changed(seen: JobObservation, cluster: Object) -> bool:
+    """Return whether the MiniCluster is not the one that would be created for the job now."""
+    if is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster):
+        return True
+    wanted = own_queue(seen.job) or seen.setup_queue
+    return queue_of(cluster) != wanted
+
+
+def _is_current(condition: Mapping[str, Any], obj: Object) -> bool:
+    """Return whether a condition is about the current generation of its object."""
+    return bool(condition.get("observedGeneration") == obj["metadata"].get("generation"))
 
 
 def _is_paused(seen: JobObservation, step: JobStep) -> bool:
@@ -137,9 +149,7 @@ def _is_paused(seen: JobObservation, step: JobStep) -> bool:
     When the pause ends, the status says so, and the queue considers the job again.
     """
     refused = step.status.find(QUOTA_RESERVED)
-    if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job[
-        "metadata"
-    ].get("generation"):
+    if refused.get("reason") != REFUSED or not _is_current(refused, seen.job):
         return False
     since = parse_time(refused.get("lastTransitionTime"))
     remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
@@ -152,15 +162,12 @@ def _is_paused(seen: JobObservation, step: JobStep) -> bool:
 
 def _keep_suspended(seen: JobObservation, step: JobStep) -> None:
     """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
-    cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
-    is_ours = cluster is not None and not queue_of(cluster)
-    if (
-        cluster is not None
-        and is_ours
-        and not has_quota
-        and not _is_suspended(cluster)
-        and step.action is MiniClusterAction.NONE
-    ):
+    if step.action is not MiniClusterAction.NONE or step.status.is_true(QUOTA_RESERVED):
+        return
+    cluster = seen.own_cluster
+    if cluster is None or queue_of(cluster):
+        return
+    if not _is_suspended(cluster):
         step.action = MiniClusterAction.SUSPEND
 
 
@@ -190,19 +197,15 @@ def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
 def _pass_on(step: JobStep, patch: Object | None) -> None:
     """Change the MiniCluster, unless there is something else to do; the next step does the rest."""
     if patch is not None and step.action is MiniClusterAction.NONE:
-        step.action, step.patch = MiniClusterAction.PATCH, patch
+        step.action = MiniClusterAction.PATCH
+        step.patch = patch
 
 
 def _go_on(seen: JobObservation, step: JobStep) -> None:
     """Continue a job that holds quota."""
-    status, cluster = step.status, seen.cluster
+    cluster = seen.cluster
     if seen.own_cluster is None and cluster is not None:
-        if is_deleting(cluster) and is_controlled_by(cluster, seen.job):
-            status.enter(JobState.WAITING, "Waiting until the previous MiniCluster is deleted")
-            return
-        message = f"MiniCluster {name_of(seen.job)} exists and does not belong to this FluxJob"
-        _release(step, NAME_TAKEN, message)
-        step.warning(NAME_TAKEN, message)
+        _wait_for_the_name(seen, step, cluster)
         return
     if _is_evicted(seen, step):
         return
@@ -210,13 +213,13 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
         _create(seen, step)
         return
     _report_ignored_changes(seen, step, cluster)
+    status = step.status
+    is_by_kueue = status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE
     if is_true(cluster, JobState.FINISHED):
         _finish(seen, step, cluster)
     elif is_false(cluster, VALID):
         _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
-    elif status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(
-        cluster, JobState.WAITING
-    ):
+    elif is_by_kueue and is_true(cluster, JobState.WAITING):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
         status.enter(JobState.WAITING, message_of(cluster, JobState.WAITING))
     elif status.state is JobState.WAITING:
@@ -225,33 +228,47 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
         _run(seen, step, cluster)
 
 
+def _wait_for_the_name(seen: JobObservation, step: JobStep, cluster: Object) -> None:
+    """Wait until the previous MiniCluster is deleted; give the quota back if another client's has the name."""
+    if is_deleting(cluster) and is_controlled_by(cluster, seen.job):
+        step.status.enter(JobState.WAITING, "Waiting until the previous MiniCluster is deleted")
+        return
+    message = f"MiniCluster {name_of(seen.job)} exists and does not belong to this FluxJob"
+    _release(step, NAME_TAKEN, message)
+    step.warning(NAME_TAKEN, message)
+
+
 def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
     """Evict the job if it must give its quota back; return whether that is so."""
-    status, cluster = step.status, seen.own_cluster
+    status = step.status
+    cluster = seen.own_cluster
     if not status.is_true(EVICTED):
-        if seen.verdict is not None and seen.verdict.reason == EVICTED_BY_QUEUE:
-            reason, message = EVICTED_BY_QUEUE, seen.verdict.message
-        elif seen.spec.get("suspend"):
-            reason, message = SUSPENDED, "Suspended by spec.suspend"
-        else:
+        cause = _cause_of_eviction(seen)
+        if cause is None or (cluster is not None and is_true(cluster, JobState.FINISHED)):
             return False
-        if cluster is not None and is_true(cluster, JobState.FINISHED):
-            return False
+        reason, message = cause
         status.set(EVICTED, True, reason, message)
         step.normal(reason, message)
     if cluster is not None and queue_of(cluster):
         step.action = MiniClusterAction.DELETE
     elif cluster is not None and not _is_suspended(cluster):
         step.action = MiniClusterAction.SUSPEND
+    evicted = status.find(EVICTED)
+    message = str(evicted.get("message"))
     if seen.drained and step.action is MiniClusterAction.NONE:
-        condition = status.find(EVICTED)
-        _release(step, str(condition.get("reason")), str(condition.get("message")))
-        return True
-    status.enter(
-        JobState.WAITING,
-        f"Waiting until the pods are deleted: {status.find(EVICTED).get('message')}",
-    )
+        _release(step, str(evicted.get("reason")), message)
+    else:
+        status.enter(JobState.WAITING, f"Waiting until the pods are deleted: {message}")
     return True
+
+
+def _cause_of_eviction(seen: JobObservation) -> tuple[str, str] | None:
+    """Return why the job must give its quota back (reason and message), if it must."""
+    if seen.verdict is not None and seen.verdict.reason == EVICTED_BY_QUEUE:
+        return EVICTED_BY_QUEUE, seen.verdict.message
+    if seen.spec.get("suspend"):
+        return SUSPENDED, "Suspended by spec.suspend"
+    return None
 
 
 def _release(step: JobStep, reason: str, message: str) -> None:
@@ -265,9 +282,9 @@ def _release(step: JobStep, reason: str, message: str) -> None:
 def _create(seen: JobObservation, step: JobStep) -> None:
     status = step.status
     admitted = status.find(QUOTA_RESERVED)
-    is_changed = admitted.get("observedGeneration") != seen.job["metadata"].get("generation")
     is_handed_over = admitted.get("reason") == ADMITTED and bool(own_queue(seen.job))
-    if status["miniCluster"] is None and (is_changed or is_handed_over):
+    is_changed = is_handed_over or not _is_current(admitted, seen.job)
+    if status["miniCluster"] is None and is_changed:
         _release(step, _SPEC_CHANGED, "The job was changed after its admission, and waits again")
         return
     if status.state is not JobState.WAITING:
@@ -280,10 +297,9 @@ def _await_objects(step: JobStep, cluster: Object) -> None:
     status = step.status
     status["miniCluster"] = name_of(cluster)
     status.remove(REFUSED)
-    condition = find_condition((cluster.get("status") or {}).get("conditions"), OBJECTS_READY) or {}
-    if condition.get("status") == "True" and condition.get("observedGeneration") == cluster[
-        "metadata"
-    ].get("generation"):
+    conditions = (cluster.get("status") or {}).get("conditions")
+    condition = find_condition(conditions, OBJECTS_READY) or {}
+    if condition.get("status") == "True" and _is_current(condition, cluster):
         status.enter(JobState.READY, "All objects of the MiniCluster exist")
     elif condition.get("status") == "False" and condition.get("reason") != "Creating":
         status.enter(JobState.WAITING, str(condition.get("message")))
@@ -292,47 +308,43 @@ def _await_objects(step: JobStep, cluster: Object) -> None:
 def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     """Launch a job that is ready, and report how it runs."""
     status = step.status
-    if (
-        status.state is JobState.READY
-        and not has_command(cluster)
-        and is_command_outdated(seen.job, cluster)
-    ):
-        step.action = (
-            MiniClusterAction.DELETE
-        )  # its pods have no command to run; the new MiniCluster has
+    runs_command = has_command(cluster)
+    waits_for_command = status.state is JobState.READY and not runs_command
+    if waits_for_command and is_command_outdated(seen.job, cluster):
+        # its pods have no command to run; the new MiniCluster has
+        step.action = MiniClusterAction.DELETE
         status.enter(JobState.WAITING, "Restarting the MiniCluster with the command")
         return
     if _is_suspended(cluster) and not queue_of(cluster):
         step.action = MiniClusterAction.LAUNCH
         if status.state is JobState.READY:
             return  # the state follows when the launch is visible
-    _pass_on(
-        step, size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True)
-    )
+    patch = size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True)
+    _pass_on(step, patch)
     if not status["startTime"]:
         status["startTime"] = status.now
         step.normal("Launched", "The MiniCluster was started")
-    message = (
-        "The brokers are ready"
-        if is_true(cluster, JobState.RUNNING)
-        else "The pods are being started"
-    )
-    status.enter(JobState.RUNNING if has_command(cluster) else JobState.READY, message)
+    are_ready = is_true(cluster, JobState.RUNNING)
+    message = "The brokers are ready" if are_ready else "The pods are being started"
+    state = JobState.RUNNING if runs_command else JobState.READY
+    status.enter(state, message)
 
 
 def _finish(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     """Copy the result of the MiniCluster."""
-    status, result = step.status, cluster.get("status") or {}
-    succeeded = find_condition(result.get("conditions"), SUCCEEDED) or {}
-    value, message = (
-        succeeded.get("status") == "True",
-        str(succeeded.get("message") or "The MiniCluster has ended"),
-    )
+    status = step.status
+    result = cluster.get("status") or {}
     status["exitCode"] = result.get("exitCode")
     status["startTime"] = status["startTime"] or result.get("startTime")
     status["miniCluster"] = name_of(cluster)
-    reason = str(succeeded.get("reason") or "Finished")
-    _end(step, reason, message, succeeded=value, ended=result.get("completionTime"))
+    succeeded = find_condition(result.get("conditions"), SUCCEEDED) or {}
+    _end(
+        step,
+        str(succeeded.get("reason") or "Finished"),
+        str(succeeded.get("message") or "The MiniCluster has ended"),
+        succeeded=succeeded.get("status") == "True",
+        ended=result.get("completionTime"),
+    )
     _clean_up(seen, step)
 
 
@@ -346,12 +358,13 @@ def failed_step(job: Object, now: datetime, reason: str, message: str) -> JobSte
 def refused_step(job: Object, now: datetime, message: str) -> JobStep:
     """Return the step that gives the quota back because the API server does not permit the MiniCluster at present."""
     step = JobStep(JobStatus(job, now))
-    status, message = step.status, f"The MiniCluster was refused: {message}"
+    status = step.status
+    text = f"The MiniCluster was refused: {message}"
     if not status.is_true(REFUSED):
-        step.warning(REFUSED, message)
-    status.set(REFUSED, True, "Forbidden", message)
+        step.warning(REFUSED, text)
+    status.set(REFUSED, True, "Forbidden", text)
     status.remove(QUOTA_RESERVED)  # so that its time is that of this refusal
-    _release(step, REFUSED, message)
+    _release(step, REFUSED, text)
     return step
 
 
@@ -364,9 +377,10 @@ def _end(
     status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)
-    step.events.append(
-        ("Normal" if succeeded else "Warning", "Finished" if succeeded else "Failed", message)
-    )
+    if succeeded:
+        step.normal("Finished", message)
+    else:
+        step.warning("Failed", message)
 
 
 def _clean_up(seen: JobObservation, step: JobStep) -> None:
@@ -376,12 +390,15 @@ def _clean_up(seen: JobObservation, step: JobStep) -> None:
         return
     ended = parse_time(completion)
     if seen.cleanup and seen.own_cluster is not None:
-        if (remaining := _seconds_until(ended, seen.keep_seconds, seen.now)) > 0:
+        remaining = _seconds_until(ended, seen.keep_seconds, seen.now)
+        if remaining > 0:
             step.requeue_after = remaining
         else:
             step.action = MiniClusterAction.DELETE
-    if (ttl := seen.spec.get("ttlSecondsAfterFinished")) is not None:
-        if (remaining := _seconds_until(ended, ttl, seen.now)) > 0:
+    ttl = seen.spec.get("ttlSecondsAfterFinished")
+    if ttl is not None:
+        remaining = _seconds_until(ended, ttl, seen.now)
+        if remaining > 0:
             step.requeue_after = min(step.requeue_after or remaining, remaining)
         else:
             step.delete_job = True
@@ -394,19 +411,19 @@ def _seconds_until(ended: datetime, seconds: int, now: datetime) -> float:
 
 def _report_ignored_changes(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     status = step.status
-    is_ignored = is_spec_outdated(seen.job, cluster) or (
-        is_command_outdated(seen.job, cluster)
-        and (has_command(cluster) or status.state is not JobState.READY)
-    )
-    if is_ignored:
-        message = (
-            "The spec was changed after the admission of the job; delete it and create another one"
-        )
-        if status.find(UP_TO_DATE).get("status") != "False":
-            step.warning("UpdateIgnored", message)
-        status.set(UP_TO_DATE, False, "UpdateIgnored", message)
-    else:
+    waits_for_command = status.state is JobState.READY and not has_command(cluster)
+    is_ignored = is_spec_outdated(seen.job, cluster)
+    if not is_ignored and not waits_for_command:
+        is_ignored = is_command_outdated(seen.job, cluster)
+    if not is_ignored:
         status.remove(UP_TO_DATE)
+        return
+    message = (
+        "The spec was changed after the admission of the job; delete it and create another one"
+    )
+    if status.find(UP_TO_DATE).get("status") != "False":
+        step.warning("UpdateIgnored", message)
+    status.set(UP_TO_DATE, False, "UpdateIgnored", message)
 
 
 def _is_suspended(cluster: Object) -> bool:

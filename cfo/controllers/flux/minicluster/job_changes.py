@@ -46,10 +46,10 @@ def is_suspended(job: Mapping[str, Any]) -> bool:
 
 def has_started(job: Mapping[str, Any]) -> bool:
     """Return whether pods of the Job exist or may exist; a suspended Job without pods starts from the beginning."""
+    if not is_suspended(job):
+        return True
     status = job.get("status") or {}
-    return not is_suspended(job) or any(
-        status.get(key) for key in ("startTime", "active", "terminating")
-    )
+    return any(status.get(key) for key in ("startTime", "active", "terminating"))
 
 
 def template_is_own(job: Mapping[str, Any]) -> bool:
@@ -71,7 +71,8 @@ def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
             "The spec was changed after the Job had started. The Job follows only changes of size, deadlineSeconds, "
             f"backoffLimit, jobLabels and suspend. {remedy}"
         )
-    wanted, known = int((cluster.get("spec") or {}).get("maxSize") or 0), _known_hosts(cluster, job)
+    wanted = int((cluster.get("spec") or {}).get("maxSize") or 0)
+    known = _known_hosts(cluster, job)
     if known and wanted > known:
         return (
             f"spec.maxSize: {wanted}: the brokers were started for at most {known} hosts. {remedy}"
@@ -112,7 +113,9 @@ def limited_size(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> i
 def known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
     """Return the number of hosts in the configuration of the brokers."""
     known = _known_hosts(cluster, job)
-    return known if job is not None and known and has_started(job) else maximum_size(cluster, job)
+    if job is not None and known and has_started(job):
+        return known
+    return maximum_size(cluster, job)
 
 
 def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) -> Object:
@@ -121,26 +124,24 @@ def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) 
     ``exit_code`` is that of the command. A Job whose command failed and is not to be run again gets no more retries, so
     that it fails. Exit codes from 128 mean a signal, which is not the command's fault, and do not count.
     """
-    metadata = _metadata_patch(job, plan)
     current = job.get("spec") or {}
-    has_failed = not plan.retries_command and exit_code is not None and 0 < exit_code < _SIGNALLED
+    is_failure = exit_code is not None and 0 < exit_code < _SIGNALLED
+    has_failed = is_failure and not plan.retries_command
+    gets_no_retries = has_failed or current.get("backoffLimit") == 0
     spec: Object = {
         "activeDeadlineSeconds": deadline_seconds(plan.spec),
-        "backoffLimit": 0
-        if has_failed or current.get("backoffLimit") == 0
-        else backoff_limit(plan.spec),
-        # The API server allows this change only if both change together.
+        "backoffLimit": 0 if gets_no_retries else backoff_limit(plan.spec),
         "completions": plan.size,
         "parallelism": plan.size,
     }
     changed = {key: value for key, value in spec.items() if current.get(key) != value}
     changed |= suspension_patch(job, plan.cluster).get("spec") or {}
-    if not changed.keys().isdisjoint({"completions", "parallelism"}):
-        changed |= {"completions": plan.size, "parallelism": plan.size}
-    return {
-        **({"metadata": metadata} if metadata else {}),
-        **({"spec": changed} if changed else {}),
-    }
+    if "completions" in changed or "parallelism" in changed:
+        # The API server allows this change only if both change together.
+        changed["completions"] = plan.size
+        changed["parallelism"] = plan.size
+    patch = {"metadata": _metadata_patch(job, plan), "spec": changed}
+    return {key: value for key, value in patch.items() if value}
 
 
 def _metadata_patch(job: Mapping[str, Any], plan: Plan) -> Object:
@@ -148,32 +149,32 @@ def _metadata_patch(job: Mapping[str, Any], plan: Plan) -> Object:
 
     Only labels that came from ``spec.jobLabels`` are removed, so those of other clients stay.
     """
-    labels, wanted, recorded = labels_of(job), job_labels(plan), annotations_of(job)
-    removed = {
-        *(recorded.get(JOB_LABELS_ANNOTATION) or "").split(",")
-    } & labels.keys() - wanted.keys()
-    patches: dict[str, Object] = {
-        "labels": {
-            **{key: value for key, value in wanted.items() if labels.get(key) != value},
-            **dict.fromkeys(sorted(removed)),
-        },
-        "annotations": {},
+    wanted = job_labels(plan)
+    labels = labels_of(job)
+    annotations = annotations_of(job)
+    recorded = set((annotations.get(JOB_LABELS_ANNOTATION) or "").split(","))
+    removed = recorded & (labels.keys() - wanted.keys())
+    changed_labels: Object = {
+        key: value for key, value in wanted.items() if labels.get(key) != value
     }
+    changed_labels |= dict.fromkeys(sorted(removed))
+    wanted_annotations: Object = {}
     if template_is_own(job):
-        annotations = {
-            MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
-            JOB_LABELS_ANNOTATION: job_label_keys(plan) or None,
-        }
-        patches["annotations"] = {
-            key: value for key, value in annotations.items() if recorded.get(key) != value
-        }
-    return {key: patch for key, patch in patches.items() if patch}
+        wanted_annotations[MAXIMUM_SIZE_ANNOTATION] = str(plan.maximum)
+        wanted_annotations[JOB_LABELS_ANNOTATION] = job_label_keys(plan) or None
+    changed_annotations = {
+        key: value for key, value in wanted_annotations.items() if annotations.get(key) != value
+    }
+    patch = {"labels": changed_labels, "annotations": changed_annotations}
+    return {key: value for key, value in patch.items() if value}
 
 
 def suspension_patch(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> Object:
     """Return the merge patch that suspends or resumes the Job; empty if nothing changes."""
     wanted = wanted_suspend(cluster)
-    return {} if wanted is None or wanted == is_suspended(job) else {"spec": {"suspend": wanted}}
+    if wanted is None or wanted == is_suspended(job):
+        return {}
+    return {"spec": {"suspend": wanted}}
 
 
 def _known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:

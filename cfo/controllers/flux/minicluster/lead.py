@@ -33,19 +33,20 @@ CLUSTERS: Final = NamingLabel(MINICLUSTER_LABEL)
 def unlabelled_index(pod: Entry) -> str | None:
     """Return the completion index of a pod of a Job that lacks the label with its index, otherwise ``None``."""
     index = pod.meta.labels.get(_COMPLETION_INDEX)
-    return index if index is not None and pod.meta.labels.get(INDEX_LABEL) != index else None
+    return None if pod.meta.labels.get(INDEX_LABEL) == index else index
 
 
 def unlabelled_pods(pods: Iterable[Entry], job_uid: str) -> list[tuple[Entry, str]]:
     """Return the pods of the Job that lack the label with their index, with their index, the lead broker's first."""
-    found = [
-        (pod, index)
-        for pod in pods
-        if (index := unlabelled_index(pod)) is not None
-        and not pod.meta.is_deleting
-        and _controller_uid(pod) == job_uid
-    ]
-    return sorted(found, key=lambda item: not _is_lead(item[0]))
+    lead: list[tuple[Entry, str]] = []
+    others: list[tuple[Entry, str]] = []
+    for pod in pods:
+        index = unlabelled_index(pod)
+        if index is None or pod.meta.is_deleting or _controller_uid(pod) != job_uid:
+            continue
+        found = lead if _is_lead(pod) else others
+        found.append((pod, index))
+    return lead + others
 
 
 def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None:
@@ -54,8 +55,9 @@ def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None
     if not found:
         return None
     states = [_state_of(pod, cluster) for pod in sorted(found, key=lambda pod: pod.version)]
-    ended = [state for state in states if state.exit_code is not None]
-    return LeadPod(states[-1].phase, ended[-1].exit_code if ended else None)
+    exit_codes = [state.exit_code for state in states if state.exit_code is not None]
+    last = exit_codes[-1] if exit_codes else None
+    return LeadPod(states[-1].phase, last)
 
 
 def needs_reconcile(event: Event) -> bool:

@@ -100,13 +100,11 @@ class Plan:
     def of(cls, cluster: Object, *, size: int = 0, maximum: int = 0, service: str = "") -> Plan:
         """Return the plan of a MiniCluster; what is not given (0 or empty) follows from the spec."""
         spec = cluster.get("spec") or {}
-        chosen = size or size_of(spec)
-        return cls(
-            cluster,
-            chosen,
-            maximum or max(chosen, spec.get("maxSize") or 0),
-            service or (spec.get("network") or {}).get("headlessName") or name_of(cluster),
-        )
+        size = size or size_of(spec)
+        maximum = maximum or max(size, spec.get("maxSize") or 0)
+        headless_name = (spec.get("network") or {}).get("headlessName")
+        service = service or headless_name or name_of(cluster)
+        return cls(cluster, size, maximum, service)
 
     @property
     def name(self) -> str:
@@ -250,11 +248,8 @@ def spec_hash(cluster: Mapping[str, Any]) -> str:
 
 def _without_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key: kept
-            for key, item in value.items()
-            if (kept := _without_empty(item)) not in (None, False, "", {})
-        }
+        reduced = {key: _without_empty(item) for key, item in value.items()}
+        return {key: item for key, item in reduced.items() if item not in (None, False, "", {})}
     if isinstance(value, list):
         return [_without_empty(item) for item in value]
     return value

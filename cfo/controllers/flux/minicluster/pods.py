@@ -38,14 +38,10 @@ def _pod_volumes(plan: Plan) -> list[Object]:
         {"key": key, "path": path, "mode": _EXECUTABLE}
         for key, (path, _) in sorted(script_files(plan).items())
     ]
+    certificate = [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}]
     sources = [
         {"configMap": {"name": config_map_name(plan.name), "items": scripts}},
-        {
-            "secret": {
-                "name": secret_name(plan.name),
-                "items": [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}],
-            }
-        },
+        {"secret": {"name": secret_name(plan.name), "items": certificate}},
     ]
     return [
         {"name": _SOFTWARE_VOLUME, "emptyDir": {}},
@@ -90,13 +86,8 @@ def _user_mounts(container: Mapping[str, Any]) -> list[Object]:
 def _source(volume: Mapping[str, Any]) -> Object:
     """Return the source of a volume; the order in which the kinds are tested is the Go operator's."""
     if volume.get("csiDriver"):
-        attributes = volume.get("csiDriverAttributes")
-        return {
-            "csi": {
-                "driver": volume["csiDriver"],
-                **({"volumeAttributes": attributes} if attributes else {}),
-            }
-        }
+        attributes = _optional(volumeAttributes=volume.get("csiDriverAttributes"))
+        return {"csi": {"driver": volume["csiDriver"], **attributes}}
     if volume.get("secretName"):
         return {"secret": {"secretName": volume["secretName"]}}
     if volume.get("emptyDir"):
@@ -104,12 +95,9 @@ def _source(volume: Mapping[str, Any]) -> Object:
     if volume.get("hostPath"):
         return {"hostPath": {"path": volume["hostPath"], "type": "Directory"}}
     if volume.get("configMapName"):
-        items = [
-            {"key": key, "path": path} for key, path in sorted((volume.get("items") or {}).items())
-        ]
-        return {
-            "configMap": {"name": volume["configMapName"], **({"items": items} if items else {})}
-        }
+        paths = sorted((volume.get("items") or {}).items())
+        items = [{"key": key, "path": path} for key, path in paths]
+        return {"configMap": {"name": volume["configMapName"], **_optional(items=items)}}
     if volume.get("claimName"):
         return {"persistentVolumeClaim": {"claimName": volume["claimName"]}}
     return {"emptyDir": {}}
@@ -135,6 +123,7 @@ def _path(volume: Mapping[str, Any]) -> str:
 def pod_template(plan: Plan) -> Object:
     """Return the template of the Job's pods."""
     group = (plan.pod.get("securityContext") or {}).get("fsGroup")
+    security_context = {} if group is None else {"fsGroup": group}
     spec = {
         **_common_pod_spec(plan),
         "shareProcessNamespace": bool(plan.spec.get("shareProcessNamespace")),
@@ -149,18 +138,16 @@ def pod_template(plan: Plan) -> Object:
             hostIPC=plan.pod.get("hostIPC"),
             overhead=plan.pod.get("resources"),
             affinity=_affinity(plan),
-            securityContext={} if group is None else {"fsGroup": group},
+            securityContext=security_context,
         ),
     }
     metadata = {
         "name": plan.name,
         "namespace": plan.namespace,
         "labels": {**_labels(plan), "hpa-selector": plan.name},
+        **_optional(annotations=plan.pod.get("annotations")),
     }
-    return {
-        "metadata": {**metadata, **_optional(annotations=plan.pod.get("annotations"))},
-        "spec": spec,
-    }
+    return {"metadata": metadata, "spec": spec}
 
 
 def desired_service_pod(plan: Plan) -> Object:
@@ -229,39 +216,36 @@ def _init_container(plan: Plan) -> Object:
 def _container(plan: Plan, index: int, container: Mapping[str, Any]) -> Object:
     """Return a container of the Job's pods. The one that runs Flux is named like the MiniCluster."""
     is_runner = index == plan.runner
-    command = ["/bin/bash", f"{SCRIPTS_PATH}{'wait' if is_runner else 'start'}-{index}.sh"]
-    keeps_entrypoint = not is_runner and container.get("noWrapEntrypoint")
+    name = plan.name if is_runner else str(container.get("name") or "")
+    script = f"wait-{index}.sh" if is_runner else f"start-{index}.sh"
+    rendered = _base_container(container, name)
+    if is_runner or not container.get("noWrapEntrypoint"):
+        rendered["command"] = ["/bin/bash", f"{SCRIPTS_PATH}{script}"]
     software = {"name": _SOFTWARE_VOLUME, "mountPath": "/opt/software"}
-    return {
-        **_base_container(container, plan.name if is_runner else str(container.get("name") or "")),
-        **({} if keeps_entrypoint else {"command": command}),
-        "volumeMounts": [*_init_mounts(plan), software, *_user_mounts(container)],
-    }
+    rendered["volumeMounts"] = [*_init_mounts(plan), software, *_user_mounts(container)]
+    return rendered
 
 
 def _base_container(container: Mapping[str, Any], name: str) -> Object:
     hooks = container.get("lifeCycle") or {}
-    lifecycle = {
-        event: {"exec": {"command": [hooks[key]]}}
-        for event, key in (("postStart", "postStartExec"), ("preStop", "preStopExec"))
-        if hooks.get(key)
-    }
+    lifecycle: Object = {}
+    if hooks.get("postStartExec"):
+        lifecycle["postStart"] = {"exec": {"command": [hooks["postStartExec"]]}}
+    if hooks.get("preStopExec"):
+        lifecycle["preStop"] = {"exec": {"command": [hooks["preStopExec"]]}}
+    pull_policy = container.get("imagePullPolicy") or "IfNotPresent"
+    numbers = [int(number) for number in container.get("ports") or ()]
     return {
         "name": name,
         "image": container.get("image") or _APP_IMAGE,
-        "imagePullPolicy": "Always"
-        if container.get("pullAlways")
-        else container.get("imagePullPolicy") or "IfNotPresent",
+        "imagePullPolicy": "Always" if container.get("pullAlways") else pull_policy,
         "stdin": True,
         "tty": True,
         "lifecycle": lifecycle,
         "securityContext": dict(container.get("securityContext") or {}),
         **_optional(
             workingDir=container.get("workingDir"),
-            ports=[
-                {"containerPort": int(port), "protocol": "TCP"}
-                for port in container.get("ports") or ()
-            ],
+            ports=[{"containerPort": number, "protocol": "TCP"} for number in numbers],
             env=_environment(container),
             resources=resources_of(container),
         ),
@@ -280,8 +264,9 @@ def _environment(container: Mapping[str, Any]) -> list[Object]:
 
 
 def _pull_secrets(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
-    names = (item.get("imagePullSecret") for item in containers)
-    return [{"name": name} for name in dict.fromkeys(name for name in names if name)]
+    """Return the pull secrets that containers name, each once."""
+    names = dict.fromkeys(container.get("imagePullSecret") for container in containers)
+    return [{"name": name} for name in names if name]
 
 
 def _affinity(plan: Plan) -> Object:

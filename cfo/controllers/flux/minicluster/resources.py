@@ -115,27 +115,29 @@ def desired_job(plan: Plan) -> Object:
     with a queue of Kueue is suspended, as Kueue's webhook does it, so it has no pods without Kueue. ``suspend`` is
     absent if nothing decides on it.
     """
-    suspend = True if queue_of(plan.cluster) else wanted_suspend(plan.cluster)
-    job = _object(plan, JOB, plan.name)
-    job["metadata"] |= {
-        # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.
-        "labels": job_labels(plan) if plan.spec.get("jobLabels") else {},
-        "annotations": {
-            SPEC_HASH_ANNOTATION: spec_hash(plan.cluster),
-            MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
-            **({JOB_LABELS_ANNOTATION: keys} if (keys := job_label_keys(plan)) else {}),
-        },
+    annotations = {
+        SPEC_HASH_ANNOTATION: spec_hash(plan.cluster),
+        MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
     }
-    job["spec"] = {
+    label_keys = job_label_keys(plan)
+    if label_keys:
+        annotations[JOB_LABELS_ANNOTATION] = label_keys
+    spec: Object = {
         "completionMode": "Indexed",
         "completions": plan.size,
         "parallelism": plan.size,
         "backoffLimit": backoff_limit(plan.spec),
         "activeDeadlineSeconds": deadline_seconds(plan.spec),
         "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
-        **({} if suspend is None else {"suspend": suspend}),
         "template": pod_template(plan),
     }
+    suspend = True if queue_of(plan.cluster) else wanted_suspend(plan.cluster)
+    if suspend is not None:
+        spec["suspend"] = suspend
+    job = _object(plan, JOB, plan.name, spec=spec)
+    # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.
+    job["metadata"]["labels"] = job_labels(plan) if plan.spec.get("jobLabels") else {}
+    job["metadata"]["annotations"] = annotations
     return job
 
 
@@ -166,13 +168,10 @@ def _object(plan: Plan, gvk: GVK, name: str, **fields: Any) -> Object:
 
 def _ports(numbers: Any) -> list[Object]:
     """Return ports of a Service; the API server requires names if there are several."""
-    ports = [int(number) for number in numbers]
-    return [
-        {
-            **({"name": f"port-{port}"} if len(ports) > 1 else {}),
-            "port": port,
-            "targetPort": port,
-            "protocol": "TCP",
-        }
-        for port in ports
+    ports: list[Object] = [
+        {"port": number, "targetPort": number, "protocol": "TCP"} for number in map(int, numbers)
     ]
+    if len(ports) > 1:
+        for port in ports:
+            port["name"] = f"port-{port['port']}"
+    return ports

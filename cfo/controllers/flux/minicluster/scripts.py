@@ -51,13 +51,14 @@ def hostlist(plan: Plan) -> str:
     bursting = _bursting(plan)
     if bursting.get("hostlist"):
         return str(bursting["hostlist"])
+    bursted = _bursted_groups(plan)
     lead = bursting.get("leadBroker") or {}
-    groups = _bursted_groups(plan)
     if lead:
-        return ",".join(
-            [_host_range(lead["name"], 0, lead["size"]), *(groups or [_own_hosts(plan)])]
-        )
-    return ",".join([_own_hosts(plan), *groups])
+        hosts = _host_range(lead["name"], 0, lead["size"])
+        bursted = bursted or [_own_hosts(plan)]
+    else:
+        hosts = _own_hosts(plan)
+    return ",".join([hosts, *bursted])
 
 
 def _lead_host_of(plan: Plan) -> str:
@@ -90,15 +91,13 @@ def broker_config(plan: Plan) -> str:
         },
         "sched-fluxion-qmanager": {"queue-policy": _toml(queue_policy)},
     }
-    return "\n".join(
-        f"[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
-        for section, settings in sections.items()
-    )
+    return "\n".join(_toml_table(name, settings) for name, settings in sections.items())
 
 
 def _broker_options(plan: Plan) -> list[str]:
     """Return the options of ``flux start`` and ``flux broker``, except the one that restores an archive."""
-    root, flux = plan.config_root, plan.flux
+    root = plan.config_root
+    flux = plan.flux
     attributes: dict[str, str | int | None] = {
         "cron.directory": f"{root}/etc/flux/system/cron.d",
         "tbon.fanout": 256,
@@ -115,18 +114,22 @@ def _broker_options(plan: Plan) -> list[str]:
     options = [f"--config-path={root}/etc/flux/config"]
     if plan.spec.get("interactive"):
         options.append("-Sbroker.rc2_none")
-    return options + [
-        f"-S{name}={value}" for name, value in attributes.items() if value is not None
-    ]
+    for name, value in attributes.items():
+        if value is not None:
+            options.append(f"-S{name}={value}")
+    return options
 
 
 def _submit_flags(plan: Plan) -> list[str]:
     """Return the flags of ``flux submit`` that set the number of nodes and tasks, and its verbosity."""
-    tasks, size = plan.tasks, plan.size
-    flags = [f"-N{size}"] if tasks >= size or not tasks else []
-    if tasks:
-        flags.append(f"-n{tasks}")
-    return flags + (["-vvv"] if plan.logging.get("debug") else [])
+    flags: list[str] = []
+    if not plan.tasks or plan.tasks >= plan.size:
+        flags.append(f"-N{plan.size}")
+    if plan.tasks:
+        flags.append(f"-n{plan.tasks}")
+    if plan.logging.get("debug"):
+        flags.append("-vvv")
+    return flags
 
 
 def _quorum(plan: Plan) -> int | None:
@@ -164,12 +167,18 @@ def _host_entries(plan: Plan) -> str:
         return f"[{{ host = {_toml(hostlist(plan))} }}]"
     address = f"tcp://{lead['address']}:{lead.get('port') or BROKER_PORT}"
     entries = [f"{{ host = {_toml(lead_host(lead['name']))}, connect = {_toml(address)} }}"]
+    hosts = _bursted_groups(plan) or [_own_hosts(plan)]
     if lead["size"] > 1:
-        entries.append(f"{{ host = {_toml(_host_range(lead['name'], 1, lead['size']))} }}")
-    entries += [
-        f"{{ host = {_toml(group)} }}" for group in _bursted_groups(plan) or [_own_hosts(plan)]
-    ]
+        others = _host_range(lead["name"], 1, lead["size"])
+        hosts = [others, *hosts]
+    entries += [f"{{ host = {_toml(group)} }}" for group in hosts]
     return f"[{', '.join(entries)}]"
+
+
+def _toml_table(name: str, settings: Mapping[str, str]) -> str:
+    lines = [f"[{name}]"]
+    lines += [f"{key} = {value}" for key, value in settings.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _toml(text: str) -> str:
@@ -179,11 +188,9 @@ def _toml(text: str) -> str:
 
 def script_files(plan: Plan) -> dict[str, tuple[str, str]]:
     """Return the scripts of the containers: by their key in the ConfigMap, the file name in the pods and the text."""
+    runner_script = wait_script(plan, plan.containers[plan.runner])
     found = {
-        f"wait-{plan.runner}": (
-            f"wait-{plan.runner}.sh",
-            wait_script(plan, plan.containers[plan.runner]),
-        ),
+        f"wait-{plan.runner}": (f"wait-{plan.runner}.sh", runner_script),
         plan.view_name: ("flux-init.sh", init_script(plan)),
     }
     for index, container in enumerate(plan.containers):
@@ -206,7 +213,8 @@ def init_script(plan: Plan) -> str:
 
 def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
     """Return the script of ``container``, which runs Flux and the command."""
-    flux, command = plan.flux, str(container.get("command") or "")
+    flux = plan.flux
+    command = str(container.get("command") or "")
     variables: dict[str, _Value] = {
         **_paths(plan),
         **_view(plan),
@@ -215,9 +223,7 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
         "lead_host": _lead_host_of(plan),
         "broker_options": _broker_options(plan),
         "wrap": [f"--wrap={flux['wrap']}"] if flux.get("wrap") else [],
-        "command_mode": next(
-            (mode for mode in ("batch", "launcher") if container.get(mode)), "submit"
-        ),
+        "command_mode": _command_mode(container),
         "command": _unescaped(command) if container.get("batch") else command,
         "batch_raw": bool(container.get("batchRaw")),
         "submit_command": flux.get("submitCommand") or "flux submit",
@@ -233,14 +239,23 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
     return _script(plan, variables, "common.sh", "wait.sh")
 
 
+def _command_mode(container: Mapping[str, Any]) -> str:
+    if container.get("batch"):
+        return "batch"
+    if container.get("launcher"):
+        return "launcher"
+    return "submit"
+
+
 def sidecar_script(plan: Plan, container: Mapping[str, Any]) -> str:
     """Return the script of ``container``, which does not run Flux."""
+    needs_no_socket = plan.flux.get("noWaitSocket") or plan.flux.get("disableSocket")
     variables = {
         **_paths(plan),
         **_view(plan),
         **_hooks(container),
         "command": container.get("command") or "",
-        "wait_for_socket": not (plan.flux.get("noWaitSocket") or plan.flux.get("disableSocket")),
+        "wait_for_socket": not needs_no_socket,
     }
     return _script(plan, variables, "common.sh", "start.sh")
 
@@ -275,7 +290,8 @@ def _hooks(container: Mapping[str, Any]) -> dict[str, _Value]:
     hooks: dict[str, _Value] = {
         f"hook_{name}": commands.get(key) or "" for name, key in _HOOKS.items()
     }
-    return {**hooks, "hook_script": _unescaped(str(hooks["hook_script"]))}
+    hooks["hook_script"] = _unescaped(str(hooks["hook_script"]))
+    return hooks
 
 
 def _unescaped(text: str) -> str:
@@ -289,12 +305,15 @@ def _unescaped(text: str) -> str:
 
 def _script(plan: Plan, variables: Mapping[str, _Value], *parts: str) -> str:
     """Return a script that sets ``variables`` and continues with the texts ``parts``."""
+    lines = ["#!/bin/bash"]
+    if plan.logging.get("strict"):
+        lines.append("set -eEu -o pipefail")
     quiet = bool(plan.logging.get("quiet"))
-    assignments = [
-        f"{name}={_shell(value)}" for name, value in {"quiet": quiet, **variables}.items()
-    ]
-    strict = ["set -eEu -o pipefail"] if plan.logging.get("strict") else []
-    return "\n".join(["#!/bin/bash", *strict, *assignments, "", *map(_text, parts)])
+    lines.append(f"quiet={_shell(quiet)}")
+    lines += [f"{name}={_shell(value)}" for name, value in variables.items()]
+    lines.append("")
+    lines += [_text(part) for part in parts]
+    return "\n".join(lines)
 
 
 def _shell(value: _Value) -> str:

@@ -50,6 +50,11 @@ class Observed:
     outdated: str = ""
 
     @property
+    def problem_message(self) -> str:
+        """The message of the problem; empty if there is none."""
+        return self.problem[1] if self.problem is not None else ""
+
+    @property
     def objects_ready(self) -> bool:
         """Whether all objects exist."""
         return self.job is not None and self.problem is None
@@ -62,19 +67,12 @@ def is_finished(cluster: Mapping[str, Any]) -> bool:
 
 def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object:
     """Return the status of ``cluster``; times of conditions are kept if their status does not change."""
-    before, job = cluster.get("status") or {}, observed.job
+    before = cluster.get("status") or {}
+    job = observed.job
     job_status = (job or {}).get("status") or {}
+    generation = (cluster.get("metadata") or {}).get("generation") or 0
     states = _states(cluster, observed)
-    conditions: list[Object] = [
-        copy.deepcopy(dict(find_condition(before.get("conditions"), kind) or {}))
-        or {"type": str(kind), "status": ""}
-        for kind in STATES
-    ]
-    conditions += [
-        copy.deepcopy(dict(item))
-        for item in before.get("conditions") or ()
-        if item.get("type") not in set(STATES)
-    ]
+    conditions = _conditions_to_change(before)
 
     def set_state(kind: str, status: bool, reason: str, message: str) -> None:
         condition: Object = {
@@ -84,7 +82,7 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
             "message": message[:_MESSAGE_LIMIT],
         }
         if kind == OBJECTS_READY:
-            condition["observedGeneration"] = (cluster.get("metadata") or {}).get("generation") or 0
+            condition["observedGeneration"] = generation
         set_condition(conditions, condition, now=rfc3339(now))
 
     for state in STATES:
@@ -92,40 +90,57 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
     if observed.objects_ready:
         set_state(OBJECTS_READY, True, "Created", "All objects of the MiniCluster exist.")
     elif JobState.FINISHED not in states:
-        reason, message = observed.problem or (
-            "Creating",
-            "Objects of the MiniCluster are missing.",
-        )
-        if observed.error:
-            reason, message = "Invalid", "The spec is invalid, so no objects are created."
+        reason, message = _missing_objects(observed)
         set_state(OBJECTS_READY, False, reason, message)
-    for kind, failed, reason in (
-        (VALID, observed.error, "Invalid"),
-        (UP_TO_DATE, observed.outdated, "Started"),
-    ):
-        if failed:
-            set_state(kind, False, reason, failed)
-        elif find_condition(conditions, kind) is not None:
-            set_state(kind, True, kind, f"The spec is {'valid' if kind == VALID else 'in effect'}.")
+    if observed.error:
+        set_state(VALID, False, "Invalid", observed.error)
+    elif find_condition(conditions, VALID) is not None:
+        set_state(VALID, True, VALID, "The spec is valid.")
+    if observed.outdated:
+        set_state(UP_TO_DATE, False, "Started", observed.outdated)
+    elif find_condition(conditions, UP_TO_DATE) is not None:
+        set_state(UP_TO_DATE, True, UP_TO_DATE, "The spec is in effect.")
     end = end_condition(job)
     exit_code = _exit_code(before, observed)
     if end is not None:
-        set_state(SUCCEEDED, *_outcome(end, exit_code))
+        succeeded, reason, message = _outcome(end, exit_code)
+        set_state(SUCCEEDED, succeeded, reason, message)
     elif job is not None:
         conditions = [item for item in conditions if item["type"] != SUCCEEDED]
-    return {
+    parallelism = (job or {}).get("spec", {}).get("parallelism")
+    status: Object = {
         "jobid": f"{name_of(cluster)}-{uid_of(cluster)}",
-        "size": int((job or {}).get("spec", {}).get("parallelism") or 0)
-        if job
-        else before.get("size") or 0,
+        "size": int(parallelism or 0) if job else before.get("size") or 0,
         "maximumSize": observed.maximum or before.get("maximumSize") or 0,
         "selector": f"hpa-selector={name_of(cluster)}",
         "ready": int(job_status.get("ready") or 0),
-        "observedGeneration": (cluster.get("metadata") or {}).get("generation") or 0,
+        "observedGeneration": generation,
         "conditions": conditions,
         **_times(before, job, end),
-        **({} if exit_code is None else {"exitCode": exit_code}),
     }
+    if exit_code is not None:
+        status["exitCode"] = exit_code
+    return status
+
+
+def _conditions_to_change(before: Mapping[str, Any]) -> list[Object]:
+    """Return a copy of the conditions of a status: first one of each state, then the others."""
+    stored = before.get("conditions") or ()
+    conditions: list[Object] = []
+    for state in STATES:
+        known = find_condition(stored, state) or {"type": str(state), "status": ""}
+        conditions.append(copy.deepcopy(dict(known)))
+    others = [condition for condition in stored if condition.get("type") not in STATES]
+    return conditions + copy.deepcopy(others)
+
+
+def _missing_objects(observed: Observed) -> tuple[str, str]:
+    """Return why objects of the MiniCluster are missing: reason and message."""
+    if observed.error:
+        return "Invalid", "The spec is invalid, so no objects are created."
+    if observed.problem is not None:
+        return observed.problem
+    return "Creating", "Objects of the MiniCluster are missing."
 
 
 def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType, str, str]]:
@@ -137,27 +152,29 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType,
         condition = find_condition(status.get("conditions"), kind) or {}
         if condition.get("status") != str(to):
             return False
-        return old_condition.get("status") != str(to) or (
-            not to and old_condition.get("message") != message_of(new, kind)
-        )
+        if old_condition.get("status") != str(to):
+            return True
+        return not to and old_condition.get("message") != message_of(new, kind)
 
-    succeeded = is_true(new, SUCCEEDED)
-    started = "The Job is not suspended; its pods are being created."
-    candidates: tuple[tuple[str, bool, EventType, str, str], ...] = (
-        (VALID, False, "Warning", "InvalidSpec", message_of(new, VALID)),
-        (UP_TO_DATE, False, "Warning", "ChangeNotApplied", message_of(new, UP_TO_DATE)),
-        (JobState.WAITING, True, "Normal", "Waiting", message_of(new, JobState.WAITING)),
-        (JobState.READY, True, "Normal", "Started", started),
-        (JobState.RUNNING, True, "Normal", "Running", message_of(new, JobState.RUNNING)),
-        (JobState.FINISHED, True, "Normal", "Finished", message_of(new, SUCCEEDED))
-        if succeeded
-        else (JobState.FINISHED, True, "Warning", "Failed", message_of(new, SUCCEEDED)),
-    )
-    return [
-        (kind, reason, text)
-        for state, to, kind, reason, text in candidates
-        if changed(state, to=to)
-    ]
+    found: list[tuple[EventType, str, str]] = []
+    if changed(VALID, to=False):
+        found.append(("Warning", "InvalidSpec", message_of(new, VALID)))
+    if changed(UP_TO_DATE, to=False):
+        found.append(("Warning", "ChangeNotApplied", message_of(new, UP_TO_DATE)))
+    if changed(JobState.WAITING, to=True):
+        found.append(("Normal", "Waiting", message_of(new, JobState.WAITING)))
+    if changed(JobState.READY, to=True):
+        started = "The Job is not suspended; its pods are being created."
+        found.append(("Normal", "Started", started))
+    if changed(JobState.RUNNING, to=True):
+        found.append(("Normal", "Running", message_of(new, JobState.RUNNING)))
+    if changed(JobState.FINISHED, to=True):
+        outcome = message_of(new, SUCCEEDED)
+        if is_true(new, SUCCEEDED):
+            found.append(("Normal", "Finished", outcome))
+        else:
+            found.append(("Warning", "Failed", outcome))
+    return found
 
 
 def _states(cluster: Object, observed: Observed) -> dict[str, str]:
@@ -165,17 +182,17 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     job = observed.job
     end = end_condition(job)
     if end is not None:
-        return {
-            JobState.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"
-        }
+        cause = end.get("message") or end.get("reason") or end.get("type")
+        return {JobState.FINISHED: f"The Job has ended: {cause}"}
     if job is None and is_finished(cluster):
         return {JobState.FINISHED: message_of(cluster, JobState.FINISHED)}
     if job is None:  # it is created after all other objects
-        return {JobState.REQUESTED: observed.error or (observed.problem or ("", ""))[1]}
+        return {JobState.REQUESTED: observed.error or observed.problem_message}
     if is_suspended(job):
-        queued = "The Job is suspended until Kueue admits it."
-        suspended = "The Job is suspended. It starts when spec.suspend is set to false."
-        return {JobState.WAITING: queued if queue_of(cluster) else suspended}
+        if queue_of(cluster):
+            return {JobState.WAITING: "The Job is suspended until Kueue admits it."}
+        message = "The Job is suspended. It starts when spec.suspend is set to false."
+        return {JobState.WAITING: message}
     states: dict[str, str] = {JobState.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)
     if ready >= _needed(cluster) or is_true(cluster, JobState.RUNNING):
@@ -206,27 +223,24 @@ def _exit_code(before: Mapping[str, Any], observed: Observed) -> int | None:
 
 
 def _outcome(end: Mapping[str, Any], exit_code: int | None) -> tuple[bool, str, str]:
-    succeeded = end.get("type") == "Complete"
-    if succeeded:
+    """Return the condition Succeeded of a MiniCluster whose Job has ended: status, reason and message."""
+    if end.get("type") == "Complete":
         return True, "Succeeded", "The command succeeded."
     reason = str(end.get("reason") or "Failed")
+    cause = end.get("message") or reason
     if exit_code:
-        return (
-            False,
-            reason,
-            f"The command failed with exit code {exit_code}: {end.get('message') or reason}",
-        )
-    return False, reason, f"The Job failed: {end.get('message') or reason}"
+        return False, reason, f"The command failed with exit code {exit_code}: {cause}"
+    return False, reason, f"The Job failed: {cause}"
 
 
 def _times(before: Mapping[str, Any], job: Object | None, end: Mapping[str, Any] | None) -> Object:
+    """Return the fields of the status with the times at which the cluster started and ended."""
     if job is None:
-        return {key: before[key] for key in ("startTime", "completionTime") if before.get(key)}
-    status = job.get("status") or {}
-    times = {
-        "startTime": status.get("startTime"),
-        "completionTime": (status.get("completionTime") or end.get("lastTransitionTime"))
-        if end
-        else None,
-    }
+        times = {key: before.get(key) for key in ("startTime", "completionTime")}
+    else:
+        status = job.get("status") or {}
+        times = {"startTime": status.get("startTime")}
+        if end:
+            completion = status.get("completionTime") or end.get("lastTransitionTime")
+            times["completionTime"] = completion
     return {key: value for key, value in times.items() if value}
