@@ -231,9 +231,9 @@ def _is_usable_cookie(cookie: bytes) -> bool:
     if len(cookie) > _MAX_COOKIE_LENGTH:
         return False
     digits = cookie.rstrip(b"=")
+    padding = b"=" * (-len(digits) % 4)
     try:
-        return len(
-            b64decode(digits + b"=" * (-len(digits) % 4), altchars=b"-_", validate=True)
-        ) in (16, 24, 32)
+        key = b64decode(digits + padding, altchars=b"-_", validate=True)
     except ValueError:
         return False
+    return len(key) in (16, 24, 32)

@@ -96,9 +96,8 @@ class DashboardAccess:
         """Create the informer of head pods with ``manager``, if the configuration trusts Ray's tokens."""
         strictest = ProfileTable(config).strictest().kuberay
         needs_pods = strictest.ray_dashboard_oauth_enabled and _trusts_ray_tokens(strictest)
-        return cls(
-            platform, HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None
-        )
+        head_pods = HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None
+        return cls(platform, head_pods)
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
         """Feed ``controller`` with the RayClusters for which the decision may have changed.

@@ -27,6 +27,7 @@ from cfo.runtime import (
     Client,
     Controller,
     EnqueueRequestsFromMapFunc,
+    Entry,
     Forbidden,
     Informer,
     Manager,
@@ -172,11 +173,15 @@ class Profiles:
         """Enqueue the RayClusters of a namespace whose labels changed."""
         if self._namespaces is None:
             return
-        clusters_in = EnqueueRequestsFromMapFunc(
-            lambda namespace: [
-                entry.key for entry in clusters.entries(namespace=namespace.key.name)
-            ]
+
+        def clusters_in(namespace: Entry) -> list[NamespacedName]:
+            return [entry.key for entry in clusters.entries(namespace=namespace.key.name)]
+
+        source = Kind(
+            self._namespaces,
+            EnqueueRequestsFromMapFunc(clusters_in),
+            _LABELS_CHANGED,
+            mapper=self._mapper,
+            optional=True,
         )
-        controller.watch(
-            Kind(self._namespaces, clusters_in, _LABELS_CHANGED, mapper=self._mapper, optional=True)
-        )
+        controller.watch(source)

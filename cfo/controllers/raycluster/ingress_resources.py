@@ -170,11 +170,9 @@ class IngressClass(msgspec.Struct, frozen=True):
         These controllers encrypt the connection, but do not verify the certificate of the backend.
         """
         found = _HTTPS_BACKEND.get(_family_of(self.controller))
-        return (
-            {key: service if value == _SERVICE else value for key, value in found.items()}
-            if found
-            else None
-        )
+        if not found:
+            return None
+        return {key: service if value == _SERVICE else value for key, value in found.items()}
 
     def __str__(self) -> str:
         return f"IngressClass {self.name}" if self.name else "the default IngressClass"
@@ -198,24 +196,23 @@ def choose_ingress_class(
         name = default or name
     effective = name or default
     if effective in by_name:
-        return IngressClass(
-            name, str((by_name[effective].get("spec") or {}).get("controller") or "")
-        )
-    return IngressClass(name, _INGRESS_NGINX if effective in ("", NGINX_CLASS) else "")
+        controller = (by_name[effective].get("spec") or {}).get("controller") or ""
+        return IngressClass(name, str(controller))
+    if effective in ("", NGINX_CLASS):
+        return IngressClass(name, _INGRESS_NGINX)
+    return IngressClass(name, "")
 
 
 def _default_class(classes: Iterable[Mapping[str, Any]]) -> str:
     """Return the name of the newest default class, the first by name of several; empty if there is none."""
-    defaults = sorted(
-        (item for item in classes if annotations_of(item).get(_DEFAULT_CLASS_ANNOTATION) == "true"),
-        key=name_of,
-    )
-    newest = max(
-        defaults,
-        key=lambda item: str(item["metadata"].get("creationTimestamp") or ""),
-        default=None,
-    )
-    return name_of(newest) if newest is not None else ""
+    defaults = [
+        item for item in classes if annotations_of(item).get(_DEFAULT_CLASS_ANNOTATION) == "true"
+    ]
+    if not defaults:
+        return ""
+    defaults.sort(key=name_of)
+    newest = max(defaults, key=lambda item: str(item["metadata"].get("creationTimestamp") or ""))
+    return name_of(newest)
 
 
 def _family_of(controller: str) -> str:

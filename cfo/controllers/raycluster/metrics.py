@@ -75,8 +75,11 @@ class RayClusterMetrics(Collector):
         expiry: dict[tuple[str], float] = {}
         for entry in self._clusters.entries():
             cluster = _decode(entry)
-            namespace, state = entry.key.namespace, (cluster.status or _Status()).state
-            states[namespace, state if state in _STATES else "other"] += 1
+            namespace = entry.key.namespace
+            state = (cluster.status or _Status()).state
+            if state not in _STATES:
+                state = "other"
+            states[namespace, state] += 1
             is_small = len(entry.raw) <= _MAX_DECODED
             if is_small and self._config.mtls_enabled and self._lacks_mtls(entry, cluster):
                 without[(namespace,)] += 1
@@ -109,15 +112,17 @@ class RayClusterMetrics(Collector):
             "name": cluster.key.name,
             "annotations": cluster.annotations,
         }
-        secret = self._secrets.entry(
-            NamespacedName(cluster.key.namespace, names_of({"metadata": identity}).ca_secret)
-        )
-        if secret is None or cluster.meta.uid not in {
-            owner.uid for owner in secret.meta.owner_references
-        }:
+        name = names_of({"metadata": identity}).ca_secret
+        secret = self._secrets.entry(NamespacedName(cluster.key.namespace, name))
+        if secret is None:
+            return None
+        if all(owner.uid != cluster.meta.uid for owner in secret.meta.owner_references):
             return None
         renewal = recorded_renewal({"metadata": {"annotations": dict(secret.annotations)}})
-        return (renewal + CA_LIFETIME / 3).timestamp() if renewal is not None else None
+        if renewal is None:
+            return None
+        end = renewal + CA_LIFETIME / 3  # it is renewed when a third of its lifetime remains
+        return end.timestamp()
 
     def _lacks_mtls(self, entry: Entry, cluster: _Cluster) -> bool:
         spec = cluster.spec or _Spec()

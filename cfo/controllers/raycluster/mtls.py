@@ -200,9 +200,10 @@ class DesiredSecret:
 
     def compute(self, existing: Object | None) -> Object:
         """Return the desired Secret; the key of a usable CA is kept."""
+        if existing is None and self._was_deleted:
+            return self._replaced(f"the Secret {self._facts.names.ca_secret} was deleted")
         if existing is None:
-            cause = f"the Secret {self._facts.names.ca_secret} was deleted"
-            return self._replaced(cause if self._was_deleted else "")
+            return self._replaced("")
         requested = annotations_of(self._facts.cluster).get(ROTATE_ANNOTATION)
         if requested is not None and requested != annotations_of(existing).get(ROTATE_ANNOTATION):
             return self._replaced(f"the annotation {ROTATE_ANNOTATION} requested it")
@@ -218,8 +219,9 @@ class DesiredSecret:
             self.authority = authority
             # A Secret of another version that needs no other change does not get the annotation.
             is_recorded = RENEWAL_ANNOTATION in annotations_of(existing)
+            renewal_due = authority.renewal_due if is_recorded else None
             data = {ca.CERTIFICATE_KEY: certificate, ca.PRIVATE_KEY_KEY: key}
-            return _secret(self._facts, data, authority.renewal_due if is_recorded else None)
+            return _secret(self._facts, data, renewal_due)
         self.authority = ca.renew(authority, now=self.now)
         renewed = self.authority.data()[ca.CERTIFICATE_KEY]
         data = {ca.CERTIFICATE_KEY: renewed, ca.PRIVATE_KEY_KEY: key}

@@ -85,17 +85,12 @@ class NodeNames(msgspec.Struct, frozen=True):
 
 def requester_of(spec: Mapping[str, Any]) -> Requester:
     """Return the requester in the ``spec`` of a CertificateSigningRequest. Raises :class:`Refusal`."""
-    namespace, separator, account = (
-        str(spec.get("username") or "").removeprefix(_USERNAME_PREFIX).partition(":")
-    )
+    username = str(spec.get("username") or "")
+    namespace, _, account = username.removeprefix(_USERNAME_PREFIX).partition(":")
+    is_account = username.startswith(_USERNAME_PREFIX) and bool(namespace and account)
     extra = spec.get("extra") or {}
-    names, uids = (list(extra.get(key) or ()) for key in (_POD_NAME, _POD_UID))
-    is_account = (
-        str(spec.get("username") or "").startswith(_USERNAME_PREFIX)
-        and separator
-        and namespace
-        and account
-    )
+    names = list(extra.get(_POD_NAME) or ())
+    uids = list(extra.get(_POD_UID) or ())
     if not is_account or len(names) != 1 or len(uids) != 1 or not names[0] or not uids[0]:
         raise Refusal(
             "RequesterIsNotAPod",
@@ -178,16 +173,17 @@ def node_names(pod: Object, cluster: Object, domain: str) -> NodeNames:
             "The status of the pod does not contain its address.",
             may_change=True,
         )
+    hosts = ["localhost"]
     is_head = pod_labels(cluster, "head").items() <= labels.items()
-    hosts = dict.fromkeys(("localhost", *(all_head_host_names(cluster, domain) if is_head else ())))
-    return NodeNames(addresses, tuple(hosts))
+    if is_head:
+        hosts += all_head_host_names(cluster, domain)
+    return NodeNames(addresses, tuple(dict.fromkeys(hosts)))
 
 
 def _pod_addresses(status: Mapping[str, Any]) -> Iterable[_Address]:
-    for text in (
-        status.get("podIP"),
-        *((item or {}).get("ip") for item in status.get("podIPs") or ()),
-    ):
+    texts = [status.get("podIP")]
+    texts += [(item or {}).get("ip") for item in status.get("podIPs") or ()]
+    for text in texts:
         try:
             yield ip_address(str(text or ""))
         except ValueError:

@@ -189,9 +189,8 @@ class NodeSigner:
         )
         if find_condition(_conditions(csr), "Approved") is None:
             message = "The pod is a node of its RayCluster, and may have all requested names."
-            csr = await self._update(
-                csr, "approval", self._with_condition(csr, "Approved", "PodVerified", message)
-            )
+            approved = self._with_condition(csr, "Approved", "PodVerified", message)
+            csr = await self._update(csr, "approval", approved)
         status = {**(csr.get("status") or {}), "certificate": b64encode(certificate).decode()}
         await self._update(csr, "status", status)
 
@@ -203,13 +202,11 @@ class NodeSigner:
             message=str(refusal),
         )
         if find_condition(_conditions(csr), "Approved") is None:
-            await self._update(
-                csr, "approval", self._with_condition(csr, "Denied", refusal.reason, str(refusal))
-            )
+            denied = self._with_condition(csr, "Denied", refusal.reason, str(refusal))
+            await self._update(csr, "approval", denied)
         else:
-            await self._update(
-                csr, "status", self._with_condition(csr, "Failed", refusal.reason, str(refusal))
-            )
+            failed = self._with_condition(csr, "Failed", refusal.reason, str(refusal))
+            await self._update(csr, "status", failed)
         if cluster is not None:
             pod = requester_of(csr["spec"]).pod.name
             message = f"Pod {pod} got no certificate ({refusal.reason}): {refusal}"
@@ -257,9 +254,8 @@ class SigningAuthorities:
             )
         data = secret.get("data") or {}
         try:
-            certificate, private_key = (
-                b64decode(data.get(name) or "") for name in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
-            )
+            certificate = b64decode(data.get(ca.CERTIFICATE_KEY) or "")
+            private_key = b64decode(data.get(ca.PRIVATE_KEY_KEY) or "")
             authority = ca.load(certificate, private_key)
         except ValueError:
             message = f"The CA in the Secret {key.name} is invalid."

@@ -33,6 +33,7 @@ from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 WELL_KNOWN_OPENSHIFT = ("opendatahub", "redhat-ods-applications")
 WELL_KNOWN_VANILLA = ("ray-system",)
 
+_ACCOUNT_PREFIX = "system:serviceaccount:"
 _DEFAULT_DSCI = NamespacedName("", "default-dsci")
 _OWN_ACCOUNT_NAME = "codeflare-operator-controller-manager"
 _OWN_ROLE_NAME = "codeflare-operator-manager-role"
@@ -66,14 +67,14 @@ def grants_status_update(role: Mapping[str, Any]) -> bool:
 
 
 def _grants_status_update(rule: Mapping[str, Any]) -> bool:
-    groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     verbs = rule.get("verbs") or ()
     if rule.get("resourceNames") or not ("update" in verbs or "*" in verbs):
         return False
-    names_group, names_resource = "ray.io" in groups, "rayclusters/status" in resources
-    return (names_group and (names_resource or "*" in resources or "*/status" in resources)) or (
-        names_resource and "*" in groups
-    )
+    groups = rule.get("apiGroups") or ()
+    resources = rule.get("resources") or ()
+    if "rayclusters/status" in resources:
+        return "ray.io" in groups or "*" in groups
+    return "ray.io" in groups and ("*" in resources or "*/status" in resources)
 
 
 def _index_role(role: Entry) -> Iterable[str]:
@@ -103,9 +104,10 @@ def service_account_of(authorization: str) -> NamespacedName | None:
         claims = _claims_decoder.decode(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (ValueError, msgspec.DecodeError):
         return None
-    prefix, _, account = claims.sub.partition("system:serviceaccount:")
-    namespace, _, name = account.partition(":")
-    return NamespacedName(namespace, name) if not prefix and namespace and name else None
+    if not claims.sub.startswith(_ACCOUNT_PREFIX):
+        return None
+    namespace, _, name = claims.sub.removeprefix(_ACCOUNT_PREFIX).partition(":")
+    return NamespacedName(namespace, name) if namespace and name else None
 
 
 class OperatorNamespaces:
@@ -131,16 +133,13 @@ class OperatorNamespaces:
         self._configured = tuple(config.operator_namespaces)
         self._platform = environment.platform
         self._dsci = environment.dsc_initializations
-        self._roles = (
-            cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role)
-            if cache is not None
-            else None
-        )
-        self._bindings = cache.informer(CLUSTER_ROLE_BINDING) if cache is not None else None
-        if self._bindings is not None:
-            self._bindings.add_index(_BINDING_INDEX, _index_binding).add_index(
-                _NAMED_INDEX, _index_named
-            )
+        self._roles: Informer | None = None
+        self._bindings: Informer | None = None
+        if cache is not None:
+            self._roles = cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role)
+            self._bindings = cache.informer(CLUSTER_ROLE_BINDING)
+            self._bindings.add_index(_BINDING_INDEX, _index_binding)
+            self._bindings.add_index(_NAMED_INDEX, _index_named)
         self._own_account = own_account
         self._last: tuple[str, ...] = ()
 
@@ -192,7 +191,8 @@ class OperatorNamespaces:
     def _kuberay_bindings(self) -> Iterator[Object]:
         if self._roles is None or self._bindings is None:
             return
-        roles, bindings = self._roles, self._bindings.reader
+        roles = self._roles
+        bindings = self._bindings.reader
         if roles.is_forbidden and not roles.has_synced:
             yield from bindings.list(index=(_NAMED_INDEX, "yes"))
             return

@@ -212,10 +212,8 @@ class IngressDomain:
             return self._cached
         domain = await self._fetch(client)
         if is_unwatched:
-            self._cached, self._cached_until = (
-                domain,
-                self._clock.monotonic() + _DOMAIN_CACHE_SECONDS,
-            )
+            self._cached = domain
+            self._cached_until = self._clock.monotonic() + _DOMAIN_CACHE_SECONDS
         return domain
 
     async def _fetch(self, client: Client) -> str:

@@ -52,25 +52,23 @@ def desired_head_policy(
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
     jobs = {"podSelector": {"matchExpressions": [{"key": _JOB_LABEL, "operator": "Exists"}]}}
     direct = None if behind_proxy else ports.dashboard
-    rules = [
-        *_own_cluster("from", facts),
-        *_rule("from", [{"podSelector": {}}], _tcp(ports.client, direct, *ports.serve)),
-        *_rule("from", [jobs], _tcp(ports.dashboard if behind_proxy else None)),
-        # KubeRay probes Serve's port of a RayService's head before it sends requests to the head
-        *_rule("from", [kuberay], _tcp(ports.dashboard, ports.client, *ports.serve)),
-        *_rule("from", [_namespaces(["openshift-monitoring"])], _tcp(ports.metrics)),
-    ]
+    rules = _own_cluster("from", facts)
+    rules += _rule("from", [{"podSelector": {}}], _tcp(ports.client, direct, *ports.serve))
+    if behind_proxy:
+        rules += _rule("from", [jobs], _tcp(ports.dashboard))
+    # KubeRay probes Serve's port of a RayService's head before it sends requests to the head
+    rules += _rule("from", [kuberay], _tcp(ports.dashboard, ports.client, *ports.serve))
+    rules += _rule("from", [_namespaces(["openshift-monitoring"])], _tcp(ports.metrics))
     if config.ingress.namespaces:
         peers = [_namespaces(config.ingress.namespaces)]
-        rules += _rule(
-            "from", peers, _tcp(direct if direct_ingress else None, ports.client, *ports.serve)
-        )
+        dashboard = direct if direct_ingress else None
+        rules += _rule("from", peers, _tcp(dashboard, ports.client, *ports.serve))
     rules += _serve_consumers(ports, config.network_policy.serve_namespaces)
-    open_ports = _tcp(
-        ports.proxy,
-        ports.client if ports.client_is_started and requires_certificates(facts, config) else None,
-        ports.dashboard if ports.dashboard_is_started and requires_token else None,
-    )
+    open_ports = _tcp(ports.proxy)
+    if ports.client_is_started and requires_certificates(facts, config):
+        open_ports += _tcp(ports.client)
+    if ports.dashboard_is_started and requires_token:
+        open_ports += _tcp(ports.dashboard)
     if open_ports:
         rules.append({"ports": open_ports})
     return _policy(facts, facts.names.head_policy, "head", rules, config)
@@ -118,17 +116,15 @@ def _egress(facts: RayClusterFacts, config: EgressConfiguration) -> list[Object]
     dns_ports = [
         {"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")
     ]
-    return [
-        *_own_cluster("to", facts),
-        *([{"to": [{"podSelector": {}}]}] if config.own_namespace else []),
-        *_rule("to", _destinations(config.dns_namespaces, config.dns_cidrs), dns_ports),
-        *_rule("to", _destinations([], config.api_server_cidrs), _tcp(*config.api_server_ports)),
-        *(
-            rule
-            for each in config.destinations
-            for rule in _rule("to", _destinations(each.namespaces, each.cidrs), _tcp(*each.ports))
-        ),
-    ]
+    rules = _own_cluster("to", facts)
+    if config.own_namespace:
+        rules.append({"to": [{"podSelector": {}}]})
+    rules += _rule("to", _destinations(config.dns_namespaces, config.dns_cidrs), dns_ports)
+    api_servers = _destinations([], config.api_server_cidrs)
+    rules += _rule("to", api_servers, _tcp(*config.api_server_ports))
+    for each in config.destinations:
+        rules += _rule("to", _destinations(each.namespaces, each.cidrs), _tcp(*each.ports))
+    return rules
 
 
 def _policy(
@@ -138,19 +134,22 @@ def _policy(
     ingress: list[Object],
     config: KubeRayConfiguration,
 ) -> Object:
-    egress = config.network_policy.egress
-    spec = {
+    spec: Object = {
         "podSelector": {"matchLabels": pod_labels(facts.cluster, node_type)},
         "ingress": ingress,
-        **({"egress": _egress(facts, egress)} if egress.restrict else {}),
         "policyTypes": policy_types(config),
     }
+    egress = config.network_policy.egress
+    if egress.restrict:
+        spec["egress"] = _egress(facts, egress)
     return child_object(facts, NETWORK_POLICY, name, spec=spec)
 
 
 def _rule(direction: str, peers: Sequence[Object], ports: Sequence[Object]) -> list[Object]:
     """Return the rule for ``peers`` on ``ports``, or no rule if one of them is empty."""
-    return [{direction: [*peers], "ports": [*ports]}] if peers and ports else []
+    if not peers or not ports:
+        return []
+    return [{direction: list(peers), "ports": list(ports)}]
 
 
 def _own_cluster(direction: str, facts: RayClusterFacts) -> list[Object]:
@@ -158,7 +157,7 @@ def _own_cluster(direction: str, facts: RayClusterFacts) -> list[Object]:
 
 
 def _serve_consumers(ports: RayPorts, namespaces: Sequence[str]) -> list[Object]:
-    return _rule("from", [_namespaces(namespaces)] if namespaces else [], _tcp(*ports.serve))
+    return _rule("from", _destinations(namespaces, []), _tcp(*ports.serve))
 
 
 def _namespaces(names: Sequence[str]) -> dict[str, Any]:

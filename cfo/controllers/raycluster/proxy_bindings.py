@@ -48,14 +48,13 @@ class ProxyBindings:
 
     def clusters_of(self, binding: Entry) -> Collection[Request]:
         """Return the clusters that the labels of a ClusterRoleBinding name."""
-        namespace, label = (
-            binding.meta.labels.get(NAMESPACE_LABEL),
-            binding.meta.labels.get(CLUSTER_LABEL),
-        )
+        namespace = binding.meta.labels.get(NAMESPACE_LABEL)
+        label = binding.meta.labels.get(CLUSTER_LABEL)
         if not namespace or not label:
             return ()
+        existing = clusters_with_label(self._clusters, namespace, label)
         # The binding of a deleted cluster is deleted by a reconcile of the name in its label.
-        return clusters_with_label(self._clusters, namespace, label) or (Request(namespace, label),)
+        return existing or (Request(namespace, label),)
 
     def _of(self, cluster: NamespacedName) -> list[Entry]:
         """Return the ClusterRoleBindings whose labels name ``cluster``, even if the cluster no longer exists."""
@@ -125,7 +124,9 @@ class ProxyBindings:
 
 def is_oauth_proxy_binding(binding: Object, namespace: str) -> bool:
     """Return whether a ClusterRoleBinding binds the proxy's role, and only to ServiceAccounts in ``namespace``."""
-    return (binding.get("roleRef") or {}).get("name") == "system:auth-delegator" and all(
+    if (binding.get("roleRef") or {}).get("name") != "system:auth-delegator":
+        return False
+    return all(
         subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
         for subject in binding.get("subjects") or ()
     )
