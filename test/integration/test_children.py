@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+import anyio
 import pytest
 
 from cfo.runtime import (
@@ -22,6 +24,7 @@ from cfo.runtime import (
     owner_reference,
     uid_of,
 )
+from cfo.runtime.cache import Cache
 from cfo.runtime.client import (
     NAME_CONFLICT_RETRY_SECONDS,
     PREDECESSOR_RETRY_SECONDS,
@@ -38,6 +41,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from envtest import ControlPlane
 
 KEY = NamespacedName("default", "child")
+TIMEOUT_SECONDS = 120.0
 
 
 def config_map(name: str = "child", owner: Object | None = None, **data: str) -> Object:
@@ -385,6 +389,67 @@ async def test_unwanted_objects_of_the_owner_are_pruned(plane: ControlPlane, wor
     )
     # Without a cache nothing is known about them, so nothing is deleted.
     assert await world.stored("own") is not None
+
+
+@asynccontextmanager
+async def with_cache(
+    world: World, plane: ControlPlane, *, metadata_only: bool
+) -> AsyncIterator[World]:
+    """Yield the same world with a client whose informer has listed the ConfigMaps."""
+    verbs: list[str] = []
+
+    def record(exchange: Exchange) -> None:
+        if exchange.resource == "configmaps" and exchange.verb not in ("list", "watch"):
+            verbs.append(exchange.verb)
+
+    config = ClientConfig.for_control_plane(plane)
+    async with Transport(config, observe=record) as transport:
+        mapper = RESTMapper(transport)
+        cache = Cache(transport, mapper, field_managers=["test"])
+        cache.informer(CONFIG_MAP, metadata_only=metadata_only)
+        client = Client(transport, mapper, field_manager="test", cache=cache)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(cache.run)
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await cache.wait_for_sync()
+            yield World(client, world.owner, world.events, verbs)
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("metadata_only", [False, True])
+async def test_unwanted_objects_in_the_cache_are_pruned_if_they_are_the_owners(
+    plane: ControlPlane, world: World, metadata_only: bool
+) -> None:
+    other = await world.client.create(config_map("other-owner"))
+    await world.client.create(config_map("own", owner=world.owner))
+    await world.client.create(config_map("wanted", owner=world.owner))
+    foreign = await world.client.create(config_map("foreign"))
+    controlled = await world.client.create(config_map("controlled", owner=other))
+    names = ("own", "wanted", "foreign", "controlled", "unknown")
+    prune = [(CONFIG_MAP, NamespacedName("default", name)) for name in names]
+    async with with_cache(world, plane, metadata_only=metadata_only) as cached:
+        wanted = Child.present(config_map("wanted"), update=Update.KEEP)
+        results = await cached.write(wanted, prune=prune)
+        assert results.is_done()
+        assert cached.verbs == ["delete"]
+    assert await world.stored("own") is None
+    assert await world.stored("wanted") is not None
+    assert await world.stored("foreign") == foreign
+    assert await world.stored("controlled") == controlled
+
+
+async def test_content_that_the_informer_leaves_out_is_read_once(
+    plane: ControlPlane, world: World
+) -> None:
+    await world.client.create(config_map(owner=world.owner, number="1"))
+    child = Child.computed(CONFIG_MAP, KEY, counted)
+    async with with_cache(world, plane, metadata_only=True) as cached:
+        result = await cached.write_one(child)
+        assert result.obj is not None
+        assert result.obj["data"] == {"number": "2"}
+        assert cached.verbs == ["get", "apply"]
+        assert (await cached.write_one(child)).is_done
+        assert cached.verbs == ["get"], "nothing changes, so nothing is written"
 
 
 async def test_object_in_a_namespace_that_is_being_deleted_is_no_error(world: World) -> None:
