@@ -47,15 +47,21 @@ from cfo.runtime import (
     leader_election_rules,
 )
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
-from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.manager import MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
-from cfo.runtime.process import AddressUnavailable, ping
+from cfo.runtime.process import AddressUnavailable, SystemClock, ping
 from cfo.runtime.webhook import (
+    AnotherOperator,
     CertificateFiles,
+    OwnerProbe,
     RotatedCertificates,
     ServiceReference,
     WebhookOptions,
     WebhookURL,
+    address_of,
+    described_owner,
+    holder_suffix,
+    owner_of,
     served_elsewhere,
     webhook_rules,
 )
@@ -152,12 +158,15 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
 
 
 def leader_election_options(
-    target: ClientConfig, configuration: LeaderElection, namespace: str
+    target: ClientConfig,
+    configuration: LeaderElection,
+    namespace: str,
+    webhook_url: WebhookURL | None = None,
 ) -> LeaderElectionOptions | None:
     """Return the leader election options for an operator in ``namespace``; ``None`` if leader election is disabled.
 
     If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
-    there.
+    there. ``webhook_url`` becomes a part of the identity: it proves that an operator is alive at this URL.
     """
     enabled = configuration.leader_elect
     if enabled is None:
@@ -167,6 +176,7 @@ def leader_election_options(
     return LeaderElectionOptions(
         name=configuration.resource_name,
         namespace=configuration.resource_namespace or namespace,
+        identity=default_identity() + holder_suffix(webhook_url),
         lease_duration=configuration.lease_duration.total_seconds(),
         renew_deadline=configuration.renew_deadline.total_seconds(),
         retry_period=configuration.retry_period.total_seconds(),
@@ -183,9 +193,17 @@ def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> Metrics
 
 
 def webhook_options(
-    configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
+    configuration: WebhookConfiguration,
+    namespace: str,
+    url: WebhookURL | None = None,
+    election: LeaderElection | None = None,
 ) -> WebhookOptions:
-    """Return the webhook options for an operator in ``namespace``; with ``url``, it runs outside the cluster."""
+    """Return the webhook options for an operator in ``namespace``; with ``url``, it runs outside the cluster.
+
+    ``election`` names the Lease that proves that the operator is alive (default: the default Lease).
+    """
+    election = election or LeaderElection()
+    lease = NamespacedName(election.resource_namespace or namespace, election.resource_name)
     certificates: RotatedCertificates | CertificateFiles
     if not configuration.rotate_certificates:
         certificates = CertificateFiles(directory=Path(configuration.cert_dir))
@@ -206,6 +224,7 @@ def webhook_options(
         reuse_port=url is not None,
         client_ca=Path(configuration.client_ca_file) if configuration.client_ca_file else None,
         drain=3.0 if url is None else 1.0,
+        lease=lease,
     )
 
 
@@ -271,34 +290,54 @@ async def _should_serve_webhooks(
 
 
 async def _check_webhook_owner(
-    client: Client,
-    configuration: WebhookConfiguration,
-    options: WebhookOptions,
-    config_map: NamespacedName,
-) -> None:
+    client: Client, options: WebhookOptions, config_map: NamespacedName
+) -> WebhookOptions:
     """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
-    A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Only
-    administrators change these configurations, so no tenant can prevent the start of the operator.
+    A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Another
+    operator is recognized by its Lease, and one that renews none, as an older version, by a connection. Only
+    administrators change these configurations, so no tenant can prevent the start of the operator. Returns ``options``
+    with the Leases that are known to have expired.
     """
-    own = options.url or options.service
-    for kind, name in configuration.configurations:
+    probe = OwnerProbe(client, SystemClock())
+    for kind, name in options.configurations.items():
         try:
             stored = await client.get(kind, NamespacedName("", name), live=True)
         except Forbidden:
             continue  # the roles of older releases do not allow it
         if stored is None:
             continue
-        other = await served_elsewhere(stored, own)
+        other = await _living_owner(probe, stored, options)
         if not other:
-            continue
-        subject = "--webhook-url" if options.url else "webhooks"
-        remedy = "stop it" if options.url else _ONE_OPERATOR
-        setting = f"{kind.kind.removesuffix('WebhookConfiguration').lower()}ConfigurationName"
-        raise AddressInUse(
-            f"{subject}: another operator serves the webhooks of {kind.kind} {name} at {other}; {remedy}, or set "
-            f"another webhook.{setting} in ConfigMap {config_map} (--config selects another ConfigMap)"
-        )
+            other = await served_elsewhere(stored, options.address)
+        if other:
+            raise _in_use(
+                f"another operator serves the webhooks of {kind.kind} {name} at {other}",
+                options,
+                config_map,
+            )
+    return replace(options, expired=dict(probe.expired))
+
+
+async def _living_owner(probe: OwnerProbe, configuration: Object, options: WebhookOptions) -> str:
+    """Describe the living other operator that owns ``configuration``; empty if there is none."""
+    own = address_of(options.address)
+    lease_name = options.lease.name if options.lease is not None else ""
+    owner = owner_of(configuration, own, lease_name)
+    if owner is None or owner.address == own:
+        return ""
+    holder = await probe.living_holder(owner)
+    return described_owner(owner, holder) if holder else ""
+
+
+def _in_use(conflict: str, options: WebhookOptions, config_map: NamespacedName) -> AddressInUse:
+    """Return the error for ``conflict`` with another operator, with what to do."""
+    subject = "--webhook-url" if options.url else "webhooks"
+    remedy = "stop it" if options.url else _ONE_OPERATOR
+    return AddressInUse(
+        f"{subject}: {conflict}; {remedy}, or set another webhook.mutatingConfigurationName and "
+        f"webhook.validatingConfigurationName in ConfigMap {config_map} (--config selects another ConfigMap)"
+    )
 
 
 def new_manager(
@@ -311,7 +350,8 @@ def new_manager(
 
     ``namespace`` is the operator's namespace; ``webhook`` configures its webhook server (``None`` disables it).
     """
-    election = leader_election_options(target, configuration.leader_election, namespace)
+    url = webhook.url if webhook is not None else None
+    election = leader_election_options(target, configuration.leader_election, namespace, url)
     options = _manager_options(configuration, namespace, election, webhook)
     manager = Manager(target, options)
     build = Info(
@@ -397,8 +437,9 @@ async def run(
             if webhook_cert_dir is not None:
                 settings = _with_mounted_certificate(settings, webhook_cert_dir)
             if await _should_serve_webhooks(target, client, settings, webhook_url):
-                webhook = webhook_options(settings, config_map.namespace, webhook_url)
-                await _check_webhook_owner(client, settings, webhook, config_map)
+                election = parsed.configuration.leader_election
+                webhook = webhook_options(settings, config_map.namespace, webhook_url, election)
+                webhook = await _check_webhook_owner(client, webhook, config_map)
             if target.in_cluster:
                 roles = await enabled_roles(client, parsed.configuration)
                 await warn_about_missing_roles(client, roles)
@@ -419,6 +460,8 @@ async def run(
         await manager.run(handle_signals=handle_signals)
     except RunnableFailed as error:
         cause = error.__cause__
+        if isinstance(cause, AnotherOperator) and webhook is not None:
+            raise _in_use(str(cause), webhook, config_map) from error
         if not isinstance(cause, AddressUnavailable):
             raise
         is_url = cause.server == "webhook" and webhook_url is not None

@@ -331,7 +331,8 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     ((status, message),) = found["operators"]
     assert status == "warn"
     assert "in namespace odh (Deployment codeflare-operator-manager, image" in message
-    assert "Lease codeflare-operator-lock) reconciles the same namespaces" in message
+    assert "Lease codeflare-operator-lock, holder a) reconciles the same namespaces" in message
+    assert f"as the one in namespace {NAMESPACE} (" in message
     (webhooks,) = [
         obj for obj in render(namespace="odh") if obj["kind"] == "MutatingWebhookConfiguration"
     ]

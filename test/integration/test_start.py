@@ -78,7 +78,7 @@ OPTIONAL_FEATURES: Final[dict[str, Any]] = {
 }
 MODULES: Final = {
     "": 620,
-    "appwrapper": 640,
+    "appwrapper": 645,
     "flux": 660,
     "inferenceStack": 655,
     " ".join(OPTIONAL_FEATURES): 715,

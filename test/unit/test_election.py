@@ -89,6 +89,11 @@ def test_zero_values_of_the_go_operator_mean_unset() -> None:
 
 def test_rbac_rules_are_limited_to_the_lease() -> None:
     leases = [rule for rule in rules("ours") if rule.resources == ("leases",)]
+    of_others = [rule for rule in leases if not rule.namespace]
+    assert [(rule.verbs, rule.resource_names) for rule in of_others] == [
+        (("get",), ("codeflare-operator-lock",))
+    ]
+    leases = [rule for rule in leases if rule.namespace]
     assert {rule.namespace for rule in leases} == {"ours"}
     assert {verb for rule in leases if not rule.resource_names for verb in rule.verbs} == {"create"}
     majors = {f"inference-stack-operator-v{major}" for major in range(10)}

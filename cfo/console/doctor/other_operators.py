@@ -1,16 +1,19 @@
 """The check for further CodeFlare operators: Open Data Hub's, the Go operator, or another cfo.
 
 Two operators that reconcile the same objects overwrite each other's children. What a tenant can create in its own
-namespace, a Deployment or a Lease, is only a warning; webhook configurations are the administrator's.
+namespace, a Deployment or a Lease, is only a warning; webhook configurations are the administrator's. Only the API
+server is asked, so both operators are found from anywhere: by the Services and the marks in webhook configurations, and
+by the Lease that each operator renews, with or without leader election.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from cfo.api.reading import items, path, text, time_of
 from cfo.checks.components import read_deployments
@@ -25,6 +28,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
+from cfo.runtime.webhook import mark_of
 from cfo.version import CONFIG_MAP_NAME
 
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
@@ -38,7 +42,7 @@ _REMEDY: Final = (
 
 @dataclass(slots=True)
 class OtherOperator:
-    """What shows that there is an operator in another namespace: ``webhooks`` and ``signs`` are names for the user.
+    """What shows that there is an operator in a namespace: ``webhooks`` and ``signs`` are names for the user.
 
     ``configuration``: that in its ConfigMap; ``None`` if there is none that can be read, as of other operators.
     """
@@ -50,23 +54,38 @@ class OtherOperator:
 
 async def check(subject: Subject) -> Iterable[Finding]:
     """Check whether another CodeFlare operator reconciles the same objects."""
-    return findings(await _others(subject.client, subject.namespace), subject.configuration)
+    operators = await _operators(subject.client)
+    own = operators.pop(subject.namespace, OtherOperator())
+    for where, other in islice(sorted(operators.items()), _MAX_SHOWN):
+        other.configuration = await _configuration(subject.client, where)
+    checked = _described(subject.namespace, own)
+    return findings(operators, subject.configuration, checked)
 
 
 def findings(
-    others: Mapping[str, OtherOperator], configuration: OperatorConfiguration
+    others: Mapping[str, OtherOperator], configuration: OperatorConfiguration, checked: str
 ) -> Iterator[Finding]:
-    """Yield a finding for each operator in another namespace; ``configuration`` is that of the checked one."""
+    """Yield a finding for each operator in another namespace.
+
+    ``configuration`` is that of the checked operator, and ``checked`` describes it.
+    """
     for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
-        where = f"another CodeFlare operator in namespace {namespace} ({', '.join([*other.webhooks, *other.signs])})"
+        where = f"another CodeFlare operator in {_described(namespace, other)}"
         if other.webhooks:
-            yield fail(f"{where} has webhooks for RayClusters", _REMEDY)
+            yield fail(
+                f"{where} has webhooks for RayClusters, besides the one in {checked}", _REMEDY
+            )
         elif _overlap(configuration, other.configuration or OperatorConfiguration()):
-            yield warn(f"{where} reconciles the same namespaces", _REMEDY)
+            yield warn(f"{where} reconciles the same namespaces as the one in {checked}", _REMEDY)
         else:
             yield ok(f"{where} reconciles other namespaces or labels")
     if not others:
         yield ok("no other CodeFlare operator was found")
+
+
+def _described(namespace: str, operator: OtherOperator) -> str:
+    names = ", ".join([*operator.webhooks, *operator.signs])
+    return f"namespace {namespace} ({names})" if names else f"namespace {namespace}"
 
 
 def _overlap(one: OperatorConfiguration, other: OperatorConfiguration) -> bool:
@@ -80,24 +99,28 @@ def _overlap(one: OperatorConfiguration, other: OperatorConfiguration) -> bool:
     )
 
 
-async def _others(client: Client, namespace: str) -> dict[str, OtherOperator]:
-    others: dict[str, OtherOperator] = {}
+async def _operators(client: Client) -> dict[str, OtherOperator]:
+    """Return all CodeFlare operators by namespace, including the checked one."""
+    operators: defaultdict[str, OtherOperator] = defaultdict(OtherOperator)
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
         for configuration in await client.list(kind, live=True):
-            for where in _namespaces_of_services(configuration) - {namespace}:
-                found = others.setdefault(where, OtherOperator()).webhooks
-                found.append(f"{kind.kind} {configuration['metadata']['name']}")
+            name = f"{kind.kind} {configuration['metadata']['name']}"
+            for where in _namespaces_of_services(configuration):
+                operators[where].webhooks.append(name)
+            for where, url in _marked_urls(configuration):
+                operators[where].webhooks.append(f"{name} at {url}")
     for key, image in await read_deployments(client, [PREFIX], DEPLOYMENT):
-        if key.namespace != namespace:
-            signs = others.setdefault(key.namespace, OtherOperator()).signs
-            signs.append(f"Deployment {key.name}, image {text(image)}")
+        operators[key.namespace].signs.append(f"Deployment {key.name}, image {text(image)}")
     name = LeaderElection().resource_name
     for lease in await client.list(LEASE, field_selector=f"metadata.name={name}", live=True):
-        if namespace_of(lease) != namespace and _is_held(lease):
-            others.setdefault(namespace_of(lease), OtherOperator()).signs.append(f"Lease {name}")
-    for where, other in islice(sorted(others.items()), _MAX_SHOWN):
-        other.configuration = await _configuration(client, where)
-    return others
+        if _is_held(lease):
+            holder = text(path(lease, "spec", "holderIdentity"))
+            operators[namespace_of(lease)].signs.append(f"Lease {name}, holder {holder}")
+    return dict(operators)
+
+
+def _is_raycluster_webhook(webhook: Mapping[str, Any]) -> bool:
+    return text(webhook.get("name")).endswith(_WEBHOOK_SUFFIX)
 
 
 def _namespaces_of_services(configuration: Object) -> set[str]:
@@ -105,9 +128,20 @@ def _namespaces_of_services(configuration: Object) -> set[str]:
     return {
         text(path(webhook, "clientConfig", "service", "namespace"))
         for webhook in items(configuration.get("webhooks"))
-        if text(webhook.get("name")).endswith(_WEBHOOK_SUFFIX)
-        and path(webhook, "clientConfig", "service")
+        if _is_raycluster_webhook(webhook) and path(webhook, "clientConfig", "service")
     }
+
+
+def _marked_urls(configuration: Object) -> Iterator[tuple[str, str]]:
+    """Yield the namespace and the URL of the operator outside the cluster that serves the webhooks for RayClusters."""
+    mark = mark_of(configuration)
+    if mark is None:
+        return
+    for webhook in items(configuration.get("webhooks")):
+        url = text(path(webhook, "clientConfig", "url"))
+        if _is_raycluster_webhook(webhook) and url.startswith(f"{mark.address}/"):
+            yield mark.lease.namespace, text(mark.address)
+            return
 
 
 def _is_held(lease: Object) -> bool:

@@ -5,6 +5,7 @@ from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType
 from .leaderelection import LeaderElectionOptions as LeaderElectionOptions
 from .leaderelection import LeadershipLost as LeadershipLost
+from .leaderelection import default_identity as default_identity
 from .leaderelection import leader_election_rules as leader_election_rules
 from .leadership import ElectedControllers as ElectedControllers
 from .manager import Manager as Manager

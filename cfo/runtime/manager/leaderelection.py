@@ -63,7 +63,8 @@ def leader_election_rules(name: str, namespace: str) -> tuple[Rule, ...]:
     )
 
 
-def _identity() -> str:
+def default_identity() -> str:
+    """Return an identity that is unique among all processes: the hostname and a random UUID."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -81,7 +82,7 @@ class LeaderElectionOptions:
 
     name: str
     namespace: str
-    identity: str = field(default_factory=_identity)
+    identity: str = field(default_factory=default_identity)
     lease_duration: float = 15.0
     renew_deadline: float = 10.0
     retry_period: float = 2.0

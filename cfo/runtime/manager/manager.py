@@ -437,6 +437,7 @@ class Manager:
         if self.options.webhook is None:
             return None
         # Imported lazily: only needed with webhooks, and loads cryptography.
+        from cfo.runtime.manager.heartbeat import Heartbeat
         from cfo.runtime.webhook.setup import WebhookService
 
         service = WebhookService(
@@ -446,7 +447,12 @@ class Manager:
             field_manager=self.options.field_manager,
             clock=self.clock,
             metrics=self.metrics,
+            events=self.events("webhooks").event,
         )
+        webhook = self.options.webhook
+        if webhook.lease and webhook.configurations and self.options.leader_election is None:
+            heartbeat = Heartbeat(self.transport.config, webhook.lease, webhook.url, self.clock)
+            self._lifecycle.add(heartbeat, StartPhase.ALL_REPLICAS)
         for runnable, phase in service.runnables:
             self._lifecycle.add(runnable, phase)
         if service.controller is not None:

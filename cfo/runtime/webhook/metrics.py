@@ -85,3 +85,20 @@ class CertificateMetrics:
             "Expiration time of the webhook serving certificate, in seconds since 1970; 0 if there is none.",
             registry=registry,
         )
+
+
+class OverwriteMetrics:
+    """The metric of webhook configurations that another client overwrites repeatedly."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._overwrites = Counter(
+            "cfo_webhook_configuration_overwrites_total",
+            "Number of times that another client overwrote a webhook configuration twice within a minute, so that it "
+            "was not corrected.",
+            ("kind", "configuration"),
+            registry=registry,
+        )
+
+    def count(self, kind: str, configuration: str) -> None:
+        """Count one refusal to write the configuration again."""
+        self._overwrites.labels(kind, configuration).inc()

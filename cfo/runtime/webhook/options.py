@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -135,6 +136,11 @@ class WebhookOptions:
     them are refused in the TLS handshake; the file is reloaded when it changes. ``drain`` is how long, in seconds, open
     connections are served after the server stopped accepting new ones; at most 0.2 s for a ``url`` without
     ``reuse_port``.
+
+    ``lease`` is the Lease that this operator renews, for its leader election or as a heartbeat. It is written into the
+    webhook configurations, so that another operator does not use them while this one is alive (:mod:`.ownership`);
+    without it, no other operator is looked for. ``expired`` contains the ``renewTime`` of Leases that are known not to
+    be renewed anymore.
     """
 
     service: ServiceReference
@@ -146,6 +152,13 @@ class WebhookOptions:
     reuse_port: bool = False
     client_ca: Path | None = None
     drain: float = 3.0
+    lease: NamespacedName | None = None
+    expired: Mapping[NamespacedName, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> WebhookURL | ServiceReference:
+        """The address at which API servers call the webhooks."""
+        return self.url or self.service
 
     @property
     def configurations(self) -> dict[GVK, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal
 
+import anyio
+from anyio.abc import TaskStatus
 from cryptography import x509
 
 from cfo.runtime.cache.cache import Cache
@@ -18,16 +21,22 @@ from cfo.runtime.controller.lifecycle import Runnable, StartPhase
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Channel, Kind
+from cfo.runtime.objects.kinds import LEASE
 from cfo.runtime.objects.rbac import READ, Rule
+from cfo.runtime.objects.unstructured import Object, name_of
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
-from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
+from cfo.runtime.webhook.metrics import CertificateMetrics, OverwriteMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, WebhookOptions
+from cfo.runtime.webhook.ownership import AnotherOperator
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.server import WebhookServer
+
+EventFunction = Callable[[Object, Literal["Normal", "Warning"], str, str], None]
+"""Records an Event about an object: type, reason, message."""
 
 _MAX_BACKOFF: Final = 5.0
 """The maximum back-off in seconds: short, because a broken webhook blocks all writes of its kinds."""
@@ -49,6 +58,9 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
     verbs = (*READ, "delete", "patch")
     for gvk, name in options.configurations.items():
         granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", verbs, [name]))
+    if options.lease is not None and options.configurations:
+        # Another operator's Lease is in its own namespace.
+        granted.append(Rule(LEASE.group, "leases", "get", [options.lease.name]))
     return granted
 
 
@@ -60,6 +72,21 @@ def _drain(options: WebhookOptions) -> float:
     if options.url is not None and not options.reuse_port:
         return min(options.drain, _LOCAL_DRAIN)
     return options.drain
+
+
+class OwnerWatch:
+    """Ends the process when ``injector`` finds a living other operator that serves our webhook configurations."""
+
+    name = "webhook-owner"
+
+    def __init__(self, injector: CAInjector) -> None:
+        self._injector = injector
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Wait for another operator; raise :class:`~cfo.runtime.webhook.ownership.AnotherOperator` if there is one."""
+        task_status.started()
+        await self._injector.found_conflict.wait()
+        raise AnotherOperator(self._injector.conflict)
 
 
 class WebhookService:
@@ -78,8 +105,11 @@ class WebhookService:
         field_manager: str,
         clock: Clock,
         metrics: Metrics,
+        events: EventFunction | None = None,
     ) -> None:
         self.webhooks = Webhooks()
+        self._overwrites = OverwriteMetrics(metrics.registry)
+        self._events = events
         self.runnables: list[tuple[Runnable, StartPhase]] = []
         self._requests = Channel()
         self._request = Request("", WebhookServer.name)
@@ -97,8 +127,15 @@ class WebhookService:
             self._client_ca = ClientCAWatcher(options.client_ca, self._serving)
             self.runnables.append((self._client_ca, StartPhase.SERVERS))
         self._injector = CAInjector(
-            client, cache, self.webhooks, options, is_listening=lambda: self.server.listening
+            client,
+            cache,
+            self.webhooks,
+            options,
+            clock=clock,
+            is_listening=lambda: self.server.listening,
+            report_overwrite=self._report_overwrite,
         )
+        self.runnables.append((OwnerWatch(self._injector), StartPhase.SERVERS))
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
         sources = [target.informer for target in self._injector.targets]
@@ -175,8 +212,13 @@ class WebhookService:
         Called if the certificates are files; the rotator of other certificates does this itself.
         """
         bundle = self._source.bundle if self._has_url else None
-        await self._injector.inject(bundle)
-        return Result()
+        delay = await self._injector.inject(bundle)
+        return Result(requeue_after=delay)
+
+    def _report_overwrite(self, obj: Object, message: str) -> None:
+        self._overwrites.count(obj["kind"], name_of(obj))
+        if self._events is not None:
+            self._events(obj, "Warning", "WebhookConfigurationOverwritten", message)
 
     async def _restore_configurations(self) -> None:
         await self._injector.restore(self._source.bundle, self._trusted())

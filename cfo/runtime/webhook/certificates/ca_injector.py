@@ -1,10 +1,16 @@
-"""Writes the CA bundle and the address of the webhooks into the objects that register them with API servers."""
+"""Writes the CA bundle and the address of the webhooks into the objects that register them with API servers.
+
+Only the operator that owns a webhook configuration writes it (:mod:`cfo.runtime.webhook.ownership`). An operator that
+finds a living other one reports it as :attr:`CAInjector.conflict` and writes nothing, also if it was the owner before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Final
 
+import anyio
 import msgspec
 import structlog
 from cryptography import x509
@@ -32,6 +38,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.pki.certificates import ca_certificates_of, is_trusted
+from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.certificates.client_configs import (
     ORIGINAL_ANNOTATION,
     ca_bundles_of,
@@ -41,9 +48,27 @@ from cfo.runtime.webhook.certificates.client_configs import (
     merge_patch,
     was_created_for_url,
 )
+from cfo.runtime.webhook.certificates.overwrites import OVERWRITE_WINDOW, OverwriteLimit
 from cfo.runtime.webhook.options import WebhookOptions, WebhookURL
+from cfo.runtime.webhook.ownership import (
+    OPERATOR_ANNOTATION,
+    OperatorMark,
+    OwnerProbe,
+    WebhookOwner,
+    address_of,
+    addresses_of,
+    described_owner,
+    is_service,
+    owner_of,
+)
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.shared_port import responds
+
+_RECHECK: Final = 60.0
+"""Seconds between two reads of the Lease of a dead operator whose Service the webhook configurations name."""
+
+Report = Callable[[Object, str], None]
+"""Reports an overwritten webhook configuration; the string is a sentence for an Event."""
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +97,11 @@ class CAInjector:
     """Injects the CA bundle into the webhook configurations that ``options`` name.
 
     If ``options`` has a URL, it is injected as well, but nothing is injected before ``is_listening`` returns true:
-    another program may use the port. Reads from ``cache``, writes with ``client``.
+    another program may use the port. Reads from ``cache``, writes with ``client``. ``report_overwrite`` is called when
+    a configuration was overwritten repeatedly.
+
+    An operator at a Service never changes which Service a configuration names: that is the decision of who applies the
+    manifests.
     """
 
     def __init__(
@@ -82,9 +111,19 @@ class CAInjector:
         webhooks: Webhooks,
         options: WebhookOptions,
         *,
+        clock: Clock,
         is_listening: Callable[[], bool] = lambda: True,
+        report_overwrite: Report = lambda _obj, _message: None,
     ) -> None:
         self._client = client
+        self._clock = clock
+        self._report_overwrite = report_overwrite
+        self._probe = OwnerProbe(client, clock, options.expired)
+        self._own = address_of(options.address)
+        self.conflict = ""
+        """The living other operator that was found, as a sentence; empty if there is none."""
+        self.found_conflict = anyio.Event()
+        """Set together with :attr:`conflict`."""
         self._webhooks = webhooks
         self._options = options
         self._is_listening = is_listening
@@ -92,41 +131,120 @@ class CAInjector:
             InjectionTarget(gvk, name, cache.informer(gvk, field_selector=f"metadata.name={name}"))
             for gvk, name in options.configurations.items()
         )
+        self._limits = {target: OverwriteLimit() for target in self.targets}
+        self._foreign: dict[InjectionTarget, str] = {}
 
-    async def inject(self, bundle: bytes | None) -> None:
+    async def inject(self, bundle: bytes | None) -> float:
         """Update every target that differs from its desired state, with at most one write each.
+
+        Returns the seconds after which to call it again without an event, or 0 if that is not necessary.
 
         ``bundle`` (PEM) contains the CAs that API servers should trust; ``None`` leaves the bundles unchanged, because
         another tool manages them. All targets are attempted before an error is raised. Raises
         :class:`~cfo.runtime.client.errors.Conflict` if a target was changed concurrently.
         """
         if self._options.url is not None and not self._is_listening():
-            return
+            return 0.0
         errors: list[Exception] = []
+        delays: list[float] = []
         for target in self.targets:
+            if self.conflict:
+                break
             try:
-                await self._inject(target, bundle)
+                delays.append(await self._inject(target, bundle))
             except (APIError, TransportError, UnknownKind) as error:
                 errors.append(error)
         raise_together(errors, "cannot update some webhook configurations")
+        return min((delay for delay in delays if delay > 0), default=0.0)
 
-    async def _inject(self, target: InjectionTarget, bundle: bytes | None) -> None:
+    async def _inject(self, target: InjectionTarget, bundle: bytes | None) -> float:
+        """Update one target; return the seconds after which it must be checked again, or 0."""
         url = self._options.url
         obj = target.stored()
+        self._foreign.pop(target, None)
         if obj is None:
             if url is not None:
                 await self._create(target, bundle, url)
-            return
+            return 0.0
         if is_deleting(obj):
-            return
+            return 0.0
+        owner = self._owner(obj)
+        if owner is not None and owner.address != self._own:
+            holder = await self._probe.living_holder(owner)
+            if holder:
+                self._stop_because_of(target, owner, holder)
+                return 0.0
+            if url is None and is_service(owner.address):
+                self._foreign[target] = owner.address
+                return _RECHECK
         if url is None and was_created_for_url(obj):
             await self._delete(target, obj)
-            return
-        desired = desired_object(obj, bundle=bundle, url=url, paths=self._paths(target.gvk))
-        if desired != obj:
-            await self._write(target, obj, desired)
-            shown_url = str(url) if url is not None else None
-            _log.info("Updated webhook configuration", object=str(target), url=shown_url)
+            return 0.0
+        return await self._update(target, obj, bundle)
+
+    async def _update(self, target: InjectionTarget, obj: Object, bundle: bytes | None) -> float:
+        url = self._options.url
+        mark = self._mark()
+        desired = desired_object(
+            obj, bundle=bundle, url=url, paths=self._paths(target.gvk), annotations=mark
+        )
+        if self._own not in addresses_of(desired):
+            desired = self._restored(obj, bundle)  # a dead operator's URL replaced another Service
+        if desired == obj:
+            return 0.0
+        limit = self._limits[target]
+        imposed = (bundle, url, mark)
+        delay = limit.delay(imposed, self._clock.monotonic())
+        if delay > 0:
+            if limit.is_first_report():
+                self._report(target, obj)
+            return delay
+        await self._write(target, obj, desired)
+        limit.wrote(imposed, self._clock.monotonic())
+        shown_url = str(url) if url is not None else None
+        _log.info("Updated webhook configuration", object=str(target), url=shown_url)
+        return 0.0
+
+    def _owner(self, obj: Object) -> WebhookOwner | None:
+        lease = self._options.lease
+        lease_name = lease.name if lease is not None else ""
+        owner = owner_of(obj, self._own, lease_name)
+        if lease is None and owner is not None:
+            return WebhookOwner(owner.address)  # no other operator is looked for
+        return owner
+
+    def _restored(self, obj: Object, bundle: bytes | None) -> Object:
+        """Return ``obj`` with the client configs that a URL replaced, with ``bundle`` if they name our Service."""
+        unmarked = {OPERATOR_ANNOTATION: None}
+        restored = desired_object(obj, bundle=None, url=None, paths={}, annotations=unmarked)
+        if address_of(self._options.service) not in addresses_of(restored):
+            return restored
+        return desired_object(obj, bundle=bundle, url=None, paths={}, annotations=unmarked)
+
+    def _mark(self) -> dict[str, str | None]:
+        """Return the annotations of a webhook configuration that this operator owns."""
+        lease = self._options.lease
+        if lease is None:
+            return {}
+        return {OPERATOR_ANNOTATION: OperatorMark(self._own, lease.namespace, lease.name).encode()}
+
+    def _stop_because_of(self, target: InjectionTarget, owner: WebhookOwner, holder: str) -> None:
+        self.conflict = (
+            f"another operator serves the webhooks of {target} at {described_owner(owner, holder)}"
+        )
+        self.found_conflict.set()
+
+    def _report(self, target: InjectionTarget, obj: Object) -> None:
+        message = (
+            f"Another client overwrote the webhooks of {target} twice within {OVERWRITE_WINDOW:g} s. They are not "
+            "corrected until then: find the other operator with cfo doctor, and delete it."
+        )
+        _log.error(
+            "Webhook configuration is overwritten by another client, not writing it again",
+            object=str(target),
+            window=OVERWRITE_WINDOW,
+        )
+        self._report_overwrite(obj, message)
 
     async def _write(self, target: InjectionTarget, obj: Object, desired: Object) -> None:
         """Patch ``obj`` to ``desired``; update it if patch is forbidden, as with the Go operator's ClusterRole."""
@@ -144,7 +262,11 @@ class CAInjector:
         if configuration is None:
             return
         marked = desired_object(
-            mark_created_for_url(configuration), bundle=bundle, url=url, paths={}
+            mark_created_for_url(configuration),
+            bundle=bundle,
+            url=url,
+            paths={},
+            annotations=self._mark(),
         )
         try:
             await self._client.create(marked)
@@ -187,6 +309,10 @@ class CAInjector:
                 if self._paths(target.gvk):
                     found.append(f"{target} does not exist")
                 continue
+            if target in self._foreign:
+                found.append(
+                    f"{target} names {self._foreign[target]}, not {self._own}: apply the manifests of this operator"
+                )
             found += [
                 f"{target}: the caBundle of webhook {name} does not contain the CA of the serving certificate"
                 for name, bundle in ca_bundles_of(obj).items()
@@ -221,11 +347,13 @@ class CAInjector:
                 obj = await self._client.get(target.gvk, target.key, live=True)
                 if obj is None or ORIGINAL_ANNOTATION not in annotations_of(obj):
                     continue
+                owner = self._owner(obj)
+                if owner is not None and owner.address != self._own:
+                    continue  # the other operator restores what it replaced
                 if was_created_for_url(obj):
                     await self._delete(target, obj)
                     continue
-                desired = desired_object(obj, bundle=bundle, url=None, paths={})
-                await self._write(target, obj, desired)
+                await self._write(target, obj, self._restored(obj, bundle))
                 _log.info("Restored webhook configuration", object=str(target))
             except NotFound:
                 continue

@@ -68,14 +68,19 @@ def _original(obj: Object) -> dict[str, Any]:
 
 
 def desired_object(
-    obj: Object, *, bundle: bytes | None, url: WebhookURL | None, paths: Mapping[str, str]
+    obj: Object,
+    *,
+    bundle: bytes | None,
+    url: WebhookURL | None,
+    paths: Mapping[str, str],
+    annotations: Mapping[str, str | None] | None = None,
 ) -> Object:
     """Return a copy of ``obj`` with the client configs that it should have; equal to ``obj`` if nothing has to change.
 
     ``bundle`` (PEM) is set as the CA bundle of every webhook; with ``None``, which means that another tool manages the
     bundles, they stay unchanged. With ``url``, every webhook gets this URL, with its path in ``paths`` (by the
     webhook's name) or else its current path. Without ``url``, the original client config of every webhook that had a
-    URL of ours is restored.
+    URL of ours is restored. ``annotations`` are set as well, or removed if their value is ``None``.
     """
     changed = copy.deepcopy(obj)
     original = _original(changed)
@@ -93,16 +98,21 @@ def desired_object(
             _replace(config, replaced[name])
         if bundle is not None:
             config["caBundle"] = b64encode(bundle).decode()
-    annotations = dict(annotations_of(changed))
+    wanted = dict(annotations_of(changed))
+    for key, text in (annotations or {}).items():
+        if text is None:
+            wanted.pop(key, None)
+        else:
+            wanted[key] = text
     if url is None:
-        annotations.pop(ORIGINAL_ANNOTATION, None)
+        wanted.pop(ORIGINAL_ANNOTATION, None)
     elif replaced:
         kept = {name: replaced[name] for name in sorted(replaced) if name in configs}
         value = {**original, "clientConfigs": kept}
         encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        annotations[ORIGINAL_ANNOTATION] = encoded.decode()
-    if annotations != annotations_of(changed):
-        changed["metadata"]["annotations"] = annotations
+        wanted[ORIGINAL_ANNOTATION] = encoded.decode()
+    if wanted != annotations_of(changed):
+        changed["metadata"]["annotations"] = wanted
     return changed
 
 

@@ -97,11 +97,11 @@ class CertificateRotator:
         certificates = await self._ensure_secret(now)
         pair = self._pair(certificates, now)
         self._serve(pair, certificates.ca, now)
-        await self._injector.inject(certificates.bundle)
+        until_injected = await self._injector.inject(certificates.bundle)
         until_served = self._serve(pair, certificates.ca, now)
         next_change = min(certificates.next_change(self._policy), renewal_time(pair.leaf))
         until_change = (next_change - now).total_seconds()
-        delays = [until_change, until_served, _MAX_REQUEUE]
+        delays = [until_change, until_served, until_injected, _MAX_REQUEUE]
         return Result(requeue_after=min(seconds for seconds in delays if seconds > 0))
 
     async def _ensure_secret(self, now: datetime) -> CertificateSet:

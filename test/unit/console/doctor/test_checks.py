@@ -65,8 +65,10 @@ def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
 def test_other_operators_must_reconcile_other_objects(
     others: Any, own: dict[str, Any], expected: str
 ) -> None:
-    (finding,) = other_operators.findings(others, OperatorConfiguration.of(own))
+    checked = "namespace ours (Lease l, holder h)"
+    (finding,) = other_operators.findings(others, OperatorConfiguration.of(own), checked)
     assert finding.status == expected
+    assert (checked in finding.message) is (expected != "ok")
     assert not others or next(iter(others)) in finding.message
     assert bool(finding.remedy) is (expected != "ok")
 

@@ -1,0 +1,63 @@
+"""The heartbeat of an operator that serves webhooks without leader election.
+
+Other operators recognize by it that this one is alive (:mod:`cfo.runtime.webhook.ownership`). It is the Lease of the
+leader election, so that replicas of the same installation that use leader election wait for this operator.
+"""
+
+from __future__ import annotations
+
+import anyio
+from anyio.abc import TaskStatus
+
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.manager.leaderelection import (
+    LeaderElectionOptions,
+    LeaderElector,
+    LeadershipLost,
+    LeaseLock,
+    default_identity,
+)
+from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.clock import Clock
+from cfo.runtime.webhook.options import WebhookURL
+from cfo.runtime.webhook.ownership import holder_suffix
+
+_RENEW_INTERVAL = 5.0
+
+
+class Heartbeat:
+    """Holds ``lease`` while the process runs, as soon as no other process holds it; nothing depends on it.
+
+    One write every five seconds. ``url`` is where the operator serves its webhooks, if that is outside the cluster.
+    """
+
+    name = "heartbeat"
+
+    def __init__(
+        self, config: ClientConfig, lease: NamespacedName, url: WebhookURL | None, clock: Clock
+    ) -> None:
+        self._transport = Transport(config, clock=clock)
+        options = LeaderElectionOptions(
+            name=lease.name,
+            namespace=lease.namespace,
+            identity=default_identity() + holder_suffix(url),
+            retry_period=_RENEW_INTERVAL,
+        )
+        self._elector = LeaderElector(LeaseLock(self._transport, lease), options, clock=clock)
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Release the Lease; :meth:`run` returns afterwards."""
+        self._is_stopping = True
+        self._elector.stop()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Hold the Lease until :meth:`stop`; acquire it again after it was lost."""
+        task_status.started()
+        async with self._transport:
+            while not self._is_stopping:
+                try:
+                    await self._elector.run()
+                except LeadershipLost:
+                    continue

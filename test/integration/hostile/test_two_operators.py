@@ -1,0 +1,256 @@
+"""Two operators that have the same webhook configurations: one ends, and neither overwrites the other without end."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cfo.operator import webhook_configurations
+from cfo.runtime.client.client import PatchType
+from cfo.runtime.manager.events import EVENT
+from cfo.runtime.objects.kinds import (
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of, client_configs
+from cfo.runtime.webhook.ownership import mark_of
+from cfo.version import CONFIG_MAP_NAME
+from envtest import ControlPlane
+from test.support.config_map_webhooks import (
+    CONFIGURATION_NAME,
+    connect_user,
+    free_url,
+    run_replica,
+    wait_until,
+)
+from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, run_operator
+from test.support.raycluster_environment import VANILLA_CRDS, Environment, start_environment
+
+METRIC = "cfo_webhook_configuration_overwrites_total"
+WRITE = "Updated webhook configuration"
+KINDS = (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+
+
+async def configure(environment: Environment, namespace: str) -> None:
+    """Create the ConfigMap of an operator in ``namespace``, with free ports."""
+    document = yaml.safe_dump({**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0"}})
+    if namespace != "default":
+        await environment.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        )
+    await environment.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": namespace, "name": CONFIG_MAP_NAME},
+            "data": {"config.yaml": document},
+        }
+    )
+
+
+async def install(environment: Environment, namespace: str) -> None:
+    """Apply the webhook configurations in the manifests of an operator in ``namespace``."""
+    for manifest in webhook_configurations(namespace):
+        existing = await environment.client.get(_kind(manifest), _key(manifest), live=True)
+        if existing is None:
+            await environment.create(manifest)
+        else:
+            await environment.client.update({**existing, "webhooks": manifest["webhooks"]})
+
+
+def _kind(manifest: Object) -> GVK:
+    (kind,) = (kind for kind in KINDS if kind.kind == manifest["kind"])
+    return kind
+
+
+def _key(manifest: Object) -> NamespacedName:
+    return NamespacedName("", manifest["metadata"]["name"])
+
+
+def writes(operator: OperatorProcess) -> int:
+    """Return how often the operator has updated a webhook configuration."""
+    return operator.output.count(WRITE)
+
+
+async def stored(environment: Environment) -> list[Object]:
+    return [item for kind in KINDS for item in await environment.client.list(kind, live=True)]
+
+
+async def test_operator_in_another_namespace_ends_and_writes_nothing(tmp_path: Path) -> None:
+    """Neither has a name that resolves here; without the check, each wrote 30 times a second."""
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "installed")
+        await configure(environment, "default")
+        await install(environment, "installed")
+        async with run_operator(environment, tmp_path, NAMESPACE="installed") as first:
+            await first.ready()
+            before = await stored(environment)
+            async with run_operator(environment, tmp_path) as second:
+                assert await second.exit_code() == 1, second.output
+            assert await stored(environment) == before
+            assert (writes(first), writes(second)) == (2, 0)
+        (line,) = [line for line in second.output.splitlines() if "another operator" in line]
+        assert "at Service installed/codeflare-operator-webhook-service" in line
+        assert "(Lease installed/codeflare-operator-lock, holder " in line
+        for configuration in before:
+            mark = mark_of(configuration)
+            assert mark is not None
+            assert mark.lease == NamespacedName("installed", "codeflare-operator-lock")
+
+
+async def test_operator_ends_when_another_one_is_installed_later(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "installed")
+        await configure(environment, "default")
+        await install(environment, "default")
+        async with run_operator(environment, tmp_path) as first:
+            await first.ready()
+            await install(environment, "installed")
+            async with run_operator(environment, tmp_path, NAMESPACE="installed") as second:
+                assert await first.exit_code() == 1, first.output
+                await second.ready()
+                assert (writes(first), writes(second)) == (2, 2)
+        (line,) = [line for line in first.output.splitlines() if "Command failed" in line]
+        assert "another operator serves the webhooks of" in line
+        assert "at Service installed/codeflare-operator-webhook-service" in line
+
+
+@pytest.mark.parametrize("url_first", [True, False])
+async def test_second_operator_in_one_namespace_ends_if_only_one_has_a_url(
+    tmp_path: Path, *, url_first: bool
+) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "default")
+        await install(environment, "default")
+        url = ("--webhook-url", str(free_url()))
+        no_url: tuple[str, ...] = ()
+        arguments = [url, no_url]
+        if not url_first:
+            arguments.reverse()
+        async with run_operator(environment, tmp_path, *arguments[0]) as first:
+            await first.ready()
+            before = await stored(environment)
+            async with run_operator(environment, tmp_path, *arguments[1]) as second:
+                assert await second.exit_code() == 1, second.output
+            assert await stored(environment) == before
+            assert (writes(first), writes(second)) == (2, 0)
+
+
+async def test_dead_operator_is_taken_over_once(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "installed")
+        await configure(environment, "default")
+        await install(environment, "installed")
+        async with run_operator(environment, tmp_path, NAMESPACE="installed") as first:
+            await first.ready()
+            first.process.kill()
+            await first.exit_code()
+        before = await stored(environment)
+        url = str(free_url())
+        async with run_operator(environment, tmp_path, "--webhook-url", url) as second:
+            await second.ready()
+            assert writes(second) == 2
+            for configuration in await stored(environment):
+                urls = {
+                    config.get("url", "").startswith(url)
+                    for config in client_configs(configuration).values()
+                }
+                assert urls == {True}
+            second.process.send_signal(signal.SIGTERM)
+            assert await second.exit_code() == 0, second.output
+        for old, new in zip(before, await stored(environment), strict=True):
+            assert new["webhooks"] == old["webhooks"], "restored, with the CA of its Service"
+            assert mark_of(new) is None
+
+
+async def test_operator_at_a_service_does_not_write_what_names_another_service(
+    tmp_path: Path,
+) -> None:
+    """The other operator does not run, but which Service is called is the decision of who applied its manifests."""
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "default")
+        await install(environment, "installed")
+        before = await stored(environment)
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.address("health")
+            await wait_until(lambda: _holds_lease(environment), "the heartbeat")
+            assert await stored(environment) == before
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0, operator.output
+        assert writes(operator) == 0
+
+
+async def _holds_lease(environment: Environment) -> bool:
+    key = NamespacedName("default", "codeflare-operator-lock")
+    lease = await environment.client.get(LEASE, key, live=True)
+    return bool(lease and lease["spec"].get("holderIdentity"))
+
+
+async def test_tool_that_overwrites_the_bundle_again_is_reported_and_not_answered(
+    plane: ControlPlane,
+) -> None:
+    """Such as the Go operator, which has no mark, and restores its own CA as soon as it is changed."""
+    async with connect_user(plane) as user:
+        await user.create_configurations()
+        key = NamespacedName("", CONFIGURATION_NAME)
+        async with run_replica(plane) as running:
+            await running.ready()
+            written = len(running.writes())
+
+            async def overwrite(bundle: str) -> None:
+                await user.client.patch(
+                    MUTATING_WEBHOOK_CONFIGURATION,
+                    key,
+                    [
+                        {
+                            "op": "replace",
+                            "path": "/webhooks/0/clientConfig/caBundle",
+                            "value": bundle,
+                        }
+                    ],
+                    PatchType.JSON,
+                )
+
+            async def is_repaired() -> bool:
+                obj = await user.client.get(MUTATING_WEBHOOK_CONFIGURATION, key, live=True)
+                assert obj is not None
+                return set(ca_bundles_of(obj).values()) != {b"no"}
+
+            async def is_reported() -> bool:
+                labels = {
+                    "kind": "MutatingWebhookConfiguration",
+                    "configuration": CONFIGURATION_NAME,
+                }
+                registry = running.manager.metrics.registry
+                return registry.get_sample_value(METRIC, labels) == 1
+
+            await overwrite("bm8=")
+            await wait_until(is_repaired, "the repaired bundle")
+            for _ in range(20):
+                await overwrite("bm8=")
+            await wait_until(is_reported, "the report")
+            for number in range(20):
+                await overwrite(["bm9v", "bm8="][number % 2])
+            assert not await is_repaired()
+
+            async def has_event() -> bool:
+                events = await user.client.list(EVENT, live=True)
+                return [
+                    event["reason"]
+                    for event in events
+                    if event["regarding"]["name"] == CONFIGURATION_NAME
+                ] == ["WebhookConfigurationOverwritten"]
+
+            await wait_until(has_event, "the Event")
+            patches = [
+                write
+                for write in running.writes()[written:]
+                if write[1] == "mutatingwebhookconfigurations" and write[2] == "200"
+            ]
+            assert len(patches) == 1
+            assert "does not contain the CA" in await running.webhooks_problem()
