@@ -19,13 +19,22 @@ from cfo.controllers.raycluster.conditions import (
     MUTUAL_TLS,
     NETWORK_POLICIES,
     OWN_CONDITIONS_CHANGED,
+    ClusterConditions,
     conditions_of,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.watches import HEAD_SERVICE_CHANGED, STATUS_CHANGED
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
+from test.support.decisions import (
+    list_objects,
+    observed_cluster,
+    offline_manager,
+    owned,
+    stored_cluster,
+)
 from test.support.ray_clusters import ray_cluster
 
 CONFIG = KubeRayConfiguration(kuberay_features=["tlsOptions"])
@@ -245,3 +254,46 @@ def test_network_policies_are_named(policies: list[str], expected: tuple[str, st
         condition(NETWORK_POLICIES, ray_cluster(), {NETWORK_POLICY: list(map(child, policies))})
         == expected
     )
+
+
+def concern() -> tuple[ClusterConditions, ClusterEnvironment, KubeRayConfiguration]:
+    manager = offline_manager()
+    config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": False})
+    environment = ClusterEnvironment.detect(manager, config)
+    environment.platform._openshift = False
+    return ClusterConditions(manager, config, environment), environment, config
+
+
+async def test_conditions_are_decided_from_the_objects_of_the_cluster() -> None:
+    conditions, environment, config = concern()
+    cluster = stored_cluster()
+    policies = [
+        {"metadata": {"name": name, "namespace": "ns"}} for name in ("rc-head", "rc-workers")
+    ]
+    of_others = stored_cluster("other")
+    list_objects(conditions._informers[INGRESS])
+    list_objects(
+        conditions._informers[NETWORK_POLICY],
+        [owned(policies[0], cluster), owned(policies[1], of_others)],
+    )
+    list_objects(conditions._informers[SECRET])
+    observed = observed_cluster(cluster, config, environment)
+    decision = conditions.decide(observed, await conditions.observe(observed))
+    found = find_condition(decision.conditions, NETWORK_POLICIES) or {}
+    assert found["message"].endswith(": rc-head")
+    assert conditions.decide(observed, None).conditions is None
+    assert conditions.decide(observed, None).retry_after > 0
+
+
+def test_cluster_that_multikueue_manages_gets_no_conditions() -> None:
+    conditions, environment, config = concern()
+    cluster = stored_cluster(managedBy="kueue.x-k8s.io/multikueue")
+    decision = conditions.decide(observed_cluster(cluster, config, environment), None)
+    assert (decision.conditions, decision.retry_after) == (None, 0)
+
+
+async def test_routes_that_are_not_listed_are_awaited() -> None:
+    conditions, environment, config = concern()
+    kind = environment.gateway_kinds.http_routes
+    kind._on_available(HTTP_ROUTE, offline_manager())
+    assert await conditions.observe(observed_cluster(stored_cluster(), config, environment)) is None

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from cfo.api.raycluster.authentication import Authentication
-from cfo.api.raycluster.cluster import TLS_VARIABLE
+from cfo.api.raycluster.cluster import TLS_VARIABLE, cluster_labels
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, KUBERAY
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
@@ -226,3 +226,47 @@ def test_worker_names_are_relevant() -> None:
     by_group = {f"{own.names.cluster}-workers-{name}" for name in "ab"}
     assert by_group <= set(relevant_names(own))
     assert NamespacedName("", own.names.head_policy).name in set(relevant_names(own))
+
+
+def own_policy(cluster: Object, name: str) -> Entry:
+    """Return a cached policy that this operator created for ``cluster``."""
+    metadata = {"name": name, "namespace": "ns", "uid": f"{name}-uid"}
+    policy = {"metadata": {**metadata, "labels": cluster_labels(cluster)}, "spec": {}}
+    return EntryDecoder(NETWORK_POLICY).decode(orjson.dumps(policy))
+
+
+def test_policies_are_deleted_when_kuberay_has_its_own() -> None:
+    own = facts(networkPolicy={}, workerGroupSpecs=[])
+    existing = {
+        "head": kuberay_policy(own.cluster, f"{own.names.cluster}-head"),
+        "ours": own_policy(own.cluster, own.names.workers_policy),
+    }
+    decision = decide_policies(own, SETTINGS, found(**existing))
+    assert names(decision) == [("-", own.names.workers_policy)]
+    (child,) = decision.children
+    assert child.belongs is not None
+    assert child.belongs({"metadata": {"uid": f"{own.names.workers_policy}-uid"}})
+    assert not child.belongs({"metadata": {"uid": "other"}})
+
+
+def test_policies_of_a_copy_that_multikueue_created_are_deleted() -> None:
+    own = facts(managedBy="kueue.x-k8s.io/multikueue")
+    own.cluster["metadata"]["generation"] = 1
+    existing = found(ours=own_policy(own.cluster, own.names.head_policy))
+    decision = decide_policies(own, SETTINGS, existing)
+    assert names(decision) == [("-", own.names.head_policy)]
+    assert reasons(decision) == ["ManagedByMultiKueue"]
+
+
+def test_policy_that_kuberay_has_not_created_yet_is_reported() -> None:
+    own = facts(networkPolicy={}, workerGroupSpecs=[worker()])
+    decision = decide_policies(own, SETTINGS, found())
+    assert reasons(decision) == ["KubeRayFeatureUnconfirmed"]
+    assert [sign for sign, _ in names(decision)] == ["+", "+"]
+
+
+def test_port_that_is_not_opened_is_reported() -> None:
+    cluster = cluster_with_uid()
+    cluster["spec"]["headGroupSpec"]["rayStartParams"] = {"dashboard-port": "none"}
+    decision = decide_policies(RayClusterFacts(cluster), SETTINGS, found())
+    assert reasons(decision) == ["PortRefused"]
