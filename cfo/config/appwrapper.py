@@ -115,6 +115,8 @@ class AppWrapperConfiguration(Section):
         return self.enabled and (self.kueue_integration or bool(self.slack_queue_name))
 
     def __post_init__(self) -> None:
+        if not self.enabled:
+            return
         limits = self.fault_tolerance
         periods = {
             "admissionGracePeriod": limits.admission_grace_period,
@@ -123,9 +125,10 @@ class AppWrapperConfiguration(Section):
             "resetPause": limits.reset_pause,
             "deletionGracePeriod": limits.deletion_grace_period,
         }
-        for key, period in periods.items() if self.enabled else ():
-            if period > limits.grace_period_ceiling:
+        ceiling = limits.grace_period_ceiling
+        for key, period in periods.items():
+            if period > ceiling:
                 raise ValueError(
                     f"faultTolerance.{key} ({format_duration(period)}) must not exceed "
-                    f"faultTolerance.gracePeriodCeiling ({format_duration(limits.grace_period_ceiling)})"
+                    f"faultTolerance.gracePeriodCeiling ({format_duration(ceiling)})"
                 )

@@ -136,13 +136,11 @@ _ALL_ADDRESSES = ("", "0.0.0.0", "[::]")  # noqa: S104 (compared, not bound)
 
 def _overlap(first: str, second: str) -> bool:
     """Return whether two bind addresses have the same port on the same address; port 0 is any free port."""
-    (host, _, port), (other_host, _, other_port) = first.rpartition(":"), second.rpartition(":")
-    if (
-        not port.isdigit()
-        or not other_port.isdigit()
-        or int(port) == 0
-        or int(port) != int(other_port)
-    ):
+    host, _, port = first.rpartition(":")
+    other_host, _, other_port = second.rpartition(":")
+    if not port.isdigit() or not other_port.isdigit():
+        return False
+    if int(port) == 0 or int(port) != int(other_port):
         return False
     return host == other_host or host in _ALL_ADDRESSES or other_host in _ALL_ADDRESSES
 
@@ -221,10 +219,10 @@ def changed_settings(old: OperatorConfiguration, new: OperatorConfiguration) -> 
 
     A list or map counts as one setting.
     """
-    before, after = dict(_settings(old.to_document())), dict(_settings(new.to_document()))
-    return sorted(
-        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
-    )
+    before = dict(_settings(old.to_document()))
+    after = dict(_settings(new.to_document()))
+    paths = before.keys() | after.keys()
+    return sorted(path for path in paths if before.get(path) != after.get(path))
 
 
 def _settings(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

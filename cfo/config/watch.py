@@ -19,7 +19,7 @@ from prometheus_client import Gauge
 from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.model import OperatorConfiguration, changed_settings
 from cfo.config.section import ConfigurationError
-from cfo.runtime import CONFIG_MAP, Cache, Event, Manager, NamespacedName, Object, Rule
+from cfo.runtime import CONFIG_MAP, Cache, Event, EventType, Manager, NamespacedName, Object, Rule
 
 _MAX_BYTES: Final = 1536 * 1024  # more than the 1 MiB of a ConfigMap
 _MAX_DOCUMENT: Final = 64 * 1024
@@ -129,22 +129,22 @@ class ConfigurationWatch:
         if not change.reason:
             _log.info("Configuration is again the one in use", configmap=str(self._key))
             return
-        _log.warning(
-            "Configuration changed, restart to apply"
-            if change.settings
-            else "Configuration cannot be applied",
-            configmap=str(self._key),
-            **(
-                {"settings": list(change.settings)}
-                if change.settings
-                else {"error": change.message}
-            ),
-        )
+        kind: EventType
+        if change.settings:
+            kind = "Normal"
+            _log.warning(
+                "Configuration changed, restart to apply",
+                configmap=str(self._key),
+                settings=list(change.settings),
+            )
+        else:
+            kind = "Warning"
+            _log.warning(
+                "Configuration cannot be applied",
+                configmap=str(self._key),
+                error=change.message,
+            )
         if config_map is not None and self._manager.is_leader:
             self._events.event(
-                config_map,
-                "Normal" if change.settings else "Warning",
-                change.reason,
-                change.message,
-                action="ReadConfiguration",
+                config_map, kind, change.reason, change.message, action="ReadConfiguration"
             )

@@ -90,11 +90,8 @@ class ClaimReconciler:
         await self.leases.verify()
         entry = self.stacks.entry(request)
         live = self.leases.live()
-        if (
-            entry is None
-            or entry.meta.is_deleting
-            or _reporter(live) != (self.version, self.namespace)
-        ):
+        is_reporter = _reporter(live) == (self.version, self.namespace)
+        if entry is None or entry.meta.is_deleting or not is_reporter:
             self._forget(request)
             return Result()
         version = entry.meta.labels.get(OPERATOR_VERSION_LABEL, "")
@@ -104,16 +101,16 @@ class ClaimReconciler:
             if _has_condition(entry):
                 await self._remove_condition(entry.object())
             return Result()
-        if (wait := GRACE_SECONDS - self.leases.unchanged_seconds(version)) > 0:
+        wait = GRACE_SECONDS - self.leases.unchanged_seconds(version)
+        if wait > 0:
             return Result(requeue_after=wait)
         is_new = self.metrics.set(self.kind, request, problem.reason)
         if self._written.get(request) != (entry.meta.uid, problem):
             is_new = await self._set_condition(request, entry.meta, problem, is_new)
             self._written[request] = (entry.meta.uid, problem)
             if is_new:
-                self.events.event(
-                    identity_of(entry.object()), "Warning", problem.reason, problem.note
-                )
+                stack = identity_of(entry.object())
+                self.events.event(stack, "Warning", problem.reason, problem.note)
         return Result()
 
     def _forget(self, request: Request) -> None:

@@ -71,11 +71,12 @@ class StackHosts:
                 await informer.wait_for_sync()
             if not informer.has_synced:
                 return f"{refused}: the hosts of {informer.gvk.kind} objects cannot be read: {informer.problem}"
-            stored = (
-                informer.reader.entry(key_of(desired)) if informer.gvk == gvk_of(desired) else None
-            )
-            for claim in claims_of(stored) if stored is not None else ():
-                wanted.pop(claim, None)
+            if informer.gvk != gvk_of(desired):
+                continue
+            stored = informer.reader.entry(key_of(desired))
+            if stored is not None:
+                for claim in claims_of(stored):
+                    wanted.pop(claim, None)
         for claim in wanted:
             for number, holder in enumerate(self._claims.of(claim)):
                 if holder.entry.namespace != namespace_of(desired) or number >= _MAX_SHARED:

@@ -42,7 +42,7 @@ def lease_name(operator_version: str) -> str:
     return f"{MANAGED_BY}-{operator_version}"
 
 
-VERSIONS: Final = {lease_name(version): version for version in (f"v{major}" for major in range(10))}
+VERSIONS: Final = {lease_name(f"v{major}"): f"v{major}" for major in range(10)}
 """The major versions whose Leases the manifests allow, by the name of the Lease."""
 
 

@@ -67,17 +67,18 @@ def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | No
         found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True
     )
     for pod in newest_first:
-        if not pod.meta.is_deleting and (failure := failure_of(status_of_pod(pod))) is not None:
+        if pod.meta.is_deleting:
+            continue
+        failure = failure_of(status_of_pod(pod))
+        if failure is not None:
             return failure
     return None
 
 
 def failure_has_changed(event: Event) -> bool:
     """Return whether the failure of a pod began, changed or ended."""
-    before, after = (
-        failure_of(status_of_pod(pod)) if pod is not None else None
-        for pod in (event.old, event.new)
-    )
+    before = failure_of(status_of_pod(event.old)) if event.old is not None else None
+    after = failure_of(status_of_pod(event.new)) if event.new is not None else None
     return before != after
 
 
@@ -137,8 +138,9 @@ class PodInformers:
                     stack=str(user[1]),
                 )
                 return None
-            named = self._named[name] = _NamedPods(self._create(name), user[1].namespace)
+            named = _NamedPods(self._create(name), user[1].namespace)
             named.informer.add_handler(self._enqueue)
+            self._named[name] = named
         named.users.add(user)
         self._names[user] = name
         with anyio.move_on_after(_SYNC_TIMEOUT):

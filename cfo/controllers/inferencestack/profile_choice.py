@@ -93,10 +93,11 @@ def render_with(
     if not waiting:
         return upgraded, target
     before = {(gvk_of(obj), name_of(obj)): obj for obj in render(stack, current, facts)}
-    mixed = [
-        before.get((gvk_of(obj), name_of(obj)), obj) if name_of(obj) in waiting else obj
-        for obj in upgraded
-    ]
+    mixed: list[Object] = []
+    for obj in upgraded:
+        name = name_of(obj)
+        kept = before.get((gvk_of(obj), name)) if name in waiting else None
+        mixed.append(kept or obj)
     return mixed, current
 
 
@@ -110,7 +111,8 @@ def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile
     if gateway is None:
         return None
     labels = LiveDeployment.of(gateway).template_labels
-    chart, version = labels.get(CHART_LABEL, ""), labels.get("app.kubernetes.io/version", "")
+    chart = labels.get(CHART_LABEL, "")
+    version = labels.get("app.kubernetes.io/version", "")
     facts = Facts(deployments={name: LiveDeployment.of(obj) for name, obj in deployments.items()})
 
     def restarts(profile: Profile) -> int:
@@ -125,12 +127,11 @@ def restarts_pods(desired: Object, live: Object) -> bool:
     Fields that only ``live`` has are ignored: defaults, and fields of other managers. So are the annotations, which
     contain the hash of the configuration.
     """
-    wanted, found = desired["spec"]["template"], (live.get("spec") or {}).get("template") or {}
-    labels = wanted["metadata"]["labels"]
-    return not (
-        _is_contained(wanted["spec"], found.get("spec"))
-        and _is_contained(labels, _template_labels(found))
-    )
+    wanted = desired["spec"]["template"]
+    found = (live.get("spec") or {}).get("template") or {}
+    if not _is_contained(wanted["spec"], found.get("spec")):
+        return True
+    return not _is_contained(wanted["metadata"]["labels"], _template_labels(found))
 
 
 def _template_labels(template: Mapping[str, Any]) -> Any:
@@ -144,8 +145,13 @@ def _is_contained(desired: Any, live: Any) -> bool:
             return not desired
         return all(_is_contained(value, live.get(key)) for key, value in desired.items())
     if isinstance(desired, list):
-        remaining: Iterator[Any] = iter(live if isinstance(live, list) else ())
-        return all(
-            any(_is_contained(item, candidate) for candidate in remaining) for item in desired
-        )
+        if not isinstance(live, list):
+            return not desired
+        remaining = iter(live)
+        return all(_reaches(remaining, item) for item in desired)
     return bool(desired == live)
+
+
+def _reaches(remaining: Iterator[Any], item: Any) -> bool:
+    """Return whether one of the remaining items has the values of ``item``; it and those before it are consumed."""
+    return any(_is_contained(item, candidate) for candidate in remaining)

@@ -227,7 +227,8 @@ class InferenceStackReconciler:
         desired: list[Object],
         pods: Reader | None,
     ) -> StackOutcome:
-        names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
+        names = names_of(stack)
+        suspended = bool((stack.get("spec") or {}).get("suspend"))
 
         def state(name: str, component: str) -> ComponentState:
             failure = pod_failure(pods, key_of(stack), component) if pods is not None else None

@@ -104,7 +104,8 @@ class _Controllers:
 
     def add_claims(self, gvk: GVK, namespace: str) -> None:
         """Add the controller that reports unclaimed stacks; ``namespace`` is that of our own Lease."""
-        manager, name = self._manager, f"inferencestack-claims-{gvk.group.partition('.')[0]}"
+        manager = self._manager
+        name = f"inferencestack-claims-{_product_of(gvk)}"
         stacks = manager.cache.informer(gvk, metadata_only=True)
         lease_informer = manager.cache.informer(
             LEASE, label_selector=LEASE_SELECTOR, max_bytes=_MAX_LEASE_BYTES
@@ -114,7 +115,11 @@ class _Controllers:
             self._claims = (found, ClaimMetrics(manager.metrics.registry))
         leases, metrics = self._claims
         channel = Channel()
-        leases.on_change(lambda: channel.enqueue([entry.key for entry in stacks.reader.entries()]))
+
+        def enqueue_all() -> None:
+            channel.enqueue([entry.key for entry in stacks.reader.entries()])
+
+        leases.on_change(enqueue_all)
         reconciler = ClaimReconciler(
             gvk,
             stacks.reader,
@@ -137,7 +142,8 @@ class _Controllers:
 
     def add_reconciler(self, gvk: GVK) -> None:
         """Add the controller that reconciles stacks."""
-        manager, name = self._manager, f"inferencestack-{gvk.group.partition('.')[0]}"
+        manager = self._manager
+        name = f"inferencestack-{_product_of(gvk)}"
         selector = f"{OPERATOR_VERSION_LABEL}={self._config.operator_version}"
         stacks = manager.cache.informer(gvk, label_selector=selector)
         self._metrics.readers.append(stacks.reader)
@@ -146,12 +152,11 @@ class _Controllers:
             request = stack_of(pod)
             return (request,) if stacks.reader.contains(request) else ()
 
+        stacks_of_pods = EnqueueRequestsFromMapFunc(request_of)
         builder = (
             Builder(manager, name)
             .for_(gvk, on_update(_has_changed), label_selector=selector)
-            .watches(
-                POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, **POD_SELECTION
-            )
+            .watches(POD, stacks_of_pods, failure_has_changed, **POD_SELECTION)
         )
         channel = Channel()
         self._children.watch(builder, gvk)
@@ -171,9 +176,15 @@ class _Controllers:
         self._pods.attach(stacks, channel)
 
 
+def _product_of(gvk: GVK) -> str:
+    """Return the first part of the API group, by which the controllers of several groups differ."""
+    return gvk.group.partition(".")[0]
+
+
 def _has_changed(old: Entry, new: Entry) -> bool:
     """Return whether anything but the status changed."""
-    one, other = old.meta, new.meta
+    one = old.meta
+    other = new.meta
     return (
         one.uid != other.uid
         or one.generation != other.generation

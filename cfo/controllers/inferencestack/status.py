@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.created_resources import autoscaler_kind
@@ -106,8 +107,10 @@ def component_state(
     status: Mapping[str, Any] = deployment.get("status") or {}
     count = spec.get("replicas")
     replicas = 1 if count is None else int(count)
-    total, updated = int(status.get("replicas") or 0), int(status.get("updatedReplicas") or 0)
-    ready = max(0, int(status.get("readyReplicas") or 0) - max(0, total - updated))
+    total = int(status.get("replicas") or 0)
+    updated = int(status.get("updatedReplicas") or 0)
+    outdated = max(0, total - updated)
+    ready = max(0, int(status.get("readyReplicas") or 0) - outdated)
 
     config_hash = LiveDeployment.of(deployment).template_annotations.get(CONFIG_HASH, "")
 
@@ -116,10 +119,8 @@ def component_state(
 
     if suspended:
         return result(ComponentPhase.SUSPENDED, "Suspended")
-    observed = int(status.get("observedGeneration") or 0) >= int(
-        deployment["metadata"].get("generation") or 0
-    )
-    if not observed:
+    observed = int(status.get("observedGeneration") or 0)
+    if observed < int(deployment["metadata"].get("generation") or 0):
         return result(
             ComponentPhase.PROGRESSING,
             "RolloutPending",
@@ -282,8 +283,12 @@ def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
     else:
         yield "Degraded", "False", "AsExpected", ""
     yield "GatewayReady", str(gateway.is_ready), gateway.reason, gateway.message
-    reason = "AllReady" if not waiting else "Suspended" if suspended else "ApplicationsNotReady"
-    yield "ApplicationsReady", str(not waiting), reason, number
+    if not waiting:
+        yield "ApplicationsReady", "True", "AllReady", number
+    elif suspended:
+        yield "ApplicationsReady", "False", "Suspended", number
+    else:
+        yield "ApplicationsReady", "False", "ApplicationsNotReady", number
 
 
 def _features(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
@@ -292,7 +297,8 @@ def _features(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
         if kind in unserved:
             yield condition, "False", reason, message
         elif condition in outcome.problems:
-            yield condition, "False", *outcome.problems[condition]
+            problem, explanation = outcome.problems[condition]
+            yield condition, "False", problem, explanation
         else:
             yield condition, "True", "AsExpected", ""
 
@@ -370,14 +376,15 @@ def _application(
 def _url(stack: ResolvedStack) -> str:
     """Return the URL by which clients reach the gateway: through its Ingress or route, else its Service."""
     ingress: Mapping[str, Any] = stack.gateway.get("ingress") or {}
-    hosts = (
-        [rule["host"] for rule in ingress.get("hosts") or () if rule.get("host")]
-        if is_enabled(ingress)
-        else []
-    )
+    hosts: list[str] = []
+    scheme = "http"
+    if is_enabled(ingress):
+        hosts += [rule["host"] for rule in ingress.get("hosts") or () if rule.get("host")]
+        if ingress.get("tls"):
+            scheme = "https"
     hosts += (stack.gateway.get("httpRoute") or {}).get("hostnames") or []
     if hosts:
-        return f"{'https' if is_enabled(ingress) and ingress.get('tls') else 'http'}://{hosts[0]}"
+        return f"{scheme}://{hosts[0]}"
     port = public_port(stack).get("port") or 80
     suffix = "" if port == 80 else f":{port}"
     return f"http://{stack.names.gateway}.{stack.namespace}.svc{suffix}"
@@ -388,9 +395,14 @@ def _text(value: Any) -> str | None:
 
 
 def _named(states: Mapping[str, ComponentState]) -> str:
-    parts = [
-        f"{name}: {state.reason}{f': {state.message}' if state.message else ''}"
-        for name, state in states.items()
-    ]
-    more = len(parts) - _MAX_NAMED
-    return "; ".join([*parts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
+    """Return the first of the components with their reasons and messages."""
+    parts: list[str] = []
+    for name, state in islice(states.items(), _MAX_NAMED):
+        part = f"{name}: {state.reason}"
+        if state.message:
+            part += f": {state.message}"
+        parts.append(part)
+    more = len(states) - len(parts)
+    if more > 0:
+        parts.append(f"and {more} more")
+    return "; ".join(parts)
