@@ -69,6 +69,15 @@ OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own
 """Passes updates in which another client changed the conditions that the operator writes."""
 
 
+_BY: Final = {
+    Actor.OPERATOR: "Operator",
+    Actor.KUBERAY: "KubeRay",
+    Actor.OPEN_DATA_HUB: "OpenDataHub",
+    Actor.MULTIKUEUE: "MultiKueue",
+}
+"""The reason of a condition for each actor that can be responsible."""
+
+
 def _condition(type_: str, reason: str, message: str, *, is_true: bool = False) -> Object:
     return {"type": type_, "status": str(is_true), "reason": reason, "message": message}
 
@@ -84,10 +93,8 @@ def conditions_of(
     ``children`` are its objects, of Secrets only the metadata. ``exposure`` is the decision about its dashboard, and
     ``config`` the configuration of its namespace.
     """
-    exposing, securing = (
-        facts.actor(concern, config.kuberay_features)
-        for concern in (Concern.EXPOSURE, Concern.MTLS)
-    )
+    exposing = facts.actor(Concern.EXPOSURE, config.kuberay_features)
+    securing = facts.actor(Concern.MTLS, config.kuberay_features)
     return [
         _exposed(facts, children, exposure, exposing),
         _mutual_tls(facts, children.get(SECRET, ()), securing, is_enabled=config.mtls_enabled),
@@ -103,8 +110,10 @@ def _exposed(
 ) -> Object:
     url = addresses.dashboard_url(facts, children)
     if url:
+        message = f"Dashboard: {url}"
         client = addresses.client_address(facts, children)
-        message = f"Dashboard: {url}" + (f"; Ray client: {client}" if client else "")
+        if client:
+            message += f"; Ray client: {client}"
         return _condition(EXPOSED, "Exposed", message, is_true=True)
     if exposure.reason:
         return _condition(EXPOSED, exposure.reason, exposure.message)
@@ -129,12 +138,11 @@ def _mutual_tls(
     if secret is None:
         return _condition(MUTUAL_TLS, "NoCertificateAuthority", f"The Secret {name} does not exist")
     renewal = recorded_renewal(secret)
-    message = f"The CA in the Secret {name} exists"
-    if renewal is not None:
-        message = (
-            f"The CA in the Secret {name} is valid until {renewal + CA_LIFETIME / 3:%Y-%m-%d} and is renewed "
-            f"on {renewal:%Y-%m-%d}"
-        )
+    if renewal is None:
+        message = f"The CA in the Secret {name} exists"
+    else:
+        end = renewal + CA_LIFETIME / 3  # it is renewed when a third of its lifetime remains
+        message = f"The CA in the Secret {name} is valid until {end:%Y-%m-%d} and is renewed on {renewal:%Y-%m-%d}"
     return _condition(MUTUAL_TLS, "CertificateAuthority", message, is_true=True)
 
 
@@ -147,14 +155,6 @@ def _network_policies(facts: RayClusterFacts, policies: Sequence[Object]) -> Obj
     actor = Actor.OPERATOR if ours.intersection(names) else Actor.KUBERAY
     message = f"By {actor.value}: {', '.join(names)}"
     return _condition(NETWORK_POLICIES, _BY[actor], message, is_true=True)
-
-
-_BY: Final = {
-    Actor.OPERATOR: "Operator",
-    Actor.KUBERAY: "KubeRay",
-    Actor.OPEN_DATA_HUB: "OpenDataHub",
-    Actor.MULTIKUEUE: "MultiKueue",
-}
 
 
 class FoundChildren(msgspec.Struct, frozen=True):
@@ -236,6 +236,10 @@ def _names_of(gvk: GVK, facts: RayClusterFacts) -> tuple[str, ...]:
     if gvk == SECRET:
         return (names.ca_secret,)
     if gvk == NETWORK_POLICY:  # also those that KubeRay 1.7 creates for nodes of each kind
-        by_kuberay = (f"{names.cluster}-head", f"{names.cluster}-workers")
-        return (names.head_policy, names.workers_policy, *by_kuberay)
+        return (
+            names.head_policy,
+            names.workers_policy,
+            f"{names.cluster}-head",
+            f"{names.cluster}-workers",
+        )
     return (names.dashboard, names.client)

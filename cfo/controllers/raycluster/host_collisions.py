@@ -69,18 +69,14 @@ def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> li
     """Return the clusters with the address of ``cluster`` that are older than it and not being deleted."""
     key = key_of(cluster)
     age = (cluster["metadata"].get("creationTimestamp") or "", key)
-    others = [
-        clusters.entry(other)
-        for other in clusters_at_address(clusters, address_of(cluster))
-        if other != key
-    ]
-    return [
-        entry.object()
-        for entry in others
-        if entry is not None
-        and not entry.meta.is_deleting
-        and (entry.meta.creation_timestamp, entry.key) < age
-    ]
+    older: list[Object] = []
+    for other in clusters_at_address(clusters, address_of(cluster)):
+        entry = clusters.entry(other) if other != key else None
+        if entry is None or entry.meta.is_deleting:
+            continue
+        if (entry.meta.creation_timestamp, entry.key) < age:
+            older.append(entry.object())
+    return older
 
 
 # --- Other objects with hosts of clusters -----------------------------------------------------------------------------
@@ -108,7 +104,8 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
         if claim.startswith(DASHBOARD_PATHS):
             namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
             key = NamespacedName(namespace, name)
-            yield from (key,) if clusters.contains(key) else ()
+            if clusters.contains(key):
+                yield key
             continue
         label = claim.removesuffix(f".{domain}")
         for prefix in _HOST_PREFIXES:
@@ -168,67 +165,119 @@ def choose_host(
     plain host when no other object has it and no older cluster claims it, and the hashed one when only colliding
     clusters claim the plain one. It never gets a host that another client's object already has.
     """
-    own = [host for entry in claims.of_owner(cluster, kind, key) for host in claims_of(entry)]
+    claimants = _Claimants(claims, cluster, kind, key)
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
+    own_hosts = claimants.own_hosts()
+    if hosts.plain in own_hosts and not claimants.is_claimed_by_any(hosts.plain, older):
+        return _keep(claimants, hosts, hosts.plain, "")
+    # The hash is of this cluster's name and namespace, so only users can let an object of an older one have it.
+    if hosts.hashed and hosts.hashed in own_hosts:
+        return _keep(claimants, hosts, hosts.hashed, hosts.suffix)
+    holder = claimants.first_other(hosts.plain)
+    if holder is None and not older:
+        return _take_plain(claimants, hosts)
+    blocker = claimants.first_foreign(hosts.plain)
+    if blocker is None and hosts.hashed:
+        blocker = claimants.first_other(hosts.hashed)
+        if blocker is None:
+            used_by = holder or f"RayCluster {key_of(older[0])}"
+            return _take_hashed(claimants, hosts, str(used_by))
+    return _take_none(claimants, hosts, str(blocker or holder))
 
-    def others(host: str) -> Iterator[Holder]:
-        for number, holder in enumerate(claims.of(host)):
-            is_own = (holder.kind, holder.entry.key) == (kind, key)
-            if number >= _MAX_EXAMINED or not (
-                is_own or is_controlled_in_namespace(holder.entry, cluster)
-            ):
+
+# The verdicts.
+
+
+def _keep(claimants: _Claimants, hosts: CandidateHosts, host: str, suffix: str) -> HostChoice:
+    other = claimants.first_other(host)
+    if other is None:
+        return HostChoice(suffix)
+    noun = hosts.noun
+    message = (
+        f"{claimants.subject}: {noun} {host} is also used by {other}, which does not belong to this RayCluster. "
+        f"Requests to the {noun} may go there. Remove the {noun} from that {other.kind}"
+    )
+    return HostChoice(suffix, "HostShared", message)
+
+
+def _take_plain(claimants: _Claimants, hosts: CandidateHosts) -> HostChoice:
+    if hosts.noun == "path" or max(map(len, hosts.plain.split("."))) <= _DNS_LABEL_LIMIT:
+        return HostChoice("")
+    message = (
+        f"{claimants.subject}: host {hosts.plain} has a label longer than {_DNS_LABEL_LIMIT} characters, "
+        "which DNS cannot resolve"
+    )
+    return HostChoice("", "HostTooLong", message)
+
+
+def _take_hashed(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:
+    message = f"{claimants.subject}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"
+    return HostChoice(hosts.suffix, "HostTaken", message)
+
+
+def _take_none(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:
+    message = f"{claimants.subject} is not created: {hosts.noun} {hosts.plain} is used by {used_by}"
+    return HostChoice(None, "HostTaken", message)
+
+
+class _Claimants:
+    """The objects that claim a host which the object ``key`` (``kind``) of ``cluster`` could have.
+
+    Of the objects that claim a host, no more are examined than necessary: each tenant can create thousands.
+    """
+
+    def __init__(self, claims: HostClaims, cluster: Object, kind: str, key: NamespacedName) -> None:
+        self._claims = claims
+        self._cluster = cluster
+        self._kind = kind
+        self._key = key
+        self.subject: Final = f"{kind} {key.name}"
+        """The object, for messages."""
+
+    def own_hosts(self) -> set[str]:
+        """Return the hosts that the object has, or an object of another kind that it replaces."""
+        hosts: set[str] = set()
+        for entry in self._claims.of_owner(self._cluster, self._kind, self._key):
+            hosts.update(claims_of(entry))
+        return hosts
+
+    def first_other(self, host: str) -> Holder | None:
+        """Return an object with the host that does not belong to the cluster."""
+        return next(self._others(host), None)
+
+    def first_foreign(self, host: str) -> Holder | None:
+        """Return an object with the host that belongs neither to the cluster nor to a colliding one."""
+        for other in islice(self._others(host), _MAX_EXAMINED):
+            if not _is_of_colliding_cluster(other.entry, self._cluster):
+                return other
+        return None
+
+    def is_claimed_by_any(self, host: str, clusters: Collection[Object]) -> bool:
+        """Return whether an object of one of ``clusters`` has the host."""
+        if not clusters:
+            return False
+        owners = {(namespace_of(cluster), uid_of(cluster)) for cluster in clusters}
+        namespaces = {namespace_of(cluster) for cluster in clusters}
+        holders = (each for each in self._claims.of(host) if each.entry.namespace in namespaces)
+        for holder in islice(holders, _MAX_EXAMINED):
+            if (holder.entry.namespace, controller_uid(holder.entry)) in owners:
+                return True
+        return False
+
+    def _others(self, host: str) -> Iterator[Holder]:
+        """Yield the objects that do not belong to the cluster; behind the first hundred, all count as others."""
+        for number, holder in enumerate(self._claims.of(host)):
+            if number >= _MAX_EXAMINED or not self._is_own(holder):
                 yield holder
 
-    # Of the objects that claim a host, no more are examined than necessary: each tenant can create thousands.
-    older_owners = {(namespace_of(other), uid_of(other)) for other in older}
-    older_namespaces = set(map(namespace_of, older))
-    for suffix, host in (("", hosts.plain), (hosts.suffix, hosts.hashed)):
-        if not host or host not in own:
-            continue
-        # the hash is of this cluster's name and namespace, so only users can let an object of an older one have it
-        candidates = claims.of(host) if older and not suffix else ()
-        of_older = (each for each in candidates if each.entry.namespace in older_namespaces)
-        if any(
-            (each.entry.namespace, controller_uid(each.entry)) in older_owners
-            for each in islice(of_older, _MAX_EXAMINED)
-        ):
-            continue
-        other = next(others(host), None)
-        if other is None:
-            return HostChoice(suffix)
-        message = (
-            f"{kind} {key.name}: {hosts.noun} {host} is also used by {other}, which does not belong to "
-            f"this RayCluster. Requests to the {hosts.noun} may go there. Remove the {hosts.noun} from that "
-            f"{other.kind}"
-        )
-        return HostChoice(suffix, "HostShared", message)
-    holder = next(others(hosts.plain), None)
-    if holder is None and not older:
-        if hosts.noun == "host" and max(map(len, hosts.plain.split("."))) > _DNS_LABEL_LIMIT:
-            message = (
-                f"{kind} {key.name}: host {hosts.plain} has a label longer than {_DNS_LABEL_LIMIT} characters, "
-                "which DNS cannot resolve"
-            )
-            return HostChoice("", "HostTooLong", message)
-        return HostChoice("")
-    hashed_holder = next(others(hosts.hashed), None) if hosts.hashed else None
-    some = islice(others(hosts.plain), _MAX_EXAMINED)
-    foreign = next(
-        (each for each in some if not _is_of_colliding_cluster(each.entry, cluster)), None
-    )
-    if hosts.hashed and foreign is None and hashed_holder is None:
-        used_by = holder or f"RayCluster {key_of(older[0])}"
-        message = f"{kind} {key.name}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"
-        return HostChoice(hosts.suffix, "HostTaken", message)
-    blocker = foreign or hashed_holder or holder
-    message = f"{kind} {key.name} is not created: {hosts.noun} {hosts.plain} is used by {blocker}"
-    return HostChoice(None, "HostTaken", message)
+    def _is_own(self, holder: Holder) -> bool:
+        if holder.kind == self._kind and holder.entry.key == self._key:
+            return True
+        return is_controlled_in_namespace(holder.entry, self._cluster)
 
 
 def _is_of_colliding_cluster(claimant: Entry, cluster: Object) -> bool:
     owner = claimant.meta.controller
-    return (
-        owner is not None
-        and owner.kind == RAY_CLUSTER.kind
-        and f"{owner.name}-{claimant.key.namespace}" == address_of(cluster)
-    )
+    if owner is None or owner.kind != RAY_CLUSTER.kind:
+        return False
+    return f"{owner.name}-{claimant.key.namespace}" == address_of(cluster)

@@ -106,7 +106,7 @@ class Capacity:
 
 
 def _share(amount: int, total: int) -> float:
-    """Return the share of ``total``; anything of a quota of zero, or below, is all of it."""
+    """Return ``amount`` as a share of ``total``; anything is a share of 1 if the total is not positive."""
     if total > 0:
         return amount / total
     return 1.0 if amount > 0 else 0.0

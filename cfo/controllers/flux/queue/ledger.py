@@ -202,8 +202,8 @@ class Ledger:
                 position = queued
             job = group.job
             assert job is not None
-            says_why = job.reason == reason.value and job.setup == setup
-            if says_why and not position_changed(job.position, position):
+            is_reported = job.reason == reason.value and job.setup == setup
+            if is_reported and not position_changed(job.position, position):
                 group.reason = ""
             else:
                 group.reason = reason.value
@@ -399,9 +399,9 @@ class Ledger:
             )
         reason, _ = obstacle
         setup_name = str(setup.key) if setup is not None else ""
-        says_why = job.reason == reason and job.setup == setup_name
+        is_reported = job.reason == reason and job.setup == setup_name
         needs_cluster = reason == KUEUE and group.cluster is None
-        if says_why and not needs_cluster:
+        if is_reported and not needs_cluster:
             group.reason = ""
         else:
             group.reason = reason
