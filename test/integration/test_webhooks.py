@@ -17,6 +17,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden, InternalError, Invalid
 from cfo.runtime.objects.kinds import (
     CONFIG_MAP,
+    LEASE,
     MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -31,6 +32,7 @@ from cfo.runtime.pki.rotation import (
 )
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
+from cfo.runtime.webhook.ownership import mark_of
 from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
@@ -544,6 +546,26 @@ async def test_url_replaces_service_and_is_removed_on_exit(plane: ControlPlane, 
         ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {})
         for configuration in after
     )
+
+
+async def test_heartbeat_names_the_url_and_is_released_on_exit(
+    plane: ControlPlane, user: User
+) -> None:
+    key = NamespacedName("default", "hooks-lock")
+    options = local_options(lease=key)
+
+    async def holder() -> str:
+        lease = await user.client.get(LEASE, key, live=True)
+        return str(lease["spec"]["holderIdentity"]) if lease is not None else ""
+
+    async with run_replica(plane, options) as running:
+        await running.ready()
+        assert str(await wait_until(holder, "the heartbeat")).endswith(f"_{options.url}")
+        for configuration in await user.configurations():
+            mark = mark_of(configuration)
+            assert mark is not None
+            assert (mark.address, mark.lease) == (str(options.url), key)
+    assert await holder() == ""
 
 
 async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(
