@@ -66,7 +66,8 @@ def needs_reconcile(event: Event) -> bool:
     These are a pod without its index label, a pod that was deleted, and a change of the lead broker's state. All other
     changes are visible in the status of the Job.
     """
-    old, new = event.old, event.new
+    old = event.old
+    new = event.new
     if new is None:
         return old is not None
     if unlabelled_index(new) is not None:

@@ -326,7 +326,8 @@ class MiniClusterReconciler:
 
         One that belongs to a FluxJob is deleted by the FluxJob's controller, which copies its result first.
         """
-        spec, end = cluster["spec"], end_condition(job)
+        spec = cluster["spec"]
+        end = end_condition(job)
         if job is None and is_finished(cluster):  # the Job was deleted after its end
             end = find_condition(cluster["status"].get("conditions"), JobState.FINISHED)
         ttl = spec.get("ttlSecondsAfterFinished")

@@ -186,24 +186,24 @@ def _permissions(stack: ResolvedStack, section: Mapping[str, Any], volume: str) 
 
 
 def _env(stack: ResolvedStack, section: Mapping[str, Any]) -> list[Object]:
-    required: list[Mapping[str, Any]] = [
-        ADD_SUFFIX,
-        _HEADLESS,
-        *([_POD_NAME] if stack.profile.has_pod_name else []),
-    ]
+    required: list[Mapping[str, Any]] = [ADD_SUFFIX, _HEADLESS]
+    if stack.profile.has_pod_name:
+        required.append(_POD_NAME)
     return merge_env(section.get("env") or (), required, _token(section))
 
 
 def _token(section: Mapping[str, Any]) -> Iterator[Object]:
     """Yield the variable with the token for Hugging Face, if there is one."""
-    if token := (section.get("readerConfig") or {}).get("accessTokenSecretRef"):
+    token = (section.get("readerConfig") or {}).get("accessTokenSecretRef")
+    if token:
         yield {"name": engine_of(section).hub_variable, "valueFrom": {"secretKeyRef": token}}
 
 
 def _takeoff(
     stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]
 ) -> Object:
-    tag, env = stack.profile.application_tag, _env(stack, section)
+    tag = stack.profile.application_tag
+    env = _env(stack, section)
     result = container(stack, name, section, default_tag=tag, env=env, mounts=mounts)
     return _with_liveness_probe(stack, result, TAKEOFF.health, TAKEOFF.port)
 
@@ -213,7 +213,8 @@ def _engine(
 ) -> Object:
     port = engine_port(section)
     env = [*_env(stack, section), {"name": "ENGINE_PORT", "value": str(port)}]
-    if is_embedding := (section.get("readerConfig") or {}).get("isEmbedding"):
+    is_embedding = (section.get("readerConfig") or {}).get("isEmbedding")
+    if is_embedding:
         value = "true" if is_embedding is True else str(is_embedding)
         env.append({"name": "IS_EMBEDDING", "value": value})
     own = {**section, "image": section.get("externalEngineImage"), "ports": None}

@@ -153,7 +153,8 @@ def _network_policy(stack: ResolvedStack) -> Object:
 
 def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     """Yield the objects of the gateway: always a ConfigMap, a Deployment and a Service."""
-    names, gateway = stack.names, stack.gateway
+    names = stack.names
+    gateway = stack.gateway
     content = targets_file(stack) if stack.engine.is_called else gateway_file(stack)
     live = facts.deployments.get(names.gateway)
     config = config_annotations(content, live, facts.config_maps.get(names.gateway))
@@ -216,7 +217,8 @@ def disruption_budget(
     stack: ResolvedStack, name: str, component: str, section: Mapping[str, Any]
 ) -> Iterator[Object]:
     """Yield the PodDisruptionBudget of a component, if it has one."""
-    if limits := disruption_limits(section):
+    limits = disruption_limits(section)
+    if limits:
         spec = {**limits, "selector": {"matchLabels": stack.names.selector(component)}}
         yield new_object(stack, POD_DISRUPTION_BUDGET, name, component, spec=spec)
 

@@ -84,7 +84,8 @@ def _arguments(section: Mapping[str, Any]) -> Iterator[str]:
     yield f"--served-model-name={reader['consumerGroup']}"
     yield f"--port={VLLM.port}"
     yield from (f"{argument}={reader[key]}" for key, argument in _NUMBERS.items() if key in reader)
-    if adapters := adapters_of(section):
+    adapters = adapters_of(section)
+    if adapters:
         yield from ("--enable-lora", "--lora-modules")
         # JSON, because vLLM does not accept every path in the form name=path
         yield from (json.dumps({"name": name, "path": path}) for name, path in adapters.items())
@@ -107,12 +108,10 @@ def targets_file(stack: ResolvedStack) -> str:
         url = f"http://{stack.names.application(application)}.{stack.namespace}.svc:{VLLM.port}"
         for model in (str(section["readerConfig"]["consumerGroup"]), *adapters_of(section)):
             urls.setdefault(model, []).append(url)
-    targets = {
-        model: {"url": found[0]}
-        if len(found) == 1
-        else {"providers": [{"url": url} for url in found]}
-        for model, found in sorted(urls.items())
-    }
+    targets: dict[str, Object] = {}
+    for model, found in sorted(urls.items()):
+        providers = [{"url": url} for url in found]
+        targets[model] = providers[0] if len(providers) == 1 else {"providers": providers}
     return json.dumps({"targets": targets}, indent=2) + "\n"
 
 
