@@ -30,6 +30,9 @@ SOURCES: Final = (
 LENGTHS: Final = (18, 21, 24, 400, 2_000, 12_000, 100_000)
 """Growing lengths: even exponential time ends at the first."""
 LIMIT_SECONDS: Final = 0.05
+_REPEATS: Final = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
+_MAX_PARTS: Final = 3
+"""How many strings are tried for each part of a pattern."""
 ENDS: Final = ("", "\x00", "\n")
 METHODS: Final = frozenset(
     {"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"}
@@ -140,20 +143,49 @@ def _methods_of(parent: ast.AST, methods: dict[str, set[str]]) -> frozenset[str]
 
 
 def attacks(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
-    """Yield what leads to each unbounded repetition of ``pattern``, and what it repeats."""
+    """Yield prefixes and units for texts that repeat the unit: what ``pattern`` repeats, and what its parts match.
+
+    The square of the length needs two repetitions that match the same text. The second one can be the search itself,
+    which begins again at each character: its unit is the beginning of the pattern (``foo.*bar`` on ``foofoofoo``).
+    Otherwise, the unit is what is between the two, as the first also matches that (``.*foo.*bar``).
+    """
     source = pattern.pattern
     if isinstance(source, bytes):
         source = source.decode("latin-1")
     tree = sre_parser.parse(source)
     repetitions = _repetitions(tree, "")
     yield from dict.fromkeys((prefix[-200:], unit) for prefix, unit in repetitions if unit)
-    for unit in sorted(set(_alphabet(tree))):
+    for unit in sorted({*_alphabet(tree), *_parts(tree)}):
         yield "", unit
+
+
+def _parts(tree: Any) -> Iterator[str]:
+    """Yield short strings that consecutive items of ``tree``, and of each sequence in it, match."""
+    items = list(tree)
+    for first in range(len(items)):
+        if first and not _is_repetition(items[first - 1]):
+            continue
+        for last in range(first + 1, len(items) + 1):
+            if last == len(items) or _is_repetition(items[last]):
+                yield from filter(None, _samples(items[first:last])[:_MAX_PARTS])
+    for operator, argument in items:
+        for body in _bodies(operator, argument):
+            yield from _parts(body)
+        if operator in _REPEATS:
+            yield from _parts(argument[2])
+
+
+def _is_repetition(item: tuple[Any, Any]) -> bool:
+    """Return whether an item of a pattern is, or contains, an unbounded repetition."""
+    operator, argument = item
+    return operator in _REPEATS or any(
+        _is_repetition(each) for body in _bodies(operator, argument) for each in body
+    )
 
 
 def _repetitions(tree: Any, prefix: str) -> Iterator[tuple[str, str]]:
     for operator, argument in tree:
-        if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        if operator in _REPEATS:
             _, most, body = argument
             if most is sre.MAXREPEAT or most > 100:
                 yield from ((prefix, unit) for unit in _samples(body))
@@ -181,7 +213,7 @@ def _samples(tree: Any) -> list[str]:
     for operator, argument in tree:
         if operator in (sre.ASSERT, sre.ASSERT_NOT, sre.AT, sre.GROUPREF):
             continue
-        if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        if operator in _REPEATS:
             least, most, body = argument
             parts = [part * max(least, 1) for part in _samples(body)]
             if least == 0 and most:
@@ -232,7 +264,7 @@ def _characters(operator: Any, argument: Any) -> list[str]:
 def _alphabet(tree: Any) -> Iterator[str]:
     for operator, argument in tree:
         yield from _characters(operator, argument)
-        if operator in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        if operator in _REPEATS:
             yield from _alphabet(argument[2])
         for body in _bodies(operator, argument):
             yield from _alphabet(body)

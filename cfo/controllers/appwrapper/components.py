@@ -52,7 +52,8 @@ DELETED: Final = "ComponentDeleted"
 
 _SUFFIX_LENGTH: Final = 10
 _GENERATED_PREFIX_LENGTH: Final = 63 - _SUFFIX_LENGTH
-_UID = re.compile(r".*, uid ([0-9a-fA-F-]+)", re.DOTALL)
+_UID = re.compile(r"[0-9a-fA-F-]{1,64}")
+_UID_SEPARATOR: Final = ", uid "
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -207,7 +208,7 @@ def desired_object(
 
 def identity_message(component: Component, uid: str) -> str:
     """Return the condition message that identifies the created object, for :func:`recorded_uids`."""
-    return f"{component.display_name}, uid {uid}"
+    return f"{component.display_name}{_UID_SEPARATOR}{uid}"
 
 
 def recorded_uids(wrapper: Mapping[str, Any]) -> set[str]:
@@ -215,10 +216,11 @@ def recorded_uids(wrapper: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     for recorded in (wrapper.get("status") or {}).get("componentStatus") or ():
         condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
-        match = _UID.fullmatch(condition.get("message") or "")
-        # Messages with other reasons may contain arbitrary text, such as an API server error.
-        if match is not None and condition.get("reason") in (CREATED, DELETED):
-            found.add(match[1])
+        if condition.get("reason") not in (CREATED, DELETED):
+            continue  # the message may contain arbitrary text, such as an API server error
+        uid = (condition.get("message") or "").rpartition(_UID_SEPARATOR)[2]
+        if _UID.fullmatch(uid):
+            found.add(uid)
     return found
 
 

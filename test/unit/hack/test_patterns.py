@@ -18,6 +18,9 @@ from hack.patterns import LIMIT_SECONDS, slowest, uses
         (r"begin: (a+)+end", "match"),
         (r"\s+$", "search"),
         (r"x[0-9]+[0-9a-f]+y", "fullmatch"),
+        (r"foo.*bar", "search"),
+        (r".*foo.*bar", "fullmatch"),
+        (r"<(\w+)>.*</b>", "findall"),
     ],
 )
 def test_slow_pattern_is_found(pattern: str, method: str) -> None:
