@@ -24,11 +24,13 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.decision import WrapperObservation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of
+from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controller
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
+from cfo.controllers.appwrapper.unlabelled_pods import unlabelled_pods
 from cfo.runtime import (
     GVK,
+    POD,
     APIError,
     Client,
     Clock,
@@ -42,6 +44,7 @@ from cfo.runtime import (
     controller_of,
     is_deleting,
     key_of,
+    namespace_of,
     uid_of,
 )
 
@@ -50,6 +53,9 @@ _CONCURRENT_READS: Final = 8
 
 _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
+
+_MAX_REMEMBERED: Final = 1000
+"""How many owners between its pods and its components are remembered for an AppWrapper without pods of them."""
 
 
 class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
@@ -119,6 +125,33 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper))
         )
 
+    async def with_unlabelled_pods(self, observation: WrapperObservation) -> WrapperObservation:
+        """Return ``observation`` with the active pods that descend from the AppWrapper and have lost its label.
+
+        Those that have the label of another AppWrapper are in the cache. Raises the errors of API requests.
+        """
+        wrapper = observation.wrapper
+        namespace = namespace_of(wrapper)
+        remembered = self._ancestors.get(key_of(wrapper), {})
+        ancestors = {uid: ancestor for uid, ancestor in remembered.items() if ancestor}
+        ancestors |= {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
+        seen = {pod.uid for pod in observation.pods}
+        found = await unlabelled_pods(self.client, namespace, ancestors)
+        relabelled: list[Entry] = []
+        for uid in ancestors:
+            relabelled += pods_of_controller(self.pods, namespace, uid)
+        for component in observation.components:
+            own = self.pods.entry(component.key) if component.gvk == POD else None
+            if own is not None and own.meta.uid in ancestors:
+                relabelled.append(own)
+        for pod in await pods_of(relabelled):
+            entry = self.pods.entry(pod.key)
+            controller = entry.meta.controller if entry is not None else None
+            owner = controller.uid if controller is not None else ""
+            found.append(replace(pod, ancestor=ancestors.get(pod.uid) or ancestors.get(owner, "")))
+        fresh = {pod.uid: pod for pod in found if pod.uid not in seen}
+        return structs.replace(observation, pods=[*observation.pods, *fresh.values()])
+
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
         self.components.forget(uid_of(wrapper))
@@ -140,15 +173,12 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> WrapperObservation:
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
-        A forceful deletion does, and a component that has completed while others run: its pods no longer count.
+        A forceful deletion does, and so does whether a running AppWrapper has ended: only its own pods count.
         """
         deadline = force_deadline(observation)
         forces = deadline is not None and observation.now >= deadline
         is_running = observation.status().phase is Phase.RUNNING
-        has_completed = is_running and any(
-            obj is not None and obj.completed for obj in observation.objects
-        )
-        if not pods or not (forces or has_completed):
+        if not pods or not (forces or is_running):
             return observation
         found = await self._ancestors_of(observation, pods)
         return structs.replace(
@@ -161,19 +191,19 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> dict[str, str]:
         """Return, by uid of a pod, the uid of the component or AppWrapper from which it descends."""
         wrapper = observation.wrapper
-        components = recorded_uids(wrapper) | {
-            obj.uid for obj in observation.objects if obj is not None and obj.owned
-        }
-        known = ChainMap[str, str](
-            {}, self._ancestors.get(key_of(wrapper), {})
-        )  # only current owners are kept
+        components = _component_uids(observation)
+        before = self._ancestors.get(key_of(wrapper), {})
+        fresh: dict[str, str] = {}
+        known = ChainMap[str, str](fresh, before)
         own = {uid: uid for uid in (uid_of(wrapper), *components)}
         found = {}
         for pod in pods:
             uid = pod.meta.uid
             if ancestor := uid if uid in components else await self._ancestor_of(pod, own, known):
                 found[uid] = ancestor
-        self._ancestors[key_of(wrapper)] = dict(known.maps[0])
+        # Of former owners, those are kept whose pods may have lost their label; of those of other pods, none.
+        own_owners = [(uid, ancestor) for uid, ancestor in before.items() if ancestor in own]
+        self._ancestors[key_of(wrapper)] = {**dict(own_owners[-_MAX_REMEMBERED:]), **fresh}
         return found
 
     async def _ancestor_of(
@@ -218,6 +248,15 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             if obj is not None and uid_of(obj) == uid:
                 return controller_of(obj)
         return None
+
+
+def _component_uids(observation: WrapperObservation) -> set[str]:
+    """Return the uids of the objects of components, including those that were deleted."""
+    found = recorded_uids(observation.wrapper)
+    for obj in observation.objects:
+        if obj is not None and obj.owned:
+            found.add(obj.uid)
+    return found
 
 
 def _is_deployed(wrapper: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ _BATCH: Final = 100
 """How many pods are decoded at a time: less than 2 ms."""
 
 _NODE_INDEX = "appwrapper-node"
+_CONTROLLER_INDEX = "appwrapper-controller"
 
 
 class _Resources(msgspec.Struct, gc=False):
@@ -144,13 +145,24 @@ WRAPPERS: Final = NamingLabel(APPWRAPPER_LABEL)
 
 
 def add_indexes(pods: Informer) -> None:
-    """Add the indexes of :data:`WRAPPERS` and of :func:`pods_on_node` to the informer of pods."""
+    """Add the indexes of this module to the informer of pods."""
     WRAPPERS.add_index(pods).add_index(_NODE_INDEX, _index_node)
+    pods.add_index(_CONTROLLER_INDEX, _index_controller)
 
 
 def pods_on_node(pods: Reader, node: str) -> list[Entry]:
     """Return the pods that are scheduled to a node."""
     return pods.entries(index=(_NODE_INDEX, node))
+
+
+def pods_of_controller(pods: Reader, namespace: str, uid: str) -> list[Entry]:
+    """Return the pods in ``namespace`` whose controller has this uid."""
+    return pods.entries(index=(_CONTROLLER_INDEX, f"{namespace}/{uid}"))
+
+
+def _index_controller(pod: Entry) -> list[str]:
+    controller = pod.meta.controller
+    return [f"{pod.namespace}/{controller.uid}"] if controller is not None else []
 
 
 def _index_node(pod: Entry) -> list[str]:

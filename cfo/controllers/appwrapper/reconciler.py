@@ -38,6 +38,7 @@ from cfo.controllers.appwrapper.transition import (
     after_creation,
     decide,
     missing_components,
+    releases,
 )
 from cfo.runtime import (
     CRUD,
@@ -90,6 +91,10 @@ _UNWATCHED_RETRY: Final = timedelta(seconds=2)
 """How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
 
 
+_UNLABELLED_RETRY: Final = timedelta(seconds=10)
+"""How long to wait before rechecking active pods that are not watched, because they lost the label."""
+
+
 class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     """Drives AppWrappers through their phases."""
 
@@ -131,6 +136,8 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             raise TerminalError(f"status.phase: {phase!r}: unknown phase")
         observation = await self.observer.observe(wrapper)
         decision = decide(observation)
+        if releases(observation, decision):
+            observation, decision = await self._confirmed(observation, decision)
         if decision.create:
             decision = after_creation(observation, await self.creator.create_missing(observation))
         await self._carry_out(observation, decision)
@@ -141,6 +148,17 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 (decision.deadline - self.observer.clock.now()).total_seconds(), 0.001
             )
         )
+
+    async def _confirmed(
+        self, observation: WrapperObservation, decision: WrapperDecision
+    ) -> tuple[WrapperObservation, WrapperDecision]:
+        """Decide again with the pods that have lost their label, because labels do not prove that no pod is active."""
+        complete = await self.observer.with_unlabelled_pods(observation)
+        if len(complete.pods) == len(observation.pods):
+            return observation, decision
+        decision = decide(complete)
+        decision.requeue_at(observation.now + _UNLABELLED_RETRY)
+        return complete, decision
 
     async def _carry_out(self, observation: WrapperObservation, decision: WrapperDecision) -> None:
         wrapper = observation.wrapper

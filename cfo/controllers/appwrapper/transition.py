@@ -63,6 +63,15 @@ class Creation(msgspec.Struct, frozen=True):
     fatal: bool = False
 
 
+def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool:
+    """Return whether ``decision`` gives back quota, or allows another deployment, because no pods are active."""
+    before = observation.status()
+    return any(
+        before.is_true(kind) and not decision.status.is_true(kind)
+        for kind in (QUOTA_RESERVED, RESOURCES_DEPLOYED)
+    )
+
+
 def decide(observation: WrapperObservation) -> WrapperDecision:
     """Decide the next step of an AppWrapper. Raises :class:`ValueError` for an unknown phase."""
     if is_deleting(observation.wrapper):
@@ -272,15 +281,15 @@ def _success(
         (pod for pod in observation.pods if pod.ancestor in ending), settings, {}
     ).is_active:
         return ""
-    rest = count_pods(
-        (pod for pod in observation.pods if pod.ancestor not in completed), settings, {}
-    )
+    # Anyone can create a pod with the label, so only pods with an owner of this AppWrapper prove that it has ended.
+    own = [pod for pod in observation.pods if pod.ancestor]
+    rest = count_pods((pod for pod in own if pod.ancestor not in completed), settings, {})
     have_reported = completed and not any(component.expected_pods for component in unfinished)
     if not have_reported and (
         rest.is_active or rest.failed or rest.succeeded < _required_successes(unfinished)
     ):
         return ""
-    counts = count_pods(observation.pods, settings, {})
+    counts = count_pods(own, settings, {})
     if have_reported and (counts.is_active or counts.failed or not counts.succeeded):
         return "All components with pods report that they have completed"
     return f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"

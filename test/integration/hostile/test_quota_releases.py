@@ -1,0 +1,98 @@
+"""Tests that an AppWrapper gives back its quota only when the pods that it owns have ended, whatever their labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.runtime.client.client import Client
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
+from test.support.appwrapper_environment import (
+    AppWrapperEnvironment,
+    pod,
+    run_appwrapper_controllers,
+    start_appwrapper_environment,
+    wrapper,
+)
+from test.support.tenant_clients import start_tenant_client
+
+EDIT_PODS = Rule("", ("pods", "pods/status"), ("get", "create", "patch"))
+BIG = NamespacedName("ns", "big")
+
+
+def is_quota_reserved(obj: Object) -> bool:
+    """Return whether the AppWrapper holds quota."""
+    condition = find_condition(obj["status"]["conditions"], "QuotaReserved") or {}
+    return condition.get("status") == "True"
+
+
+async def start_big_pod(environment: AppWrapperEnvironment) -> Object:
+    """Create an AppWrapper of one pod, let the pod run, and return the pod."""
+    await environment.create(wrapper(pod("big")))
+    await environment.wait_for_phase("Running")
+    await environment.set_pod_status("big", "Running")
+    await environment.wait_for_condition("PodsReady", "True")
+    return await environment.get(POD, "big")
+
+
+async def relabel(tenant: Client, value: str | None) -> None:
+    """Remove the AppWrapper's label from the running pod, or let it name another AppWrapper."""
+    await tenant.patch(POD, BIG, {"metadata": {"labels": {APPWRAPPER_LABEL: value}}})
+
+
+@pytest.mark.parametrize("label", [None, "other"])
+@pytest.mark.parametrize("has_forged_owner", [False, True])
+async def test_decoys_and_removed_labels_release_no_quota(
+    label: str | None, has_forged_owner: bool
+) -> None:
+    async with (
+        start_appwrapper_environment() as environment,
+        run_appwrapper_controllers(environment),
+    ):
+        await environment.create_namespace()
+        big = await start_big_pod(environment)
+        async with start_tenant_client(environment, EDIT_PODS) as tenant:
+            decoy = pod("decoy", labels={APPWRAPPER_LABEL: "w"})
+            decoy["metadata"]["namespace"] = "ns"
+            if has_forged_owner:
+                decoy["metadata"]["ownerReferences"] = big["metadata"]["ownerReferences"]
+                for reference in decoy["metadata"]["ownerReferences"]:
+                    reference.pop("blockOwnerDeletion", None)
+            await tenant.create(decoy)
+            await environment.set_pod_status("decoy", "Succeeded")
+            await relabel(tenant, label)
+            await environment.wait_until_idle()
+            found = await environment.get_wrapper()
+            assert (found["status"]["phase"], is_quota_reserved(found)) == ("Running", True)
+        await environment.set_pod_status("big", "Succeeded")
+        await environment.client.patch(POD, BIG, {"metadata": {"labels": {APPWRAPPER_LABEL: "w"}}})
+        await environment.wait_for_phase("Succeeded")
+
+
+async def test_suspended_appwrapper_waits_for_a_pod_without_its_label() -> None:
+    async with (
+        start_appwrapper_environment() as environment,
+        run_appwrapper_controllers(environment),
+    ):
+        await environment.create_namespace()
+        big = await start_big_pod(environment)
+        finalizer = {"metadata": {"finalizers": ["test.example.com/keep"]}}
+        orphan = pod("worker")
+        orphan["metadata"]["namespace"] = "ns"
+        orphan["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "big",
+                "uid": big["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        await environment.create(orphan)
+        await environment.client.patch(POD, NamespacedName("ns", "worker"), finalizer)
+        await environment.set_suspend(True)
+        await environment.wait_for_condition("DeletingResources", "True")
+        await environment.wait_until_idle()
+        assert is_quota_reserved(await environment.get_wrapper())
