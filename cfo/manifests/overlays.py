@@ -12,7 +12,7 @@ import jsonpatch
 from cfo.config.model import OperatorConfiguration
 from cfo.features import KINDS, OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
-from cfo.manifests import monitoring, rbac, workload
+from cfo.manifests import host_policy, monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.operator import webhook_configurations
@@ -109,6 +109,7 @@ COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
     "certmanager": _certmanager,
     "network-policy": lambda objects, namespace: [*objects, *network_policies(namespace)],
     "prometheus": lambda objects, namespace: [*objects, *monitoring.objects(namespace)],
+    "reserved-hosts": lambda objects, namespace: [*objects, *host_policy.policy()],
 }
 
 
@@ -165,6 +166,8 @@ _ORDER = (
     "PrometheusRule",
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 )
 """The kinds of an installation, in an order in which they can be applied."""
 

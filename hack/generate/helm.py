@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests import monitoring, overlays
+from cfo.manifests import host_policy, monitoring, overlays
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, default_image, named
 from cfo.manifests.overlays import bases
 from cfo.manifests.rbac import optional_access
@@ -56,6 +56,7 @@ def files() -> dict[str, str]:
         },
         "networkpolicy": conditional("networkPolicy.enabled", _network_policy()),
         "prometheus": conditional("prometheus.enabled", _prometheus()),
+        "reservedhosts": conditional("reservedHosts.enabled", _template(host_policy.policy())),
     }
     return {
         f"{CHART}/Chart.yaml": HEADER + dump(_chart()),
@@ -100,6 +101,9 @@ networkPolicy:
   webhookSources: []
 # Create a ServiceMonitor and alerts for the Prometheus operator.
 prometheus:
+  enabled: false
+# Reserve the hosts of dashboards and Ray clients for RayClusters, with a policy (Kubernetes 1.30 or newer).
+reservedHosts:
   enabled: false
 """
 

@@ -15,7 +15,7 @@ import orjson
 import yaml
 
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests import overlays
+from cfo.manifests import host_policy, overlays
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image, named
 from cfo.manifests.overlays import bases
@@ -163,22 +163,13 @@ def _component(folder: str, files: dict[str, list[Any]]) -> dict[str, str]:
         if obj["kind"] == "ClusterRoleBinding":
             select = {"kind": obj["kind"], "name": obj["metadata"]["name"]}
             targets.append({"select": select, "fieldPaths": ["subjects.*.namespace"]})
+    source = {"kind": "Deployment", "name": DEPLOYMENT, "fieldPath": "metadata.namespace"}
+    fields: dict[str, Any] = {}
+    if targets:
+        fields["replacements"] = [{"source": source, "targets": targets}]
     return {
         **{f"config/{folder}/{name}": HEADER + dump(*objects) for name, objects in files.items()},
-        f"config/{folder}/kustomization.yaml": _kustomization(
-            files,
-            kind="Component",
-            replacements=[
-                {
-                    "source": {
-                        "kind": "Deployment",
-                        "name": DEPLOYMENT,
-                        "fieldPath": "metadata.namespace",
-                    },
-                    "targets": targets,
-                }
-            ],
-        ),
+        f"config/{folder}/kustomization.yaml": _kustomization(files, kind="Component", **fields),
     }
 
 
@@ -249,6 +240,7 @@ def files() -> dict[str, str]:
     generated |= _component(
         "network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)}
     )
+    generated |= _component("reserved-hosts", {"policy.yaml": host_policy.policy()})
     for role in OPTIONAL_ROLES:
         generated |= _component(role.name, {"role.yaml": optional_access(role, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)

@@ -55,8 +55,8 @@ async def unlabelled_pods(
 ) -> list[WrapperPod]:
     """Return the active pods in ``namespace`` without the label that, or whose controller, is in ``ancestors``.
 
-    ``ancestors`` maps uids of pods and of controllers to the uid of the component, or AppWrapper, from which they
-    descend. Raises the errors of API requests.
+    ``ancestors`` maps the uids of pods and controllers to that of the component, or AppWrapper, from which they descend.
+    Raises the errors of API requests.
     """
     params = {
         "labelSelector": f"!{APPWRAPPER_LABEL}",

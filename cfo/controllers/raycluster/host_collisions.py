@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
+from cfo.api.reserved_hosts import RESERVED_HOST_PREFIXES
 from cfo.controllers.host_claims import (
     DASHBOARD_PATHS,
     Holder,
@@ -37,7 +38,6 @@ from cfo.runtime import (
 )
 
 _DNS_LABEL_LIMIT = 63
-_HOST_PREFIXES = ("ray-dashboard-", "rayclient-")
 
 _MAX_EXAMINED: Final = 100
 """How many objects with the host of a cluster are examined, and how many hosts of an object: usually one, and users can
@@ -98,7 +98,7 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
     claims = (
         claim
         for claim in claims_of(claimant)
-        if claim.startswith((DASHBOARD_PATHS, *_HOST_PREFIXES))
+        if claim.startswith((DASHBOARD_PATHS, *RESERVED_HOST_PREFIXES))
     )
     for claim in islice(claims, _MAX_EXAMINED):
         if claim.startswith(DASHBOARD_PATHS):
@@ -108,7 +108,7 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
                 yield key
             continue
         label = claim.removesuffix(f".{domain}")
-        for prefix in _HOST_PREFIXES:
+        for prefix in RESERVED_HOST_PREFIXES:
             if label.startswith(prefix):
                 yield from clusters_at_address(clusters, label.removeprefix(prefix))
 

@@ -7,7 +7,7 @@ error would be hard to find.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 import orjson
@@ -24,6 +24,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
 from cfo.api.reading import elements, mapping
+from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.objects.field import (
     MAX_ERRORS,
@@ -151,6 +152,7 @@ def create_errors(
         template = component["template"]
         errors += _template_errors(template, path.child("template"), namespace, access)
         errors += _name_errors(template, path.child("template", "metadata", "name"), names)
+        errors += _host_errors(template, path.child("template"))
         count, found = _pod_set_errors(component, path)
         errors += found
         pod_sets += count
@@ -290,6 +292,15 @@ def _name_errors(
     if key in names:
         yield duplicate(path, name)
     names.add(key)
+
+
+def _host_errors(template: Object, path: Path) -> list[FieldError]:
+    """Return errors for hosts of RayClusters in an object that the operator creates with its own permissions."""
+    found = chain(
+        reserved_host_errors(template.get("spec"), path.child("spec")),
+        generated_host_errors(template, path),
+    )
+    return list(islice(found, MAX_ERRORS + 1))
 
 
 def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list[FieldError]]:

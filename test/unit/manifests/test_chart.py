@@ -18,7 +18,11 @@ from cfo.version import __version__
 from test.support.charts import CHART, render_chart
 from test.support.manifests import by_key
 
-VALUE_SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy"}
+VALUE_SWITCHES = {
+    "certmanager": "certManager",
+    "network-policy": "networkPolicy",
+    "reserved-hosts": "reservedHosts",
+}
 
 
 def expected_objects(components: list[str]) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -141,7 +141,7 @@ def test_references_between_objects_are_valid() -> None:
     objects = render(components=COMPONENTS)
     existing = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for obj in objects:
-        if obj["kind"].endswith("Binding"):
+        if "roleRef" in obj:
             assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in existing
             for subject in obj["subjects"]:
                 assert (subject["kind"], subject["name"]) in existing

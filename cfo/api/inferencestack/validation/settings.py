@@ -17,6 +17,7 @@ from cfo.api.inferencestack.validation.pods import (
     unique_errors,
     volume_errors,
 )
+from cfo.api.reserved_hosts import reserved_host_errors
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required
 
@@ -145,7 +146,9 @@ def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
             _GATEWAY.child("ingress", "hosts"),
             "an Ingress without hosts routes nothing to the gateway",
         )
+    yield from reserved_host_errors(gateway.get("ingress"), _GATEWAY.child("ingress"))
     route = gateway.get("httpRoute")
+    yield from reserved_host_errors(route, _GATEWAY.child("httpRoute"))
     if route is not None and not route.get("parentRefs"):
         yield required(
             _GATEWAY.child("httpRoute", "parentRefs"), "a route attaches to at least one Gateway"

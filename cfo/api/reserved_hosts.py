@@ -1,0 +1,68 @@
+"""Hosts that only RayClusters have: those of their dashboards and clients.
+
+The operator creates Ingresses and routes for tenants, so a policy that exempts its user does not protect these hosts.
+Webhooks refuse them in the objects from which the operator creates others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cfo.runtime import FieldError
+from cfo.runtime.objects.field import Path, forbidden
+
+RESERVED_HOST_PREFIXES: Final = ("ray-dashboard-", "rayclient-")
+"""The prefixes of the hosts of RayClusters."""
+
+_HOST_FIELDS: Final = frozenset({"host", "hosts", "hostname", "hostnames"})
+"""The fields with hosts in Ingresses, all routes and Gateways, and in the virtual services of meshes."""
+
+
+def is_reserved(host: str) -> bool:
+    """Return whether ``host`` has a prefix of the hosts of RayClusters."""
+    return host.strip().lower().startswith(RESERVED_HOST_PREFIXES)
+
+
+def reserved_host_errors(value: Any, path: Path) -> Iterator[FieldError]:
+    """Yield an error for each reserved host in ``value``, at any level; the caller bounds its size and its levels."""
+    waiting: list[tuple[Any, Path]] = [(value, path)]
+    while waiting:
+        current, here = waiting.pop()
+        if isinstance(current, Mapping):
+            for name, child in current.items():
+                if name in _HOST_FIELDS:
+                    yield from _errors(child, here.child(name))
+                if isinstance(child, Mapping | list):
+                    waiting.append((child, here.child(name)))
+        elif isinstance(current, list):
+            for index, child in enumerate(current):
+                if isinstance(child, Mapping | list):
+                    waiting.append((child, here.index(index)))
+
+
+def generated_host_errors(template: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error for a Route without a host whose name would give it a reserved one on OpenShift."""
+    metadata = template.get("metadata") or {}
+    spec = template.get("spec") or {}
+    is_route = str(template.get("apiVersion")).startswith("route.openshift.io/")
+    if not is_route or not isinstance(spec, Mapping) or spec.get("host"):
+        return
+    for field in ("name", "generateName"):
+        name = metadata.get(field)
+        if isinstance(name, str) and is_reserved(name):
+            yield _error(path.child("metadata", field))
+
+
+def _errors(hosts: Any, path: Path) -> Iterator[FieldError]:
+    if isinstance(hosts, str) and is_reserved(hosts):
+        yield _error(path)
+    elif isinstance(hosts, list):
+        for index, host in enumerate(hosts):
+            if isinstance(host, str) and is_reserved(host):
+                yield _error(path.index(index))
+
+
+def _error(path: Path) -> FieldError:
+    prefixes = " and ".join(RESERVED_HOST_PREFIXES)
+    return forbidden(path, f"the prefixes {prefixes} are reserved for the hosts of RayClusters")

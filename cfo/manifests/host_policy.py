@@ -1,0 +1,90 @@
+"""A ValidatingAdmissionPolicy that reserves the hosts of dashboards and Ray clients for their RayClusters.
+
+It tests no user: the operator creates objects for tenants, so an exemption of its user would be one for all of them. A
+reserved host is allowed only for an object whose controller is a RayCluster, and only if the host contains the name of
+this RayCluster and the namespace of the object. A tenant can write such a controller reference as well, but only for
+hosts of its own namespace.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cfo.api.reserved_hosts import RESERVED_HOST_PREFIXES
+from cfo.manifests.names import PREFIX, named
+from cfo.runtime import Object
+
+NAME: Final = f"{PREFIX}-reserved-hosts"
+_POLICY_API: Final = "admissionregistration.k8s.io/v1"
+_HASH: Final = "(-[0-9a-f]{8})?"
+"""The hash in the host of a RayCluster whose plain host another one has."""
+
+_RULES: Final = "has(object.spec.rules) ? object.spec.rules : []"
+_HOSTS: Final = (
+    f"({_RULES}).filter(rule, has(rule.host)).map(rule, string(rule.host))"
+    " + (has(object.spec.hostnames) ? object.spec.hostnames.map(host, string(host)) : [])"
+    " + (has(object.spec.host) && object.spec.host != '' ? [string(object.spec.host)]"
+    " : (request.kind.kind == 'Route' ? [request.name] : []))"
+)
+_OWNERS: Final = (
+    "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(owner,"
+    " has(owner.controller) && owner.controller && owner.kind == 'RayCluster'"
+    " && owner.apiVersion.startsWith('ray.io/')) : []"
+)
+
+
+def _is_reserved(host: str) -> str:
+    """Return the CEL expression for whether ``host``, a CEL expression, has a reserved prefix."""
+    return " || ".join(f"{host}.startsWith('{prefix}')" for prefix in RESERVED_HOST_PREFIXES)
+
+
+def _belongs(host: str) -> str:
+    """Return the CEL expression for whether ``host`` is one of the RayCluster ``owner`` in the namespace."""
+    # The name is compared as a string, because owner references can contain any text, also a regular expression.
+    return " || ".join(_has_prefix(host, prefix) for prefix in RESERVED_HOST_PREFIXES)
+
+
+def _has_prefix(host: str, prefix: str) -> str:
+    first = f"'{prefix}' + owner.name + '-' + request.namespace"
+    rest = f"{host}.substring(size({first}))"
+    return f"({host}.startsWith({first}) && {rest}.matches('^{_HASH}([.]|$)'))"
+
+
+def policy() -> list[Object]:
+    """Return the policy and its binding."""
+    resources: list[dict[str, Any]] = []
+    for group, plurals in (
+        ("networking.k8s.io", ["ingresses"]),
+        ("gateway.networking.k8s.io", ["httproutes", "tlsroutes", "grpcroutes"]),
+        ("route.openshift.io", ["routes"]),
+    ):
+        resources.append(
+            {
+                "apiGroups": [group],
+                "apiVersions": ["*"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": plurals,
+            }
+        )
+    prefixes = " and ".join(RESERVED_HOST_PREFIXES)
+    belongs = f"variables.owners.exists(owner, {_belongs('host')})"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": resources},
+        "variables": [
+            {"name": "hosts", "expression": _HOSTS},
+            {"name": "owners", "expression": _OWNERS},
+        ],
+        "validations": [
+            {
+                "expression": f"variables.hosts.all(host, !({_is_reserved('host')}) || {belongs})",
+                "message": f"hosts with the prefixes {prefixes} are reserved for RayClusters of the namespace",
+                "reason": "Forbidden",
+            }
+        ],
+    }
+    binding = {"policyName": NAME, "validationActions": ["Deny"]}
+    return [
+        named(_POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
+        named(_POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
+    ]

@@ -1,0 +1,141 @@
+"""Tests that no tenant gets a host of dashboards or Ray clients of others, neither itself nor through the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.inferencestack.validation.stack import validate
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.manifests.host_policy import policy
+from cfo.runtime.client.errors import APIError
+from cfo.runtime.objects.kinds import INGRESS
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.webhooks.access import Access
+from cfo.webhooks.appwrapper.validation import create_errors
+from test.integration.hostile.attacks import ingress
+from test.support.appwrapper_environment import pod, wrapper
+from test.support.raycluster_environment import (
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    eventually,
+    kuberay_config,
+    ray_cluster,
+    run_controllers,
+    start_environment,
+)
+from test.support.tenant_clients import start_tenant_client
+
+VICTIMS_HOST = "ray-dashboard-prod-victim.apps.test"
+EDIT_INGRESSES = Rule("networking.k8s.io", "ingresses", ("get", "create", "patch"))
+
+
+def template(api_version: str, kind: str, spec: dict[str, Any], name: str = "x") -> Object:
+    """Return the template of a component."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("component", "field"),
+    [
+        (ingress("x", "attacker", VICTIMS_HOST), "spec.rules[0].host"),
+        (
+            template(
+                "gateway.networking.k8s.io/v1", "HTTPRoute", {"hostnames": ["a", VICTIMS_HOST]}
+            ),
+            "spec.hostnames[1]",
+        ),
+        (template("route.openshift.io/v1", "Route", {"host": VICTIMS_HOST}), "spec.host"),
+        (
+            template("route.openshift.io/v1", "Route", {"to": {}}, "ray-dashboard-a"),
+            "metadata.name",
+        ),
+        (
+            template(
+                "networking.istio.io/v1", "VirtualService", {"hosts": ["RAYCLIENT-prod-victim.x"]}
+            ),
+            "spec.hosts[0]",
+        ),
+    ],
+)
+def test_appwrapper_with_a_reserved_host_is_refused(component: Object, field: str) -> None:
+    appwrapper = wrapper(pod(), component, namespace="attacker")
+    errors = create_errors(appwrapper, "attacker", AnyAccess())
+    fields = [str(error.field) for error in errors if "reserved" in error.detail]
+    assert fields == [f"spec.components[1].template.{field}"]
+
+
+class AnyAccess(dict[GVK, Access]):
+    """The user is allowed to create objects of all kinds."""
+
+    def __missing__(self, gvk: GVK) -> Access:
+        return Access()
+
+
+@pytest.mark.parametrize(
+    ("gateway", "field"),
+    [
+        (
+            {"ingress": {"enabled": True, "hosts": [{"host": VICTIMS_HOST, "paths": []}]}},
+            "spec.gateway.ingress.hosts[0].host",
+        ),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": [VICTIMS_HOST]}},
+            "spec.gateway.httpRoute.hostnames[0]",
+        ),
+    ],
+)
+def test_stack_with_a_reserved_host_is_refused(gateway: dict[str, Any], field: str) -> None:
+    metadata = {"name": "s", "namespace": "attacker", "labels": {"operatorVersion": "v2"}}
+    errors = validate({"metadata": metadata, "spec": {"gateway": gateway}}, None).errors
+    assert [str(error.field) for error in errors if "reserved" in error.detail] == [field]
+
+
+async def test_policy_allows_reserved_hosts_only_for_rayclusters_of_the_namespace() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        for namespace in ("attacker", "victim"):
+            await env.create_namespace(namespace)
+        for obj in policy():
+            await env.create(obj)
+        async with (
+            start_tenant_client(env, EDIT_INGRESSES, namespace="attacker") as attacker,
+            run_controllers(env, kuberay_config(**PLAIN_SETTINGS)),
+        ):
+            owners: list[list[Object]] = [
+                [],
+                [owner("prod")],
+                [owner("prod-victim"), owner("evil")],
+                [owner("prod-victim.apps.test|x")],
+            ]
+
+            async def is_refused() -> bool:
+                with pytest.raises(APIError, match="reserved for RayClusters"):
+                    await attacker.create(ingress("plain", "attacker", VICTIMS_HOST))
+                return True
+
+            await eventually(is_refused, "the policy is effective")
+            for number, references in enumerate(owners):
+                forged = ingress(f"forged-{number}", "attacker", VICTIMS_HOST)
+                forged["metadata"]["ownerReferences"] = references
+                with pytest.raises(APIError, match="reserved for RayClusters"):
+                    await attacker.create(forged)
+                with pytest.raises(APIError, match="reserved for RayClusters"):
+                    await env.client.create(forged)
+            await attacker.create(ingress("web", "attacker", "shop.apps.test"))
+            await env.create(ray_cluster("prod", "victim"))
+            await env.wait_until_idle()
+            found = await env.get(INGRESS, "ray-dashboard-prod", "victim")
+            assert found["spec"]["rules"][0]["host"] == VICTIMS_HOST
+
+
+def owner(name: str) -> Object:
+    """Return a forged controller reference to a RayCluster."""
+    return {
+        "apiVersion": RAY_CLUSTER.api_version,
+        "kind": RAY_CLUSTER.kind,
+        "name": name,
+        "uid": f"uid-{name}",
+        "controller": name != "evil",
+    }
