@@ -26,7 +26,14 @@ from cfo.config.document import parse
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.objects.kinds import NODE
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, is_deleting, labels_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    is_deleting,
+    labels_of,
+    set_controller_owner,
+)
 from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
     run_appwrapper_controllers,
@@ -143,6 +150,10 @@ class Scenario:
         return {"name": name, "namespace": self.namespace}
 
     async def create(self, obj: Object) -> None:
+        if self.recording["name"] == "failed-pod-replaced-in-grace" and obj["kind"] == "Pod":
+            # The recorder's pod has only the label, which does not prove that it belongs to the AppWrapper.
+            owner = await self.environment.get(APPWRAPPER, **self.wrapper_key())
+            obj = set_controller_owner(obj, owner)
         is_queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)
         if is_queued:
             obj["spec"]["suspend"] = True

@@ -55,7 +55,7 @@ async def unlabelled_pods(
 ) -> list[WrapperPod]:
     """Return the active pods in ``namespace`` without the label that, or whose controller, is in ``ancestors``.
 
-    ``ancestors`` maps the uids of pods and controllers to that of the component, or AppWrapper, from which they descend.
+    ``ancestors`` maps the uids of pods and controllers to that of the component or AppWrapper from which they descend.
     Raises the errors of API requests.
     """
     params = {
