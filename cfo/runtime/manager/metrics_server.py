@@ -36,6 +36,9 @@ _log = structlog.get_logger(__name__)
 _ALLOWED_SECONDS: Final = 60.0
 _DENIED_SECONDS: Final = 10.0
 _MAX_CACHED: Final = 512
+_REVIEWS_PER_SECOND: Final = 5.0
+_MAX_REVIEWS_AT_ONCE: Final = 20.0
+"""Scrapers are few: more callers whose tokens are not known yet must try again."""
 _MAX_TOKEN_LENGTH: Final = 16 * 1024
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -62,13 +65,17 @@ class _Decision(msgspec.Struct, frozen=True):
 class MetricsAuthorizer:
     """Authenticates and authorizes a caller via TokenReview and SubjectAccessReview.
 
-    Decisions are cached by the hash of the token, 60 s if allowed and 10 s if denied, 512 at most.
+    Decisions are cached by the hash of the token: 60 s if allowed, and 10 s if denied, 512 of each at most, so that
+    unknown tokens replace no allowed ones. Unknown tokens have a budget of reviews: 5 a second, 20 at once.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._decisions: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
+        self._allowed: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
+        self._denied: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
+        self._reviews = _MAX_REVIEWS_AT_ONCE
+        self._counted_at = clock.monotonic()
 
     async def denial(self, authorization: str, path: str) -> tuple[int, str] | None:
         """Return the HTTP status and the reason for denying a ``get`` of ``path``, or ``None`` if it is allowed."""
@@ -77,8 +84,11 @@ class MetricsAuthorizer:
         if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
             return 401, "Authentication failed: a bearer token is required"
         key = (hashlib.sha256(token.encode()).digest(), path)
-        decision = self._decisions.get(key)
+        decision = self._allowed.get(key) or self._denied.get(key)
         if decision is None or self._clock.monotonic() >= decision.until:
+            # A token that was allowed needs no budget, so that a flood of others does not stop a scraper.
+            if key not in self._allowed and not self._take_review():
+                return 429, "Too many requests with unknown tokens: try again later"
             try:
                 status, reason = await self._decide(token, path)
             except (APIError, TransportError) as error:
@@ -89,13 +99,27 @@ class MetricsAuthorizer:
             return None
         return decision.status, decision.reason
 
+    def _take_review(self) -> bool:
+        """Take one review from the budget; return whether there was one."""
+        now = self._clock.monotonic()
+        refilled = self._reviews + (now - self._counted_at) * _REVIEWS_PER_SECOND
+        self._reviews = min(refilled, _MAX_REVIEWS_AT_ONCE)
+        self._counted_at = now
+        if self._reviews < 1:
+            return False
+        self._reviews -= 1
+        return True
+
     def _remember(self, key: tuple[bytes, str], status: int, reason: str) -> _Decision:
-        seconds = _ALLOWED_SECONDS if status == 200 else _DENIED_SECONDS
+        is_allowed_now = status == 200
+        seconds = _ALLOWED_SECONDS if is_allowed_now else _DENIED_SECONDS
         decision = _Decision(status, reason, self._clock.monotonic() + seconds)
-        self._decisions[key] = decision
-        self._decisions.move_to_end(key)
-        if len(self._decisions) > _MAX_CACHED:
-            self._decisions.popitem(last=False)
+        self._allowed.pop(key, None)
+        self._denied.pop(key, None)
+        decisions = self._allowed if is_allowed_now else self._denied
+        decisions[key] = decision
+        if len(decisions) > _MAX_CACHED:
+            decisions.popitem(last=False)
         return decision
 
     async def _decide(self, token: str, path: str) -> tuple[int, str]:
