@@ -126,7 +126,7 @@ async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_th
     async with start_environment() as environment:
         for namespace in ("attacker", NAMESPACE):
             await environment.create_namespace(namespace)
-        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == ""
+        assert await find_namespace(environment.client) == ""
         template = {
             "metadata": {"labels": {"a": "b"}},
             "spec": {"containers": [{"name": "c", "image": "i"}]},
@@ -143,9 +143,10 @@ async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_th
             await environment.create(
                 {**obj, "metadata": {**obj["metadata"], "namespace": "attacker"}}
             )
+        assert await find_namespace(environment.client) == "", "the only one is no proof"
         for configuration in operator.webhook_configurations(NAMESPACE, OperatorConfiguration()):
             await environment.create(configuration)
-        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == NAMESPACE
+        assert await find_namespace(environment.client) == NAMESPACE
         await environment.create({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
         for kind, name in (
             (MUTATING_WEBHOOK_CONFIGURATION, "codeflare-operator-mutating-webhook-configuration"),
@@ -155,9 +156,7 @@ async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_th
             ),
         ):
             await environment.client.delete(kind, NamespacedName("", name))
-        assert await find_namespace(environment.client, CONFIG_MAP_NAME) == "", (
-            "unclear, so the default is used"
-        )
+        assert await find_namespace(environment.client) == "", "unclear, so the default is used"
 
 
 async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _TIMEOUT = 20.0
     "-n",
     "--namespace",
     metavar="NAMESPACE",
-    help=f"Namespace of the operator; by default that of its Deployment or ConfigMap, or {DEFAULT_NAMESPACE}.",
+    help=f"Namespace of the operator; by default that of its webhooks, or {DEFAULT_NAMESPACE}.",
 )
 @CONFIG
 @kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")
@@ -54,7 +54,7 @@ def command(
     async def work(client: Client) -> Findings:
         with anyio.move_on_after(_TIMEOUT) as scope:
             await client.mapper.resource(CONFIG_MAP)
-            found = await find_namespace(client, config_name)
+            found = await find_namespace(client)
             where = namespace or found or DEFAULT_NAMESPACE
             if found not in ("", where):
                 here, there = [

@@ -39,7 +39,6 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Rule,
-    namespace_of,
 )
 from cfo.runtime.client import APIRequest, is_allowed, service_account
 
@@ -118,11 +117,11 @@ def _clock_skew(date: datetime, before: datetime, after: datetime) -> float:
     return difference if abs(difference) > precision else 0.0
 
 
-async def find_namespace(client: Client, config_name: str) -> str:
-    """Return the namespace of the operator; empty if it is unclear.
+async def find_namespace(client: Client) -> str:
+    """Return the namespace of the webhooks' Service; empty if no webhook names one.
 
-    It is that of the webhooks' Service. Without webhooks, it is the only one with the operator's Deployment, or else
-    with its ConfigMap, which other users can create in their namespaces.
+    Only cluster-scoped objects are read: any user can create a Deployment or a ConfigMap with the operator's name in a
+    namespace of its own, and who follows a command with that namespace installs the operator there.
     """
     for gvk, name in WebhookConfiguration().configurations:
         try:
@@ -133,16 +132,6 @@ async def find_namespace(client: Client, config_name: str) -> str:
             service = (webhook.get("clientConfig") or {}).get("service") or {}
             if service.get("namespace"):
                 return str(service["namespace"])
-    for gvk, name in ((DEPLOYMENT, DEPLOYMENT_NAME), (CONFIG_MAP, config_name)):
-        try:
-            found = await client.list(gvk, field_selector=f"metadata.name={name}", live=True)
-        except APIError:
-            continue
-        namespaces = {namespace_of(obj) for obj in found}
-        if len(namespaces) > 1:
-            return ""
-        if namespaces:
-            return namespaces.pop()
     return ""
 
 
