@@ -287,7 +287,7 @@ class EventSink(Protocol):
     """Records Kubernetes Events, as :class:`~cfo.runtime.EventRecorder` does."""
 
     def event(
-        self, obj: Object, type_: Literal["Normal", "Warning"], reason: str, message: str
+        self, obj: Object, type_: Literal["Normal", "Warning"], reason: str, message: str, /
     ) -> None:
         """Record an Event about ``obj``."""
 
