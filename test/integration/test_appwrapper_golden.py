@@ -19,7 +19,7 @@ import yaml
 from msgspec import structs
 
 from cfo.api.appwrapper.inference import infer_pod_sets
-from cfo.api.appwrapper.names import APPWRAPPER, Phase
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, Phase
 from cfo.api.appwrapper.podsets import pod_template_at
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.document import parse
@@ -150,8 +150,8 @@ class Scenario:
         return {"name": name, "namespace": self.namespace}
 
     async def create(self, obj: Object) -> None:
-        if self.recording["name"] == "failed-pod-replaced-in-grace" and obj["kind"] == "Pod":
-            # The recorder's pod has only the label, which does not prove that it belongs to the AppWrapper.
+        if obj["kind"] == "Pod" and APPWRAPPER_LABEL in labels_of(obj):
+            # The recorder's pods have only the label, which does not prove that they belong to the AppWrapper.
             owner = await self.environment.get(APPWRAPPER, **self.wrapper_key())
             obj = set_controller_owner(obj, owner)
         is_queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)

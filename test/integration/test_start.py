@@ -79,7 +79,7 @@ OPTIONAL_FEATURES: Final[dict[str, Any]] = {
 MODULES: Final = {
     "": 620,
     "appwrapper": 645,
-    "flux": 660,
+    "flux": 665,
     "inferenceStack": 655,
     " ".join(OPTIONAL_FEATURES): 715,
 }
