@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -27,7 +27,7 @@ from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controller
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
-from cfo.controllers.appwrapper.unlabelled_pods import unlabelled_pods
+from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, descendants
 from cfo.runtime import (
     GVK,
     POD,
@@ -125,10 +125,12 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper))
         )
 
-    async def with_unlabelled_pods(self, observation: WrapperObservation) -> WrapperObservation:
+    async def with_unlabelled_pods(
+        self, observation: WrapperObservation, unlabelled: Iterable[PodMeta]
+    ) -> WrapperObservation:
         """Return ``observation`` with the active pods that descend from the AppWrapper and have lost its label.
 
-        Those that have the label of another AppWrapper are in the cache. Raises the errors of API requests.
+        ``unlabelled`` are those without the label. Those with the label of another AppWrapper are in the cache.
         """
         wrapper = observation.wrapper
         namespace = namespace_of(wrapper)
@@ -136,7 +138,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         ancestors = {uid: ancestor for uid, ancestor in remembered.items() if ancestor}
         ancestors |= {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
         seen = {pod.uid for pod in observation.pods}
-        found = await unlabelled_pods(self.client, namespace, ancestors)
+        found = descendants(unlabelled, namespace, ancestors)
         relabelled: list[Entry] = []
         for uid in ancestors:
             relabelled += pods_of_controller(self.pods, namespace, uid)

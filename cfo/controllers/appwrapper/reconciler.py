@@ -40,6 +40,7 @@ from cfo.controllers.appwrapper.transition import (
     missing_components,
     releases,
 )
+from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, UnlabelledPods
 from cfo.runtime import (
     CRUD,
     POD,
@@ -124,12 +125,14 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     observer: WrapperObserver
     creator: ComponentCreator
     metrics: PhaseMetrics
+    unlabelled: UnlabelledPods
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
         if wrapper is None or not is_managed_here(wrapper):
             self.observer.forget_pods(request)
+            self.unlabelled.forget(request)
             return Result()
         phase = (wrapper.get("status") or {}).get("phase") or ""
         if phase not in {known.value for known in Phase}:
@@ -137,7 +140,10 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         observation = await self.observer.observe(wrapper)
         decision = decide(observation)
         if releases(observation, decision):
-            observation, decision = await self._confirmed(observation, decision)
+            unlabelled = await self.unlabelled.read(request)
+            if unlabelled is None:
+                return Result(requeue_after=self.unlabelled.retry_after(request.namespace))
+            observation, decision = await self._confirmed(observation, decision, unlabelled)
         if decision.create:
             decision = after_creation(observation, await self.creator.create_missing(observation))
         await self._carry_out(observation, decision)
@@ -150,10 +156,13 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def _confirmed(
-        self, observation: WrapperObservation, decision: WrapperDecision
+        self,
+        observation: WrapperObservation,
+        decision: WrapperDecision,
+        unlabelled: Iterable[PodMeta],
     ) -> tuple[WrapperObservation, WrapperDecision]:
         """Decide again with the pods that have lost their label, because labels do not prove that no pod is active."""
-        complete = await self.observer.with_unlabelled_pods(observation)
+        complete = await self.observer.with_unlabelled_pods(observation, unlabelled)
         if len(complete.pods) == len(observation.pods):
             return observation, decision
         decision = decide(complete)
@@ -312,6 +321,7 @@ def setup(
         ),
         ComponentCreator(client, config, components),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
+        UnlabelledPods(client, manager.clock),
     )
 
     def requests_on(node: Entry) -> Iterable[Request]:

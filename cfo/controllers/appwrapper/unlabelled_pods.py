@@ -1,24 +1,29 @@
 """Reads the active pods of a namespace that have lost the label by which the pods of AppWrappers are cached.
 
-Users can remove the label from a running pod. So before quota is released, these pods are read from the API server: one
-request for each AppWrapper that ends, in pages of metadata, of which only names and controllers are decoded.
+Users can remove the label from a running pod. So before quota is released, these pods are read from the API server, in
+pages of metadata, of which only names and controllers are decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.pods import WrapperPod
-from cfo.runtime import POD, Client, NamespacedName
+from cfo.runtime import POD, Client, Clock, NamespacedName
 from cfo.runtime.client import APIRequest
 
 _PAGE_SIZE: Final = "100"
 _MAX_PAGE_BYTES: Final = 64 << 20
 """More than the metadata of a page can have, compressed or not."""
+_PAUSE_SHARE: Final = 9.0
+"""After a list, the next one of the namespace waits this multiple of its duration."""
+_RUNNING_SECONDS: Final = 0.1
+"""How long to wait at least for a list that another reconcile has begun."""
+_MAX_IDLE_NAMESPACES: Final = 256
 _ACCEPT: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
@@ -27,7 +32,9 @@ class _Owner(msgspec.Struct, gc=False):
     controller: bool | None = None
 
 
-class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
+class PodMeta(msgspec.Struct, gc=False, rename="camel"):
+    """The metadata of a pod that shows from which AppWrapper it descends."""
+
     name: str = ""
     uid: str = ""
     deletion_timestamp: str | None = None
@@ -35,7 +42,7 @@ class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Pod(msgspec.Struct, gc=False):
-    metadata: _PodMeta
+    metadata: PodMeta
 
 
 class _PageMeta(msgspec.Struct, gc=False, rename="camel"):
@@ -50,20 +57,109 @@ class _Page(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Page)
 
 
-async def unlabelled_pods(
-    client: Client, namespace: str, ancestors: Mapping[str, str]
+class _Namespace(msgspec.Struct):
+    """The lists of one namespace.
+
+    ``begun`` and ``listed`` are the numbers of the last list that began, and that ended with ``pods``. ``next_at`` is
+    when the next one may begin. ``waiting`` has, by AppWrapper, the number of the last list that began before it asked.
+    """
+
+    begun: int = 0
+    listed: int = 0
+    is_running: bool = False
+    next_at: float = 0.0
+    pods: list[PodMeta] = []
+    waiting: dict[str, int] = {}
+
+
+class UnlabelledPods:
+    """Lists active pods without the label. All AppWrappers of a namespace that wait at the same time share one list.
+
+    Users can let many AppWrappers end beside many pods, so lists of a namespace take at most a tenth of the time.
+    """
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespaces: dict[str, _Namespace] = {}
+
+    async def read(self, wrapper: NamespacedName) -> list[PodMeta] | None:
+        """Return the pods of a list that began after ``wrapper`` asked first; ``None``: ask again later.
+
+        Raises the errors of API requests.
+        """
+        state = self._namespaces.setdefault(wrapper.namespace, _Namespace())
+        asked_at = state.waiting.setdefault(wrapper.name, state.begun)
+        if state.listed <= asked_at:
+            if state.is_running or self._clock.monotonic() < state.next_at:
+                return None
+            await self._list(wrapper.namespace, state)
+        pods = state.pods
+        self.forget(wrapper)
+        return pods
+
+    def retry_after(self, namespace: str) -> float:
+        """Return the seconds after which to ask again."""
+        state = self._namespaces.get(namespace)
+        next_at = state.next_at if state is not None else 0.0
+        return max(next_at - self._clock.monotonic(), _RUNNING_SECONDS)
+
+    def forget(self, wrapper: NamespacedName) -> None:
+        """Forget that ``wrapper`` asked; the pods are dropped when no AppWrapper of its namespace waits."""
+        state = self._namespaces.get(wrapper.namespace)
+        if state is None:
+            return
+        state.waiting.pop(wrapper.name, None)
+        if state.waiting:
+            return
+        state.pods = []
+        if len(self._namespaces) > _MAX_IDLE_NAMESPACES:
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        now = self._clock.monotonic()
+        self._namespaces = {
+            name: state
+            for name, state in self._namespaces.items()
+            if state.waiting or state.is_running or now < state.next_at
+        }
+
+    async def _list(self, namespace: str, state: _Namespace) -> None:
+        began = self._clock.monotonic()
+        state.begun += 1
+        state.is_running = True
+        try:
+            state.pods = await _list_pods(self._client, namespace)
+            state.listed = state.begun
+        finally:
+            state.is_running = False
+            ended = self._clock.monotonic()
+            state.next_at = ended + _PAUSE_SHARE * (ended - began)
+
+
+def descendants(
+    pods: Iterable[PodMeta], namespace: str, ancestors: Mapping[str, str]
 ) -> list[WrapperPod]:
-    """Return the active pods in ``namespace`` without the label that, or whose controller, is in ``ancestors``.
+    """Return those of ``pods`` that are, or whose controller is, in ``ancestors``.
 
     ``ancestors`` maps the uids of pods and controllers to that of the component or AppWrapper from which they descend.
-    Raises the errors of API requests.
     """
+    found = []
+    for pod in pods:
+        ancestor = ancestors.get(pod.uid) or ancestors.get(_controller(pod), "")
+        if ancestor:
+            found.append(_active(namespace, pod, ancestor))
+    return found
+
+
+async def _list_pods(client: Client, namespace: str) -> list[PodMeta]:
+    """Return the metadata of the active pods without the label."""
     params = {
         "labelSelector": f"!{APPWRAPPER_LABEL}",
         "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
         "limit": _PAGE_SIZE,
     }
-    found: list[WrapperPod] = []
+    found: list[PodMeta] = []
     while True:
         request = APIRequest(
             "GET",
@@ -76,17 +172,13 @@ async def unlabelled_pods(
             resource="pods",
         )
         page = _decoder.decode((await client.transport.request(request)).body)
-        for pod in page.items or ():
-            metadata = pod.metadata
-            ancestor = ancestors.get(metadata.uid) or ancestors.get(_controller(metadata), "")
-            if ancestor:
-                found.append(_active(namespace, metadata, ancestor))
+        found += [pod.metadata for pod in page.items or ()]
         if not page.metadata.continue_:
             return found
         params = {**params, "continue": page.metadata.continue_}
 
 
-def _controller(metadata: _PodMeta) -> str:
+def _controller(metadata: PodMeta) -> str:
     """Return the uid of the controller of a pod; empty if it has none."""
     for owner in metadata.owner_references or ():
         if owner.controller:
@@ -94,7 +186,7 @@ def _controller(metadata: _PodMeta) -> str:
     return ""
 
 
-def _active(namespace: str, metadata: _PodMeta, ancestor: str) -> WrapperPod:
+def _active(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:
     """Return a pod that counts as waiting: whether it runs is not in its metadata, and does not matter."""
     return WrapperPod(
         phase="Pending",

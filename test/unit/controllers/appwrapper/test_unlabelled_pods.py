@@ -1,0 +1,121 @@
+"""AppWrappers that end share lists of pods, which take a bounded part of the time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import orjson
+import pytest
+
+from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods, descendants
+from cfo.runtime import Client, NamespacedName
+from test.support.clocks import FakeClock
+
+
+class Server:
+    """Answers lists of pods; each takes ``seconds``, and waits for ``gate`` if that is set."""
+
+    def __init__(self, clock: FakeClock, seconds: float = 1.0) -> None:
+        self.lists = 0
+        self.gate: anyio.Event | None = None
+        self.fails = False
+        self._clock = clock
+        self._seconds = seconds
+
+    async def request(self, request: Any) -> Any:
+        self.lists += 1
+        number = self.lists
+        if self.gate is not None:
+            await self.gate.wait()
+        self._clock.advance(self._seconds)
+        if self.fails:
+            raise ConnectionResetError("lost")
+        owner = {"uid": "job", "controller": True}
+        pods = [{"metadata": {"name": f"p{number}", "uid": "p", "ownerReferences": [owner]}}]
+        return SimpleNamespace(body=orjson.dumps({"metadata": {}, "items": pods}))
+
+
+def wrapper(number: int, namespace: str = "ns") -> NamespacedName:
+    return NamespacedName(namespace, f"w{number}")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def server(clock: FakeClock) -> Server:
+    return Server(clock)
+
+
+@pytest.fixture
+def pods(server: Server, clock: FakeClock) -> UnlabelledPods:
+    return UnlabelledPods(cast("Client", SimpleNamespace(transport=server)), clock)
+
+
+async def test_many_appwrappers_share_few_lists(
+    pods: UnlabelledPods, server: Server, clock: FakeClock
+) -> None:
+    assert await pods.read(wrapper(0)) is not None
+    for number in range(1, 100):
+        assert await pods.read(wrapper(number)) is None
+    assert server.lists == 1
+    assert pods.retry_after("ns") == pytest.approx(9)
+    clock.advance(9)
+    for number in range(1, 100):
+        assert await pods.read(wrapper(number)) is not None
+    assert server.lists == 2
+
+
+async def test_list_that_began_before_the_question_does_not_answer_it(
+    pods: UnlabelledPods, server: Server, clock: FakeClock
+) -> None:
+    server.gate = anyio.Event()
+    answers = []
+
+    async def ask() -> None:
+        answers.append(await pods.read(wrapper(0)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert await pods.read(wrapper(1)) is None
+        server.gate.set()
+    assert answers[0] is not None
+    assert await pods.read(wrapper(1)) is None
+    clock.advance(9)
+    found = await pods.read(wrapper(1))
+    assert found is not None
+    assert [pod.name for pod in found] == ["p2"]
+
+
+async def test_other_namespace_does_not_wait(pods: UnlabelledPods) -> None:
+    assert await pods.read(wrapper(0)) is not None
+    assert await pods.read(wrapper(0, "other")) is not None
+
+
+async def test_failed_list_answers_nothing(
+    pods: UnlabelledPods, server: Server, clock: FakeClock
+) -> None:
+    server.fails = True
+    with pytest.raises(ConnectionResetError, match="lost"):
+        await pods.read(wrapper(0))
+    server.fails = False
+    assert await pods.read(wrapper(0)) is None
+    clock.advance(9)
+    assert await pods.read(wrapper(0)) is not None
+
+
+async def test_controller_proves_from_which_component_a_pod_descends(pods: UnlabelledPods) -> None:
+    found = await pods.read(wrapper(0))
+    assert found is not None
+    (own,) = descendants(found, "ns", {"job": "component"})
+    assert (own.key, own.ancestor, own.phase) == (
+        NamespacedName("ns", "p1"),
+        "component",
+        "Pending",
+    )
+    assert descendants(found, "ns", {"other": "component"}) == []
