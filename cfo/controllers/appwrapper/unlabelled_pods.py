@@ -75,7 +75,7 @@ class _Namespace(msgspec.Struct):
 class UnlabelledPods:
     """Lists active pods without the label. All AppWrappers of a namespace that wait at the same time share one list.
 
-    Users can let many AppWrappers end beside many pods, so lists of a namespace take at most a tenth of the time.
+    Users can let many AppWrappers end in a namespace with many pods, so its lists take at most a tenth of the time.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:

@@ -6,6 +6,7 @@ Events to record, and when to look again. What depends on the result of these wr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
@@ -154,7 +155,7 @@ class ObservedCluster:
         return self._exposure
 
 
-class ClusterConcern(Generic[Found]):
+class ClusterConcern(ABC, Generic[Found]):
     """One concern of RayClusters; ``Found`` is what it observes.
 
     ``name`` is the source of its Events.
@@ -186,16 +187,16 @@ class ClusterConcern(Generic[Found]):
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with what else the concern depends on."""
 
+    @abstractmethod
     async def observe(self, cluster: ObservedCluster) -> Found:
         """Return what the decision depends on.
 
         A :class:`~cfo.runtime.DiscoveryIncomplete` that it raises is no failure, but a reason to try again later.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def decide(self, cluster: ObservedCluster, found: Found) -> Decision:
         """Return what should exist for a RayCluster; sends no request."""
-        raise NotImplementedError
 
     def decide_release(self, cluster: Object) -> Decision | None:
         """Return what must be deleted before a RayCluster that is being deleted; ``None``: nothing."""
