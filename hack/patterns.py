@@ -286,8 +286,8 @@ def slowest(pattern: re.Pattern[Any], method: str) -> tuple[float, str]:
                 worst = max(worst, (seconds, attack))
                 if seconds > LIMIT_SECONDS:
                     return worst
-                if seconds < 0.001 and length == LENGTHS[-2]:
-                    break  # at most the square of 3.4 times as long for the last length, which is below the limit
+                if seconds < 0.0005 and length == 12_000:
+                    break  # at most the square of 8.4 times as long for the last length, which is below the limit
     return worst
 
 
