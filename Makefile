@@ -26,8 +26,10 @@ $(VENV)/.types $(VENV)/.docs $(VENV)/.bench $(VENV)/.browser: $(VENV)/.installed
 # SAMPLES=all: also Flux Framework, InferenceStacks and larger workloads.
 SAMPLES ?=
 APPLY    = --apply config/samples $(if $(SAMPLES),--apply config/samples/$(SAMPLES))
-run: $(VENV)/.installed ## Run the operator and samples (SAMPLES=all: of all kinds) on the embedded control plane, until interrupted
-	$(BIN)/cfo run --embedded $(APPLY)
+# NAMESPACE of the environment or the command line; hack/deploy.mk has a default for other targets.
+RUN_FLAGS := $(if $(NAMESPACE),,--embedded $(APPLY))
+run: $(VENV)/.installed ## Run the operator and samples (SAMPLES=all: of all kinds) on the embedded control plane; with NAMESPACE, only the operator, on your cluster
+	$(BIN)/cfo run $(RUN_FLAGS)
 
 demo: $(VENV)/.installed ## Like run, but stop when every sample has settled (fails after 60 s)
 	$(BIN)/cfo run --embedded $(APPLY) --until-settled 60

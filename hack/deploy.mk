@@ -24,10 +24,16 @@ INGRESS_NGINX  ?= controller-v1.12.1
 OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
-.PHONY: undeploy dist image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
+.PHONY: install uninstall undeploy dist image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
 	catalog-build-push kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e dev-release olm-upgrade-e2e nightly \
-	release release-push release-images release-stable release-draft release-download release-plan flux-apply flux-job \
-	flux-redo
+	release release-push release-images release-stable release-draft release-download release-plan helm-repository \
+	apply job redo
+
+install: ## Install the CRDs on the cluster of your kubeconfig
+	$(KUBECTL) apply --server-side --kustomize config/crd
+
+uninstall: ## Delete the CRDs, and with them all AppWrappers, Flux objects and InferenceStacks, while an operator runs
+	$(KUBECTL) delete --ignore-not-found --kustomize config/crd
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions (YES=--yes: do not ask)
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE) $(YES)
@@ -39,6 +45,10 @@ dist: $(TOOLS)/.installed ## Build wheel and source distribution of codeflare-op
 	$(TOOLS)/bin/python -m build --no-isolation --outdir dist ./envtest
 	$(TOOLS)/bin/python -m build --no-isolation --outdir dist ./handlers
 	$(TOOLS)/bin/twine check --strict dist/*.whl dist/*.tar.gz
+
+HELM_REPOSITORY ?= dist/helm
+helm-repository: $(VENV)/.installed ## Add the packages of the Helm charts to HELM_REPOSITORY, and write its index
+	$(BIN)/python -m hack.release.helm_repository $(HELM_REPOSITORY)
 
 image: ## Build the image IMG, and print its size
 	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
@@ -149,17 +159,17 @@ nightly: setup-e2e ## Run the end-to-end tests with the development image of eac
 FLUX     := config/samples/00-namespace.yaml config/samples/all/flux-queue.yaml
 FLUX_JOB := $(or $(FLUX_JOB),flux-job-$(shell date +%s))
 FLUX_OF   = --namespace data-science
-flux-apply: ## Apply the FluxSetup and the FluxJobs of config/samples to the cluster of your kubeconfig
+apply: ## Apply the FluxSetup and the FluxJobs of config/samples to the cluster of your kubeconfig
 	$(KUBECTL) apply $(FLUX:%=--filename %)
 
-flux-job: ## Submit one more FluxJob, FLUX_JOB, to that queue, and wait until it has finished
+job: ## Submit one more FluxJob, FLUX_JOB, to that queue, and wait until it has finished
 	printf 'apiVersion: flux-framework.org/v1alpha1\nkind: FluxJob\nmetadata: {name: %s}\nspec: {size: 2, command: hostname}\n' \
 		'$(FLUX_JOB)' | $(KUBECTL) create $(FLUX_OF) --filename -
 	$(KUBECTL) wait $(FLUX_OF) --for=condition=JobFinished fluxjob/$(FLUX_JOB) --timeout 600s
 
-flux-redo: ## Delete the queue of config/samples with its jobs, apply it again, and submit a job
+redo: ## Delete the queue of config/samples with its jobs, apply it again, and submit a job
 	$(KUBECTL) delete $(FLUX_OF) fluxjobs,fluxsetups --all --wait
-	$(MAKE) flux-apply flux-job
+	$(MAKE) apply job
 
 # ARGS are passed through the environment: a shell never parses them.
 export ARGS

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from cfo.api.flux.names import MINICLUSTER, OBJECTS_READY
@@ -689,6 +691,47 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
         )
         assert code == 0, output
         assert output.count("serverside-applied") == len(documents_to_apply)
+
+
+async def test_make_install_creates_our_crds_and_make_uninstall_deletes_them(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        before = await crd_names(environment, tmp_path)
+        await make(environment, tmp_path, "install")
+        assert await crd_names(environment, tmp_path) - before == {
+            name_of(crd) for crd in render() if crd["kind"] == "CustomResourceDefinition"
+        }
+        await make(environment, tmp_path, "install")
+        await make(environment, tmp_path, "uninstall")
+        assert await crd_names(environment, tmp_path) == before
+        await make(environment, tmp_path, "uninstall")
+
+
+async def make(environment: Environment, directory: Path, target: str) -> None:
+    """Run a make target that calls kubectl as an administrator; it must succeed."""
+    code, output = await kubectl(environment, directory, "version")
+    assert code == 0, output
+    done = await anyio.run_process(
+        ["make", "-s", target],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(directory / "admin.kubeconfig"),
+            "HOME": str(directory),  # of the cache of kubectl
+        },
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()
+
+
+async def crd_names(environment: Environment, directory: Path) -> set[str]:
+    code, output = await kubectl(
+        *(environment, directory, "get", "crds", "--output", "jsonpath={.items[*].metadata.name}")
+    )
+    assert code == 0, output
+    return set(output.split())
 
 
 async def test_external_certificates_are_served_and_nothing_is_written(tmp_path: Path) -> None:

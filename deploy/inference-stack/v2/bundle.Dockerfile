@@ -6,8 +6,8 @@ LABEL operators.operatorframework.io.bundle.mediatype.v1=registry+v1
 LABEL operators.operatorframework.io.bundle.manifests.v1=manifests/
 LABEL operators.operatorframework.io.bundle.metadata.v1=metadata/
 LABEL operators.operatorframework.io.bundle.package.v1=inference-stack-operator
-LABEL operators.operatorframework.io.bundle.channels.v1=fast-v2,candidate-v2
-LABEL operators.operatorframework.io.bundle.channel.default.v1=fast-v2
+LABEL operators.operatorframework.io.bundle.channels.v1=stable-v2,fast-v2,candidate-v2
+LABEL operators.operatorframework.io.bundle.channel.default.v1=stable-v2
 
 COPY deploy/inference-stack/v2/manifests /manifests/
 COPY deploy/inference-stack/v2/metadata /metadata/

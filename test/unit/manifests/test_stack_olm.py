@@ -279,6 +279,17 @@ def test_chart_renders_the_samples() -> None:
     ] == {"a": "b"}
 
 
+def test_extensions_subscribe_to_the_stable_channel_of_their_major_version() -> None:
+    channels = {
+        sample["metadata"]["name"]: sample["spec"]["source"]["catalog"]["channels"]
+        for sample in validate.read(ROOT / "config/olm/inference-stack-clusterextensions.yaml")
+        if sample["kind"] == "ClusterExtension"
+    }
+    assert channels == {
+        f"inference-stack-operator-{major}": [f"stable-{major}"] for major in MAJORS
+    }
+
+
 def test_samples_use_channels_of_the_catalog() -> None:
     offered = {
         blob["name"]

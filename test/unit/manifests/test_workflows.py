@@ -5,6 +5,7 @@ Each step of a workflow runs a make target, so that developers can run it locall
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -350,6 +351,36 @@ def test_all_distributions_are_tested_and_those_with_failures_are_named(
     assert log.read_text().splitlines() == list(map(str, folders.values()))
     assert (done.returncode != 0) is bool(failing), done.stderr
     assert done.stdout == (f"Tests failed: {' '.join(failing)}\n" if failing else "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "expected"),
+    [
+        ({}, [], "cfo run --embedded --apply config/samples"),
+        (
+            {},
+            ["SAMPLES=all"],
+            "cfo run --embedded --apply config/samples --apply config/samples/all",
+        ),
+        ({"NAMESPACE": "default"}, [], "cfo run"),
+        ({}, ["NAMESPACE=default"], "cfo run"),
+    ],
+    ids=["nothing", "all samples", "namespace of the environment", "namespace of the command line"],
+)
+def test_make_run_uses_a_cluster_only_with_a_namespace(
+    tmp_path: Path, environment: dict[str, str], arguments: list[str], expected: str
+) -> None:
+    command = ["make", "-n", "run", f"VENV={tmp_path}", f"--old-file={tmp_path}/.installed"]
+    without_namespace = {name: value for name, value in os.environ.items() if name != "NAMESPACE"}
+    done = subprocess.run(
+        [*command, *arguments],
+        cwd=ROOT,
+        env=without_namespace | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == f"{tmp_path}/bin/{expected}"
 
 
 def test_every_make_target_is_phony() -> None:
