@@ -45,6 +45,9 @@ _MAX_MANAGERS_BYTES: Final = 64 << 10
 
 _MAX_SHARED_BYTES: Final = 8 << 10
 
+_MAX_LEVELS: Final = 1024
+"""The maximum number of levels that readers decode: the limit of orjson."""
+
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """An owner reference; see :func:`cfo.runtime.objects.unstructured.owner_reference`."""
@@ -251,7 +254,7 @@ class EntryDecoder:
 
         The entry keeps the parts, and with them the buffer that they refer to, until :meth:`Entry.drop_meta`. If
         ``content`` is a dict, managedFields are removed from it. Raises :class:`msgspec.DecodeError` if ``content`` is
-        not an object with valid metadata.
+        not an object with valid metadata, and :class:`RecursionError` if it is nested too deeply for readers.
         """
         parts = content if isinstance(content, dict) else _split(content)
         raw_metadata = parts.get("metadata")
@@ -276,6 +279,8 @@ class EntryDecoder:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
         raw = bytes(memoryview(_encode(parts)))
+        if len(raw) > 2 * _MAX_LEVELS:
+            _require_readable(raw)
         return Entry.of(raw, _meta_of(wire), managers, parts)
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
@@ -291,6 +296,21 @@ class EntryDecoder:
         if len(managers) > _MAX_MANAGERS_BYTES:
             return b""
         return managers
+
+
+def _require_readable(raw: bytes) -> None:
+    """Raise :class:`RecursionError` for an object that :meth:`Entry.object` cannot decode.
+
+    The decoder of the metadata, which skips all other fields, accepts more levels since Python 3.12. One such object
+    would fail each reader of a list with it.
+    """
+    openings = raw.count(b"{") + raw.count(b"[")
+    if openings <= _MAX_LEVELS:
+        return
+    try:
+        orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise RecursionError(str(error)) from None
 
 
 def _meta_of(wire: _WireMeta) -> Meta:

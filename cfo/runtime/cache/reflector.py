@@ -39,7 +39,7 @@ import structlog
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from cfo.runtime.cache.entry import EntryDecoder, Parts, version_number
+from cfo.runtime.cache.entry import Entry, EntryDecoder, Parts, version_number
 from cfo.runtime.cache.feed import Feed, Listing
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
@@ -298,16 +298,21 @@ class Reflector:
         """Decode the items of a page; other tasks run after each :data:`_BYTES_AT_ONCE`."""
         decoded = 0
         for raw in page.items or ():
-            if isinstance(raw, msgspec.Raw):
-                entry = self._items.decode(raw)
-            else:
-                entry = await self._items.decode_nested(raw)
+            entry = await self._decode_item(raw)
             if entry is not None:
                 listing.add(entry)
                 decoded += len(entry.raw)
             if decoded > _BYTES_AT_ONCE:
                 await checkpoint()
                 decoded = 0
+
+    async def _decode_item(self, raw: bytes | msgspec.Raw) -> Entry | None:
+        if not isinstance(raw, msgspec.Raw):
+            return await self._items.decode_nested(raw)
+        try:
+            return self._items.decode(raw)
+        except RecursionError:
+            return await self._items.decode_nested(bytes(raw))
 
     def _check_version(self, listing: Listing, version: str, *, quorum: bool) -> bool:
         """Return whether a list can be used: it is not older than known, or a quorum list after a restore."""

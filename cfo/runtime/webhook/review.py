@@ -170,7 +170,7 @@ def _object(raw: msgspec.Raw) -> Object | None:
     try:
         value = orjson.loads(memoryview(raw))
     except orjson.JSONDecodeError as error:
-        if "ecursion limit" in error.msg:  # at 1024 levels
+        if "depth limit" in error.msg:  # at 1024 levels
             raise NestedTooDeeply("") from None
         raise
     if value is None:

@@ -309,3 +309,24 @@ def test_body_without_valid_metadata_is_rejected(body: bytes) -> None:
 )
 def test_version_number_is_0_for_versions_that_are_not_numbers(version: str, number: int) -> None:
     assert version_number(version) == number
+
+
+@pytest.mark.parametrize("level", [b'{"f":%s}', b"[%s]"], ids=["objects", "lists"])
+@pytest.mark.parametrize("levels", [100, 900, 1030, 1500, 5000])
+def test_object_that_readers_cannot_decode_is_refused(level: bytes, levels: int) -> None:
+    """Since Python 3.12, the decoder of the metadata accepts more levels than that of the whole object."""
+    before, _, after = level.partition(b"%s")
+    spec = before * levels + b"1" + after * levels
+    raw = b'{"kind":"A","apiVersion":"v1","metadata":{"name":"a"},"spec":' + spec + b"}"
+    decoder = EntryDecoder(RAY)
+    if levels > 1000:
+        with pytest.raises(RecursionError):
+            decoder.decode(raw)
+        return
+    assert decoder.decode(raw).object()["metadata"] == {"name": "a"}
+
+
+def test_object_with_many_members_is_not_nested() -> None:
+    spec = [{"a": []} for _ in range(5000)]
+    raw = orjson.dumps({"kind": "A", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec})
+    assert EntryDecoder(RAY).decode(raw).object()["spec"] == spec
