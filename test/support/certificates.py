@@ -86,6 +86,7 @@ def server_ssl_context(
     file = directory / "server.pem"
     file.write_bytes(pair.cert_pem + pair.key_pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as API servers, which are written in Go
     context.load_cert_chain(file)
     if client_ca is not None:
         context.load_verify_locations(cadata=client_ca.cert_pem.decode())

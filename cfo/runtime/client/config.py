@@ -24,6 +24,7 @@ from cfo.runtime.client.credentials import (
     Kubeconfig,
     ServiceAccount,
 )
+from cfo.runtime.pki.trust import client_context
 from cfo.runtime.process.clock import Clock
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -115,21 +116,14 @@ class ClientConfig:
         return Credentials(authorization, self.client_cert_pem, self.client_key_pem)
 
     def ssl_context(self, credentials: Credentials) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or later that verifies as Go's clients do, with the client certificate if any.
+        """Return a context that verifies the API server, with the client certificate if any.
 
-        Python's strict X.509 flag is disabled: it rejects CA certificates without key identifiers, which Go accepts and
-        which kubeadm and other tools created for years. A certificate in the bundle is trusted even if it is not
-        self-signed, as in Go. Raises :class:`ConfigError`.
+        Raises :class:`ConfigError`.
         """
         try:
-            context = ssl.create_default_context(
-                cadata=self.ca_pem.decode("ascii", "replace") or None
-            )
+            context = client_context(self.ca_pem)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"certificate authority of {self.server}: {error}") from None
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

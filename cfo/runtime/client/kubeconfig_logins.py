@@ -25,6 +25,7 @@ from kubernetes_asyncio.config.kube_config import ConfigNode
 from kubernetes_asyncio.config.openid import OpenIDRequestor
 
 from cfo.runtime.client.kubeconfig_errors import KubeconfigError, one_line, reason
+from cfo.runtime.pki.trust import client_context
 
 _INVALID: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What kubernetes-asyncio raises for settings and responses with another content than expected."""
@@ -145,8 +146,7 @@ async def refresh_oidc_tokens(
             problem = f"the login failed: no valid id-token, and cannot refresh it without {name}"
             raise KubeconfigError(problem, field=field)
     try:
-        tls = ssl.create_default_context(cadata=ca_pem.decode("ascii", "replace") or None)
-        requestor = _VerifyingRequestor(settings, tls)
+        requestor = _VerifyingRequestor(settings, client_context(ca_pem))
         tokens = await requestor.refresh_token(str(settings["refresh-token"]))
         settings["id-token"] = tokens["id_token"]
         settings["refresh-token"] = tokens.get("refresh_token") or settings["refresh-token"]

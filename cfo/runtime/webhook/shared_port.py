@@ -24,6 +24,7 @@ import anyio
 import structlog
 
 from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.pki.trust import client_context
 from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of, client_configs
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
@@ -65,10 +66,8 @@ async def responds(host: str, port: int, trusted: bytes, *, server_name: str | N
     The certificate must be for ``server_name`` if it is given. Otherwise raises :class:`OSError` or
     :class:`ValueError`.
     """
-    context = ssl.create_default_context()
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context = client_context(trusted)
     context.check_hostname = server_name is not None
-    context.load_verify_locations(cadata=trusted.decode())
     with anyio.fail_after(_PROBE_TIMEOUT):
         _, writer = await asyncio.open_connection(
             host, port, ssl=context, server_hostname=server_name or host

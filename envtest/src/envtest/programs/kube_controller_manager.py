@@ -77,6 +77,8 @@ class _Server:
         """Return the TLS configuration, with the client certificate. Raises OSError, ValueError."""
         ca = self._content(self._cluster, "certificate-authority").decode()
         context = ssl.create_default_context(cadata=ca or None)
+        # As Go: certificates without key identifiers are trusted, and CA certificates that are not self-signed.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self._cluster.get("insecure-skip-tls-verify"):
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
