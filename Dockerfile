@@ -3,7 +3,7 @@
 # Size: about 235 MB unpacked, of which the base image is 125 MB, the operator with its dependencies 66 MB and bytecode
 # 43 MB (`make image` prints the size).
 
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.13-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY . .
@@ -20,7 +20,7 @@ RUN python -m venv --without-pip /opt/cfo \
         -x '^/usr/local/lib/[^/]+/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|tkinter|turtledemo)/' \
         /usr/local/lib/python3.* /opt/cfo/lib
 
-FROM python:3.11-slim-bookworm
+FROM python:3.13-slim-bookworm
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="codeflare-operator" \
