@@ -33,6 +33,7 @@ from cfo.runtime import (
     Object,
     SystemClock,
 )
+from cfo.runtime.cache import controller_key
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.kind_view import (
     MAX_CHILDREN,
@@ -328,12 +329,13 @@ class Overview:
         return summarize(self.views[gvk], obj, self._related(gvk, entry))
 
     def _related(self, gvk: GVK, entry: Entry) -> Related:
-        key, uid, (owner_index, _) = entry.key, entry.meta.uid, _index_by_owner(gvk.kind)
+        key = entry.key
+        uid = entry.meta.uid
+        owner_index, _ = _index_by_owner(gvk.kind)
+        owner = (owner_index, controller_key(key.namespace, uid))
         return Related(
             children={
-                kind: _decoded(
-                    child.reader.entries(key.namespace, index=(owner_index, uid))[:MAX_CHILDREN]
-                )
+                kind: _decoded(child.reader.entries(index=owner)[:MAX_CHILDREN])
                 for kind, child in self.children_of[gvk].items()
                 if child.has_synced
             },
@@ -436,7 +438,9 @@ def _owner_names(kind: str, entry: Entry) -> Iterator[str]:
 @cache
 def _index_by_owner(kind: str) -> _Index:
     def owners(entry: Entry) -> Iterator[str]:
-        return (owner.uid for owner in entry.meta.owner_references if owner.kind == kind)
+        for owner in entry.meta.owner_references:
+            if owner.kind == kind:
+                yield controller_key(entry.namespace, owner.uid)
 
     return f"overview-owner-{kind}", owners
 

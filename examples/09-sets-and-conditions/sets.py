@@ -33,7 +33,7 @@ from cfo.runtime import (
     name_of,
     wait_for,
 )
-from cfo.runtime.cache import by_controller
+from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.client import Child, ChildResults, connect, reconcile_children
 from cfo.runtime.objects import list_map
 
@@ -124,7 +124,8 @@ class EnvironmentReconciler:
 
     def members(self, environment: Environment) -> list[Object]:
         """Return the objects that the environment controls."""
-        index = ("controller", environment.metadata.uid)
+        owner = environment.metadata
+        index = ("controller", controller_key(owner.namespace, owner.uid))
         return [member for reader in self.readers.values() for member in reader.list(index=index)]
 
     async def reconcile(self, request: Request) -> Result:

@@ -391,6 +391,27 @@ async def test_unwanted_objects_of_the_owner_are_pruned(plane: ControlPlane, wor
     assert await world.stored("own") is not None
 
 
+async def test_number_of_deleted_objects_is_limited(plane: ControlPlane, world: World) -> None:
+    names = [f"own-{number}" for number in range(5)]
+    for name in names:
+        await world.client.create(config_map(name, owner=world.owner))
+    foreign = await world.client.create(config_map("foreign"))
+    keys = [NamespacedName("default", name) for name in ("foreign", *names)]
+    absent = Child.absent(CONFIG_MAP, keys[1])
+    async with with_cache(world, plane, metadata_only=False) as cached:
+        prune = [(CONFIG_MAP, key) for key in keys]
+        results = await cached.write(absent, prune=prune, max_deleted=3)
+        assert results.is_limited
+        assert results.deleted == 3
+        assert cached.verbs == ["delete"] * 3
+        results = await cached.write(absent, prune=prune, max_deleted=3)
+        assert not results.is_limited
+        assert results.deleted == 2
+        assert (await cached.write(absent, prune=prune, max_deleted=1)).deleted == 0
+    assert [await world.stored(name) for name in names] == [None] * 5
+    assert await world.stored("foreign") == foreign
+
+
 @asynccontextmanager
 async def with_cache(
     world: World, plane: ControlPlane, *, metadata_only: bool

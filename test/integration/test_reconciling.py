@@ -34,7 +34,7 @@ from cfo.runtime import (
     uid_of,
     wait_for,
 )
-from cfo.runtime.cache import by_controller
+from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.client import connect
 from envtest import ControlPlane
 from test.support.website import Website, WebsiteSpec, WebsiteStatus
@@ -293,7 +293,7 @@ async def test_objects_are_found_by_their_controller(plane: ControlPlane) -> Non
         ]
         await client.create(child)
         reader = config_maps.reader
-        assert [name_of(obj) for obj in reader.list(index=("controller", uid_of(owner)))] == [
-            "child"
-        ]
-        assert reader.list(index=("controller", uid_of(other))) == []
+        index = ("controller", controller_key("default", uid_of(owner)))
+        assert [name_of(obj) for obj in reader.list(index=index)] == ["child"]
+        assert reader.list(index=("controller", controller_key("default", uid_of(other)))) == []
+        assert reader.list(index=("controller", controller_key("elsewhere", uid_of(owner)))) == []

@@ -19,6 +19,7 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import ContainerStatus, PodStatus, failure_of
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
+from cfo.runtime.cache import by_controller, controller_key
 
 _BATCH: Final = 100
 """How many pods are decoded at a time: less than 2 ms."""
@@ -147,7 +148,7 @@ WRAPPERS: Final = NamingLabel(APPWRAPPER_LABEL)
 def add_indexes(pods: Informer) -> None:
     """Add the indexes of this module to the informer of pods."""
     WRAPPERS.add_index(pods).add_index(_NODE_INDEX, _index_node)
-    pods.add_index(_CONTROLLER_INDEX, _index_controller)
+    pods.add_index(_CONTROLLER_INDEX, by_controller)
 
 
 def pods_on_node(pods: Reader, node: str) -> list[Entry]:
@@ -157,12 +158,7 @@ def pods_on_node(pods: Reader, node: str) -> list[Entry]:
 
 def pods_of_controller(pods: Reader, namespace: str, uid: str) -> list[Entry]:
     """Return the pods in ``namespace`` whose controller has this uid."""
-    return pods.entries(index=(_CONTROLLER_INDEX, f"{namespace}/{uid}"))
-
-
-def _index_controller(pod: Entry) -> list[str]:
-    controller = pod.meta.controller
-    return [f"{pod.namespace}/{controller.uid}"] if controller is not None else []
+    return pods.entries(index=(_CONTROLLER_INDEX, controller_key(namespace, uid)))
 
 
 def _index_node(pod: Entry) -> list[str]:

@@ -42,6 +42,7 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
+from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
 
@@ -124,10 +125,11 @@ class StackInformers:
 
     def of(self, stack: Object) -> Iterator[tuple[GVK, Entry]]:
         """Yield all objects that ``stack`` controls, of all kinds that are served."""
+        owner = controller_key(namespace_of(stack), uid_of(stack))
         for gvk, informer in self._informers.items():
             if gvk in OPTIONAL_KINDS and gvk not in self._served:
                 continue
-            for key in sorted(informer.reader.keys(_OWNER_INDEX, _owner_value(stack))):
+            for key in sorted(informer.reader.keys(_OWNER_INDEX, owner)):
                 entry = informer.reader.entry(key)
                 if entry is not None:
                     yield gvk, entry
@@ -159,7 +161,7 @@ class StackInformers:
 
     def _create(self, gvk: GVK) -> Informer:
         return self._manager.cache.informer(gvk, **_selection(gvk)).add_index(
-            _OWNER_INDEX, _index_owner
+            _OWNER_INDEX, by_controller
         )
 
 
@@ -168,13 +170,3 @@ def _selection(gvk: GVK) -> SelectionKeywords:
         "label_selector": _SELECTOR,
         "max_bytes": _MAX_DEPLOYMENT_BYTES if gvk == DEPLOYMENT else _MAX_BYTES,
     }
-
-
-def _index_owner(child: Entry) -> list[str]:
-    # Clients of other namespaces can write the uid of the stack into their objects.
-    controller = child.meta.controller
-    return [f"{child.namespace}/{controller.uid}"] if controller is not None else []
-
-
-def _owner_value(stack: Object) -> str:
-    return f"{namespace_of(stack)}/{uid_of(stack)}"

@@ -87,6 +87,9 @@ _APPLICATION_BYTES: Final = 4 << 10
 _MAX_CREATED: Final = 50
 """The maximum number of objects that one reconcile creates; the next one continues."""
 
+_MAX_DELETED: Final = 50
+"""The maximum number of objects that one reconcile deletes: users can add objects that the stack controls."""
+
 _NEXT_BATCH_SECONDS: Final = 0.05
 
 _OWNED: Final = (*READ, "create", "delete", "patch")
@@ -203,6 +206,7 @@ class InferenceStackReconciler:
             stack_children(stack, free, existing.uncached),
             prune=self._unwanted(stack, desired),
             max_created=_MAX_CREATED,
+            max_deleted=_MAX_DELETED,
         )
         for result in results:
             gvk = result.child.gvk
@@ -216,7 +220,10 @@ class InferenceStackReconciler:
         """Yield the objects that the stack controls and that are not ``desired``, except retained ones."""
         wanted = {(gvk_of(obj), key_of(obj)) for obj in desired}
         for gvk, entry in list(self.children.of(stack)):
-            if (gvk, entry.key) not in wanted and not is_retained(entry.object()):
+            # Many objects can wait for finalizers, so they are not decoded.
+            if (gvk, entry.key) in wanted or entry.meta.is_deleting:
+                continue
+            if not is_retained(entry.object()):
                 yield gvk, entry.key
 
     def _outcome(

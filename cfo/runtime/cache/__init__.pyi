@@ -3,6 +3,7 @@ from .entry import Entry as Entry
 from .entry import Meta as Meta
 from .index import IndexFunction as IndexFunction
 from .index import by_controller as by_controller
+from .index import controller_key as controller_key
 from .informer import Informer as Informer
 from .informer import Reader as Reader
 from .selectors import LabelSelector as LabelSelector

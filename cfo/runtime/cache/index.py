@@ -79,8 +79,16 @@ class Index:
 
 
 def by_controller(entry: Entry) -> Iterable[str]:
-    """Index objects by the uid of their managing controller."""
+    """Index objects by the namespace and uid of their managing controller, which must be in their namespace."""
     controller = entry.meta.controller
     if controller is None:
         return ()
-    return (controller.uid,)
+    return (controller_key(entry.namespace, controller.uid),)
+
+
+def controller_key(namespace: str, uid: str) -> str:
+    """Return the value of :func:`by_controller` for the objects of the controller in ``namespace`` with this uid.
+
+    The uid is not enough: clients of other namespaces can write it into the owner references of their objects.
+    """
+    return f"{namespace}/{uid}"

@@ -198,13 +198,15 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What became of ``child``.
 
     ``obj`` is the object as stored or, if the name is ``TAKEN`` or the outcome is ``WAITING``, the object that was
-    found. ``message`` is a sentence about any outcome except ``DONE`` and ``SKIPPED``, without the consequence.
+    found. ``is_new`` and ``is_deleted``: whether a request created or deleted it. ``message`` is a sentence about any
+    outcome except ``DONE`` and ``SKIPPED``, without the consequence.
     """
 
     child: Child
     outcome: Outcome
     obj: Object | None = None
     is_new: bool = False
+    is_deleted: bool = False
     message: str = ""
     error: Exception | None = None
 
@@ -230,8 +232,10 @@ class ChildResults:
         """The seconds until the next reconcile; 0 if none is needed."""
         self.created = 0
         """The number of created objects."""
+        self.deleted = 0
+        """The number of deleted objects."""
         self.is_limited = False
-        """Whether the limit of created objects was reached, so that the other children are still to be written."""
+        """Whether a limit was reached, so that the other children are still to be written or deleted."""
 
     def __iter__(self) -> Iterator[ChildResult]:
         return iter(self._results.values())
@@ -275,6 +279,7 @@ class ChildResults:
         """Add a result."""
         self._results[result.child.id] = result
         self.created += result.is_new
+        self.deleted += result.is_deleted
         if result.is_replaced:
             return
         if result.outcome is Outcome.TAKEN:
@@ -313,6 +318,7 @@ async def reconcile_children(
     events: EventSink | None = None,
     block_owner_deletion: bool | None = None,
     max_created: int = 0,
+    max_deleted: int = 0,
 ) -> ChildResults:
     """Bring ``children`` of ``owner`` to their desired state, one after the other, and return what became of them.
 
@@ -323,22 +329,33 @@ async def reconcile_children(
     :param block_owner_deletion: whether a foreground deletion of the owner waits for the objects.
     :param max_created: the maximum number of objects to create; 0 means no limit. :attr:`ChildResults.is_limited` then
         asks for another reconcile.
+    :param max_deleted: the same for objects to delete, absent children and pruned objects together.
 
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
     :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`.
     """
     writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
     results = writer.results
+
+    def is_exhausted() -> bool:
+        is_created = max_created and results.created >= max_created
+        is_deleted = max_deleted and results.deleted >= max_deleted
+        return bool(is_created or is_deleted)
+
     for child in children:
         await writer.write(child)
-        if max_created and results.created >= max_created:
+        if is_exhausted():
             results.is_limited = True
             return results
         if len(children) > _FEW_CHILDREN:
             await checkpoint()
     for gvk, key in prune:
-        if (gvk, key) not in results:
-            await writer.write(Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND))
+        if (gvk, key) in results:
+            continue
+        await writer.write(Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND))
+        if is_exhausted():
+            results.is_limited = True
+            return results
     return results
 
 
@@ -552,22 +569,25 @@ class _ChildWriter:
         if current is None and known is not None:
             current = known.object
         try:
-            await self._delete_owned(child, current)
+            is_deleted = await self._delete_owned(child, current)
         except Conflict:
             # Another object has the name. It may be another one of the owner.
-            await self._delete_owned(child, await self._client.get(child.gvk, child.key, live=True))
-        return ChildResult(child=child, outcome=Outcome.DONE)
+            live = await self._client.get(child.gvk, child.key, live=True)
+            is_deleted = await self._delete_owned(child, live)
+        return ChildResult(child=child, outcome=Outcome.DONE, is_deleted=is_deleted)
 
-    async def _delete_owned(self, child: Child, current: Object | None) -> None:
+    async def _delete_owned(self, child: Child, current: Object | None) -> bool:
+        """Delete ``current`` if it belongs to the owner; return whether a request was sent."""
         # A second deletion of an object that a finalizer keeps would be a request without effect.
         if current is None or is_deleting(current) or not self._belongs(child, current):
-            return
+            return False
         await self._client.delete(
             child.gvk,
             child.key,
             uid=uid_of(current),
             propagation_policy=child.propagation_policy,
         )
+        return True
 
     # Ownership and reports.
 

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
+from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
 from cfo.controllers.inferencestack import reconciler
-from cfo.runtime.objects.kinds import DEPLOYMENT
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    Manager,
+    NamespacedName,
+    is_deleting,
+    owner_reference,
+)
 from test.support.inference_environment import (
     new_stack,
     run_inference_controllers,
@@ -55,3 +63,33 @@ async def test_one_reconcile_creates_a_limited_number_of_objects() -> None:
         )
         assert count is not None
         assert count >= 2, "of at least 124 objects, a reconcile creates 50"
+
+
+async def test_one_reconcile_deletes_a_limited_number_of_objects() -> None:
+    async with start_inference_environment() as env:
+        stack = await env.create(new_stack({"a": {}}))
+        planted = [NamespacedName("ns", f"planted-{number}") for number in range(60)]
+        for key in planted:
+            metadata = {
+                "namespace": key.namespace,
+                "name": key.name,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+                "ownerReferences": [owner_reference(stack)],
+                "finalizers": ["example.com/hold"],
+            }
+            await env.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        async with run_inference_controllers(env) as manager:
+            await env.wait_for_condition("Deployed", "True")
+            await env.wait_until_idle()
+            for key in planted:
+                obj = await env.client.get(CONFIG_MAP, key, live=True)
+                assert obj is not None
+                assert is_deleting(obj)
+            assert requeued(manager) == 1, "of 60 objects, a reconcile deletes 50"
+
+
+def requeued(manager: Manager) -> float:
+    """Return how many reconciles of stacks have asked for another one."""
+    labels = {"controller": "inferencestack-doublewordai", "result": "requeue_after"}
+    count = manager.metrics.registry.get_sample_value("controller_runtime_reconcile_total", labels)
+    return count or 0.0

@@ -85,6 +85,25 @@ def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
     assert [warning.reason for warning in found.warnings] == ["victim"]
 
 
+def test_no_index_finds_objects_of_other_namespaces_by_a_uid() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    views = all_views()
+    related = {CORE_EVENT, POD, *(child.gvk for view in views for child in view.children)}
+    Overview(cache, views, related=related)
+    owners = [
+        {"apiVersion": view.gvk.api_version, "kind": view.gvk.kind, "name": "o", "uid": "u"}
+        for view in views
+    ]
+    obj = {"metadata": {"namespace": "attacker", "name": "a", "ownerReferences": owners}}
+    values = set()
+    for informer in cache.informers:
+        entry = EntryDecoder(informer.gvk).decode(orjson.dumps(obj))
+        for index in informer.store._indexes.values():
+            values |= set(index.function(entry))
+    assert values == {"attacker/u"}
+
+
 def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone in the namespace can let objects belong to a RayCluster, and each change of one updates its summary."""
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))

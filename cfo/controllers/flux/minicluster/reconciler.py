@@ -70,7 +70,7 @@ from cfo.controllers.flux.minicluster.status import (
     is_finished,
     notices,
 )
-from cfo.controllers.flux.minicluster.writes import MiniClusterWrites
+from cfo.controllers.flux.minicluster.writes import NEXT_BATCH_SECONDS, MiniClusterWrites
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -114,9 +114,6 @@ _NOT_DECLARED: Final = "field not declared in schema"
 
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
-
-_NEXT_BATCH_SECONDS: Final = 0.1
-"""How long to wait before the next pods are labelled; the cache then contains the labels of most pods of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,7 @@ class MiniClusterReconciler:
         unlabelled_remain = job is not None and await self._label_pods(cluster, job)
         writes.raise_errors()
         requeue_after = await self._clean_up(cluster, job) or writes.retry_after
-        return Result(requeue_after=_NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
+        return Result(requeue_after=NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
 
     async def _job_of(self, cluster: Object) -> Object | None:
         """Return the Job of the MiniCluster, if it exists."""

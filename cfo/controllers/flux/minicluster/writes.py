@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from cfo.api.flux.facts import queue_of
 from cfo.controllers.flux.minicluster.objects import Objects, problem_of
 from cfo.runtime import JOB, SERVICE, Client, EventRecorder, Object, key_of
 from cfo.runtime.client import Child, ChildResults, ObjectID, reconcile_children
 from cfo.runtime.objects import raise_together
+
+_MAX_DELETED: Final = 50
+"""The maximum number of objects that one write deletes: users can add objects that the MiniCluster controls."""
+
+NEXT_BATCH_SECONDS: Final = 0.1
+"""How long to wait before the next objects of a batch are written; the cache then contains most of the last one."""
 
 
 class MiniClusterWrites:
@@ -49,6 +56,7 @@ class MiniClusterWrites:
             prune=prune,
             events=self._events,
             block_owner_deletion=True,
+            max_deleted=_MAX_DELETED,
         )
         problem = problem_of(results)
         if problem is not None:
@@ -57,6 +65,8 @@ class MiniClusterWrites:
             if result.child.gvk == SERVICE and result.is_done and not result.child.is_absent:
                 self.services.append(result.child.id)
         self._errors += results.errors
+        if results.is_limited:
+            results.retry(NEXT_BATCH_SECONDS)
         if results.retry_after:
             self.retry_after = min(self.retry_after or results.retry_after, results.retry_after)
         return results
