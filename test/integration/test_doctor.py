@@ -288,16 +288,12 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
 
 
 async def check_other_namespace(admin: Path) -> None:
-    """A namespace without an operator is an error: its remedies would make a second installation."""
-    result = await anyio.to_thread.run_sync(
-        lambda: CliRunner().invoke(
-            cli, ["doctor", "-n", "typo", "--kubeconfig", str(admin)], prog_name="cfo"
-        )
-    )
-    assert (result.exit_code, result.output) == (
-        2,
-        f"Error: --namespace typo: the operator is not there, but in namespace {NAMESPACE}\n",
-    )
+    """The namespace of the option is checked, and that of the webhooks is named."""
+    code, found = await doctor(admin, "-n", "typo")
+    assert code == 1
+    message = f"no Deployment {DEPLOYMENT_NAME} in namespace typo, but the webhooks lead to namespace {NAMESPACE}"
+    assert found["operator"] == [("fail", message)]
+    assert any(f"in namespace {NAMESPACE} (" in message for _, message in found["operators"])
 
 
 async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) -> None:

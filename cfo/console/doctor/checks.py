@@ -24,17 +24,13 @@ _EXPIRY_WARNING: Final = timedelta(days=30)
 _MAX_SHOWN: Final = 3
 
 
-def check_operator(installation: Installation, manages_url: bool) -> Iterator[Finding]:
-    """Check the ready replicas; ``manages_url``: a webhook configuration leads to an operator outside the cluster."""
+def check_operator(
+    installation: Installation, webhooks: Sequence[WebhookConfigurationFacts]
+) -> Iterator[Finding]:
+    """Check the ready replicas; without a Deployment, ``webhooks`` show where the operator may run instead."""
     deployment = installation.deployment
     if deployment is None:
-        if manages_url:
-            yield ok("runs outside the cluster, because the webhooks have a URL")
-        else:
-            yield fail(
-                f"no Deployment {DEPLOYMENT} in namespace {installation.namespace}",
-                f"name the operator's namespace with --namespace, or {APPLY}",
-            )
+        yield _missing_deployment(installation.namespace, webhooks)
         return
     wanted = int((deployment.get("spec") or {}).get("replicas", 1))
     ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
@@ -47,6 +43,23 @@ def check_operator(installation: Installation, manages_url: bool) -> Iterator[Fi
         yield warn(f"{ready} of {wanted} replicas are ready", logs)
     else:
         yield ok(f"{ready} of {wanted} replicas are ready")
+
+
+def _missing_deployment(namespace: str, webhooks: Sequence[WebhookConfigurationFacts]) -> Finding:
+    if any(fact.urls for fact in webhooks):
+        return ok("runs outside the cluster, because the webhooks have a URL")
+    message = f"no Deployment {DEPLOYMENT} in namespace {namespace}"
+    named: set[str] = set()
+    for fact in webhooks:
+        named |= {service.namespace for service in fact.services}
+    elsewhere = ", ".join(sorted(named - {namespace}))
+    if elsewhere:
+        # The manifests would create a second installation.
+        return fail(
+            f"{message}, but the webhooks lead to namespace {elsewhere}",
+            "name the operator's namespace with --namespace",
+        )
+    return fail(message, f"name the operator's namespace with --namespace, or {APPLY}")
 
 
 def check_version(installation: Installation, version: str) -> Iterator[Finding]:

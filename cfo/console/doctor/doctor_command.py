@@ -6,7 +6,7 @@ import json
 
 import click
 
-from cfo.console.errors import ClusterUnreadable, InvalidInput, echo
+from cfo.console.errors import ClusterUnreadable, echo
 from cfo.console.execution import CONFIG, kubeconfig_option, run_with_client
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
@@ -47,23 +47,14 @@ def command(
     import anyio
 
     from cfo.console.doctor.examination import examine
-    from cfo.console.doctor.facts import find_namespace, read_installation
+    from cfo.console.doctor.facts import find_namespace
     from cfo.console.doctor.report import Findings, document, has_failed, lines
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
     async def work(client: Client) -> Findings:
         with anyio.move_on_after(_TIMEOUT) as scope:
             await client.mapper.resource(CONFIG_MAP)
-            found = await find_namespace(client)
-            where = namespace or found or DEFAULT_NAMESPACE
-            if found not in ("", where):
-                here, there = [
-                    await read_installation(client, each, config_name) for each in (where, found)
-                ]
-                if there.deployment and not here.deployment and not here.deployment_error:
-                    raise InvalidInput(
-                        f"--namespace {where}: the operator is not there, but in namespace {found}"
-                    )
+            where = namespace or await find_namespace(client) or DEFAULT_NAMESPACE
         if scope.cancelled_caught:
             raise ClusterUnreadable(
                 f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s"

@@ -62,7 +62,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        return checks.check_operator(installation, any(fact.urls for fact in webhooks()))
+        return checks.check_operator(installation, webhooks())
 
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:

@@ -148,7 +148,7 @@ def check_doctor(deployment: Any, pods: Any, config_map: Any, text: str) -> None
         )
     ]
     examinations: tuple[Callable[[], Iterator[Finding]], ...] = (
-        lambda: checks.check_operator(installation, manages_url=False),
+        lambda: checks.check_operator(installation, webhooks),
         lambda: checks.check_version(installation, "0.1.0"),
         lambda: checks.check_configuration(installation),
         lambda: checks.check_webhooks(webhooks),

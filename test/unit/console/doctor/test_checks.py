@@ -81,34 +81,57 @@ def pod(
 
 
 @pytest.mark.parametrize(
-    ("installed", "pods", "url", "expected"),
+    ("installed", "pods", "expected"),
     [
-        (None, (), False, ["fail"]),
-        (None, (), True, ["ok"]),
-        (deployment(), (), False, ["ok", "ok"]),
-        (deployment(ready=1), (), False, ["warn", "ok"]),
-        (deployment(ready=0), (), False, ["fail", "ok"]),
-        (deployment(replicas=0, ready=0), (), False, ["fail", "ok"]),
-        (deployment("x/codeflare-operator:v0.2.0"), (), False, ["ok", "warn"]),
-        (deployment("x/codeflare-operator@sha256:0123"), (), False, ["ok", "skip"]),
-        (deployment("host:5000/codeflare-operator"), (), False, ["ok", "skip"]),
-        (deployment("host:5000/codeflare-operator:0.1.0@sha256:0"), (), False, ["ok", "ok"]),
-        (deployment(), (pod(), pod("x/codeflare-operator:v0.0.9")), False, ["ok", "warn"]),
+        (deployment(), (), ["ok", "ok"]),
+        (deployment(ready=1), (), ["warn", "ok"]),
+        (deployment(ready=0), (), ["fail", "ok"]),
+        (deployment(replicas=0, ready=0), (), ["fail", "ok"]),
+        (deployment("x/codeflare-operator:v0.2.0"), (), ["ok", "warn"]),
+        (deployment("x/codeflare-operator@sha256:0123"), (), ["ok", "skip"]),
+        (deployment("host:5000/codeflare-operator"), (), ["ok", "skip"]),
+        (deployment("host:5000/codeflare-operator:0.1.0@sha256:0"), (), ["ok", "ok"]),
+        (deployment(), (pod(), pod("x/codeflare-operator:v0.0.9")), ["ok", "warn"]),
     ],
 )
 def test_operator_has_ready_replicas_of_this_version(
-    installed: Object | None, pods: tuple[Object, ...], url: bool, expected: list[str]
+    installed: Object | None, pods: tuple[Object, ...], expected: list[str]
 ) -> None:
     installation = Installation("ops", deployment=installed, pods=pods)
-    assert (
-        states(
-            [
-                *checks.check_operator(installation, url),
-                *checks.check_version(installation, "0.1.0"),
-            ]
-        )
-        == expected
-    )
+    found = [
+        *checks.check_operator(installation, []),
+        *checks.check_version(installation, "0.1.0"),
+    ]
+    assert states(found) == expected
+
+
+MISSING = "no Deployment codeflare-operator-manager in namespace ops"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "is_installed_by_remedy"),
+    [
+        ({}, MISSING, True),
+        ({"services": {NamespacedName("ops", "s"): 0}}, MISSING, True),
+        (
+            {"services": {NamespacedName("there", "s"): 1}},
+            f"{MISSING}, but the webhooks lead to namespace there",
+            False,
+        ),
+        (
+            {"urls": ("https://host:9443/x",)},
+            "runs outside the cluster, because the webhooks have a URL",
+            False,
+        ),
+    ],
+)
+def test_missing_deployment_is_reported_with_what_the_webhooks_name(
+    options: dict[str, Any], expected: str, is_installed_by_remedy: bool
+) -> None:
+    webhooks = [WebhookConfigurationFacts(name="w", exists=True, **options)]
+    (finding,) = checks.check_operator(Installation("ops"), webhooks)
+    assert finding.message == expected
+    assert ("cfo manifests" in finding.remedy) is is_installed_by_remedy
 
 
 def config_map(changed: str) -> Object:
