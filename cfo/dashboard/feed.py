@@ -8,7 +8,7 @@ a queue of messages, which all streams share; nothing is buffered without a limi
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
@@ -38,10 +38,11 @@ class StreamDropped(Exception):
 
 
 class Stream:
-    """One reader; ``is_closed`` returns whether its connection is closed."""
+    """One reader; ``is_closed`` returns whether its connection is closed. ``user`` is empty if there is only one."""
 
-    def __init__(self, is_closed: Callable[[], bool]) -> None:
+    def __init__(self, is_closed: Callable[[], bool], user: str = "") -> None:
         self.is_closed = is_closed
+        self.user = user
         self._messages: deque[bytes] = deque()
         self._size = 0
         self._dropped = False
@@ -134,19 +135,17 @@ class PageFeed:
         return self._state.details(identity)
 
     @asynccontextmanager
-    async def open(self, is_closed: Callable[[], bool]) -> AsyncIterator[tuple[Stream, bytes]]:
-        """Open a stream for a page; yield it with the snapshot that precedes its messages.
+    async def open(
+        self, is_closed: Callable[[], bool], user: str = ""
+    ) -> AsyncIterator[tuple[Stream, bytes]]:
+        """Open a stream for a page of ``user``; yield it with the snapshot that precedes its messages.
 
-        Streams of closed connections make room. Raises :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects
-        cannot be watched.
+        If there are too many, streams of closed connections make room, then those of the user who has most. Raises
+        :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects cannot be watched.
         """
         if len(self.streams) >= MAX_STREAMS:
-            for closed in [each for each in self.streams if each.is_closed()]:
-                closed.drop()
-                del self.streams[closed]
-        if len(self.streams) >= MAX_STREAMS:
-            raise TooManyStreams
-        stream = Stream(is_closed)
+            self._make_room(user)
+        stream = Stream(is_closed, user)
         self.streams[stream] = None
         self._opened.set()
         try:
@@ -156,6 +155,24 @@ class PageFeed:
         finally:
             self.streams.pop(stream, None)
             self._closed.set()
+
+    def _make_room(self, user: str) -> None:
+        """Drop streams so that ``user`` can open one. Raises :class:`TooManyStreams` if no one has more of them."""
+        for closed in [each for each in self.streams if each.is_closed()]:
+            self._drop(closed)
+        if len(self.streams) < MAX_STREAMS:
+            return
+        counts = Counter(stream.user for stream in self.streams)
+        (heaviest, count), *_ = counts.most_common(1)
+        # Otherwise, two users would drop each other's streams in turn.
+        if count <= counts[user] + 1:
+            raise TooManyStreams
+        *_, newest = [stream for stream in self.streams if stream.user == heaviest]
+        self._drop(newest)
+
+    def _drop(self, stream: Stream) -> None:
+        stream.drop()
+        del self.streams[stream]
 
     async def run(self) -> None:
         """Watch while pages are open, until cancelled. A failure is logged, and never raised."""

@@ -26,7 +26,7 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.dashboard.feed import PageFeed, Stream, StreamDropped, TooManyStreams
-from cfo.runtime.process import Endpoint
+from cfo.runtime.process import USER, Endpoint
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -114,7 +114,8 @@ class Site:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         try:
             async with self._feed.open(
-                lambda: request.transport is None or request.transport.is_closing()
+                lambda: request.transport is None or request.transport.is_closing(),
+                request.get(USER, ""),
             ) as opened:
                 return await self._send(request, *opened)
         except StreamDropped:

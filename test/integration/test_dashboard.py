@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -15,7 +15,7 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.demo import crds
 from cfo.dashboard import in_cluster
-from cfo.dashboard.feed import PageFeed
+from cfo.dashboard.feed import MAX_STREAMS, PageFeed
 from cfo.dashboard.in_cluster import client_source
 from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
@@ -33,6 +33,7 @@ from cfo.runtime import (
     Transport,
     name_of,
 )
+from cfo.runtime.client import Exchange
 from cfo.runtime.manager import MetricsTLS
 from cfo.summaries import raycluster
 from cfo.summaries.kind_view import related_kinds
@@ -130,11 +131,12 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
             for path in (
                 "/dashboard/stream",
                 "/dashboard/object?id=x",
-                "/dashboard/unknown",
                 "/metrics",
             ):
                 async with get(path) as response:
                     assert response.status == 401, path
+            async with get("/dashboard/unknown") as response:
+                assert response.status == 404
             # the permission to read metrics, or all objects, is not the permission to see the dashboard
             token = await new_account_token(
                 manager.api_reader, NamespacedName("default", "scraper")
@@ -170,6 +172,59 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
                 RAY_CLUSTER
             }  # shared, and not extended
             assert clusters.has_synced
+
+            async with AsyncExitStack() as opened:
+                for _ in range(MAX_STREAMS):
+                    response = await opened.enter_async_context(get("/dashboard/stream", viewer))
+                    assert response.status == 200
+                async with get("/dashboard/stream", viewer) as response:
+                    assert response.status == 503
+                other = await new_account_token(
+                    manager.api_reader, NamespacedName("default", "other")
+                )
+                await grant(client, "other", viewer_role())
+                async with get("/dashboard/stream", other) as response:
+                    assert (await next_event(response.content))[0] == "snapshot"
+                    async with get("/dashboard/stream", viewer) as refused:
+                        assert refused.status == 503, "no one else has more"
+
+
+async def test_unknown_tokens_and_paths_have_a_budget_of_reviews(plane: ControlPlane) -> None:
+    reviews = 0
+
+    def count(exchange: Exchange) -> None:
+        nonlocal reviews
+        reviews += exchange.resource.startswith("tokenreviews")
+
+    options = ManagerOptions(metrics_bind_address="127.0.0.1:0", metrics_tls=MetricsTLS())
+    target = ClientConfig.for_control_plane(plane)
+    async with (
+        client_of(plane) as client,
+        Transport(target, observe=count) as transport,
+        aiohttp.ClientSession() as session,
+    ):
+        manager = Manager(transport, options)
+        in_cluster.setup(manager, raycluster.VIEWS)
+        async with manager:
+            await manager.started()
+            url = f"https://127.0.0.1:{manager.metrics_port}"
+
+            async def status(path: str, token: str) -> int:
+                headers = {"Authorization": f"Bearer {token}"}
+                async with session.get(url + path, headers=headers, ssl=False) as response:
+                    return response.status
+
+            viewer = await new_account_token(client, NamespacedName("default", "viewer"))
+            await grant(client, "viewer", viewer_role())
+            assert await status("/dashboard/object?id=x", viewer) == 404
+            before = reviews
+            for number in range(50):
+                assert await status(f"/dashboard/{number}", viewer) == 404
+            assert reviews == before, "what is not served needs no review"
+            found = [await status("/dashboard/object", f"random-{n}") for n in range(200)]
+            assert set(found) == {401, 429}
+            assert reviews - before < 200
+            assert await status("/dashboard/object?id=x", viewer) == 404, "it is remembered"
 
 
 async def test_page_and_terminal_show_one_level_of_a_finished_cluster(plane: ControlPlane) -> None:

@@ -26,7 +26,7 @@ from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.pki.policy import CertificatePolicy
 from cfo.runtime.pki.rotation import StoredCertificates, ensure_certificates
 from cfo.runtime.process.clock import Clock
-from cfo.runtime.process.endpoint import Endpoint
+from cfo.runtime.process.endpoint import USER, Endpoint
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
@@ -56,9 +56,21 @@ class MetricsTLS:
     names: tuple[str, ...] = ("localhost",)
 
 
-class _Decision(msgspec.Struct, frozen=True):
+class AccessDecision(msgspec.Struct, frozen=True):
+    """The HTTP status of a request, 200 if ``user`` is allowed to send it; ``reason`` says why it is denied."""
+
     status: int
-    reason: str
+    reason: str = ""
+    user: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the request is allowed."""
+        return self.status == 200
+
+
+class _RememberedDecision(msgspec.Struct, frozen=True):
+    decision: AccessDecision
     until: float
 
 
@@ -72,32 +84,31 @@ class MetricsAuthorizer:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._allowed: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
-        self._denied: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
+        self._allowed: OrderedDict[tuple[bytes, str], _RememberedDecision] = OrderedDict()
+        self._denied: OrderedDict[tuple[bytes, str], _RememberedDecision] = OrderedDict()
         self._reviews = _MAX_REVIEWS_AT_ONCE
         self._counted_at = clock.monotonic()
 
-    async def denial(self, authorization: str, path: str) -> tuple[int, str] | None:
-        """Return the HTTP status and the reason for denying a ``get`` of ``path``, or ``None`` if it is allowed."""
+    async def decide(self, authorization: str, path: str) -> AccessDecision:
+        """Return whether the user whose token is in the header ``authorization`` is allowed to ``get`` ``path``."""
         kind, _, token = authorization.partition(" ")
         token = token.strip()
         if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
-            return 401, "Authentication failed: a bearer token is required"
+            return AccessDecision(401, "Authentication failed: a bearer token is required")
         key = (hashlib.sha256(token.encode()).digest(), path)
-        decision = self._allowed.get(key) or self._denied.get(key)
-        if decision is None or self._clock.monotonic() >= decision.until:
-            # A token that was allowed needs no budget, so that a flood of others does not stop a scraper.
-            if key not in self._allowed and not self._take_review():
-                return 429, "Too many requests with unknown tokens: try again later"
-            try:
-                status, reason = await self._decide(token, path)
-            except (APIError, TransportError) as error:
-                _log.warning("Failed to authorize metrics request", error=str(error))
-                return 500, "Authorization failed: cannot query the API server"
-            decision = self._remember(key, status, reason)
-        if decision.status == 200:
-            return None
-        return decision.status, decision.reason
+        remembered = self._allowed.get(key) or self._denied.get(key)
+        if remembered is not None and self._clock.monotonic() < remembered.until:
+            return remembered.decision
+        # A token that was allowed needs no budget, so that a flood of others does not stop a scraper.
+        if key not in self._allowed and not self._take_review():
+            return AccessDecision(429, "Too many requests with unknown tokens: try again later")
+        try:
+            decision = await self._review(token, path)
+        except (APIError, TransportError) as error:
+            _log.warning("Failed to authorize metrics request", error=str(error))
+            return AccessDecision(500, "Authorization failed: cannot query the API server")
+        self._remember(key, decision)
+        return decision
 
     def _take_review(self) -> bool:
         """Take one review from the budget; return whether there was one."""
@@ -110,20 +121,20 @@ class MetricsAuthorizer:
         self._reviews -= 1
         return True
 
-    def _remember(self, key: tuple[bytes, str], status: int, reason: str) -> _Decision:
-        is_allowed_now = status == 200
-        seconds = _ALLOWED_SECONDS if is_allowed_now else _DENIED_SECONDS
-        decision = _Decision(status, reason, self._clock.monotonic() + seconds)
+    def _remember(self, key: tuple[bytes, str], decision: AccessDecision) -> None:
+        decisions = self._denied
+        seconds = _DENIED_SECONDS
+        if decision.is_allowed:
+            decisions = self._allowed
+            seconds = _ALLOWED_SECONDS
         self._allowed.pop(key, None)
         self._denied.pop(key, None)
-        decisions = self._allowed if is_allowed_now else self._denied
-        decisions[key] = decision
+        decisions[key] = _RememberedDecision(decision, self._clock.monotonic() + seconds)
         if len(decisions) > _MAX_CACHED:
             decisions.popitem(last=False)
-        return decision
 
-    async def _decide(self, token: str, path: str) -> tuple[int, str]:
-        """Return the HTTP status and the reason for it, which is empty if the request is allowed."""
+    async def _review(self, token: str, path: str) -> AccessDecision:
+        """Ask the API server whose token it is, and whether this user is allowed to ``get`` ``path``."""
         review = await self._client.create(
             {
                 "apiVersion": "authentication.k8s.io/v1",
@@ -133,7 +144,7 @@ class MetricsAuthorizer:
         )
         status = review.get("status") or {}
         if not status.get("authenticated"):
-            return 401, "Authentication failed"
+            return AccessDecision(401, "Authentication failed")
         user: dict[str, Any] = status.get("user") or {}
         username = user.get("username", "")
         allowed = await is_allowed(
@@ -145,8 +156,8 @@ class MetricsAuthorizer:
             nonResourceAttributes={"path": path, "verb": "get"},
         )
         if not allowed:
-            return 403, f"Authorization denied for user {username}"
-        return 200, ""
+            return AccessDecision(403, f"Authorization denied for user {username}")
+        return AccessDecision(200, user=username)
 
 
 class SecureMetricsEndpoint(Endpoint):
@@ -207,11 +218,13 @@ class SecureMetricsEndpoint(Endpoint):
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if request.path in self._public:
+        # What is not served needs no review: a user with the permission for all paths below one could otherwise spend
+        # the budget, and replace the decision about a scraper.
+        if request.path in self._public or request.match_info.http_exception is not None:
             return await handler(request)
         authorization = request.headers.get("Authorization", "")
-        denial = await self._authorizer.denial(authorization, request.path)
-        if denial is not None:
-            status, reason = denial
-            return web.Response(status=status, text=f"{reason}\n")
+        decision = await self._authorizer.decide(authorization, request.path)
+        if not decision.is_allowed:
+            return web.Response(status=decision.status, text=f"{decision.reason}\n")
+        request[USER] = decision.user
         return await handler(request)

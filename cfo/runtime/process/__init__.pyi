@@ -4,6 +4,7 @@ from .clock import SystemClock as SystemClock
 from .clock import Timer as Timer
 from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
+from .endpoint import USER as USER
 from .endpoint import Endpoint as Endpoint
 from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable

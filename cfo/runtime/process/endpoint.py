@@ -16,6 +16,9 @@ from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
 MAX_CONNECTIONS: Final = 32
 """The maximum number of connections of one endpoint."""
 
+USER: Final = web.RequestKey("user", str)
+"""Where a handler finds the name of the user in a request, if the endpoint authenticates users."""
+
 _log = structlog.get_logger(__name__)
 
 

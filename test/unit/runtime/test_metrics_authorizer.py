@@ -27,14 +27,16 @@ async def test_random_tokens_have_a_budget_and_do_not_replace_the_scraper() -> N
     reviews = Reviews()
     clock = SteppedClock()
     authorizer = MetricsAuthorizer(cast("Client", reviews), clock)
-    assert await authorizer.denial("Bearer scraper", "/metrics") is None
-    denials = [await authorizer.denial(f"Bearer {number}", "/metrics") for number in range(1000)]
-    assert {denial[0] for denial in denials if denial is not None} == {401, 429}
+    assert (await authorizer.decide("Bearer scraper", "/metrics")).is_allowed
+    decisions = [await authorizer.decide(f"Bearer {number}", "/metrics") for number in range(1000)]
+    assert {decision.status for decision in decisions} == {401, 429}
     assert reviews.count == 20
-    assert await authorizer.denial("Bearer scraper", "/metrics") is None
+    assert (await authorizer.decide("Bearer scraper", "/metrics")).is_allowed
     assert reviews.count == 20
     clock.step(61)
     for number in range(1000):
-        await authorizer.denial(f"Bearer other-{number}", "/metrics")
-    assert await authorizer.denial("Bearer scraper", "/metrics") is None, "renewed without budget"
+        await authorizer.decide(f"Bearer other-{number}", "/metrics")
+    assert (await authorizer.decide("Bearer scraper", "/metrics")).is_allowed, (
+        "renewed without budget"
+    )
     assert reviews.count == 41
