@@ -13,6 +13,7 @@ from cfo.controllers.cached_fields import CachedCondition, field_reader
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
     reason: str = ""
+    finished_at: str | None = None
 
 
 class _Waiting(msgspec.Struct, gc=False):

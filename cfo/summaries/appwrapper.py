@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from cfo.api.appwrapper.inference import expected_pods
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
@@ -14,9 +15,9 @@ from cfo.api.appwrapper.names import (
     USER_LABEL,
     Phase,
 )
-from cfo.api.appwrapper.podsets import expected_pods
-from cfo.api.reading import items, milliseconds, number, path, text
-from cfo.runtime import GVK, Object, is_deleting, labels_of, namespace_of
+from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.reading import items, mapping, milliseconds, number, path, text
+from cfo.runtime import Object, is_deleting, labels_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     KindView,
@@ -104,13 +105,9 @@ def _ready(
     wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> str:
     """Return how many of its pods are ready or have succeeded, and how many it needs; empty if that is not known."""
-    wanted = sum(
-        expected_pods(
-            GVK.parse(str(each.get("apiVersion")), str(each.get("kind"))),
-            list(items(each.get("podSets"))),
-        )
-        for each in items(path(wrapper, "status", "componentStatus"))
-    )
+    components = items(path(wrapper, "spec", "components"))
+    recorded = items(path(wrapper, "status", "componentStatus"))
+    wanted = sum(map(_expected_pods, components, recorded))
     if not wanted:
         return ""
     if phase == Phase.SUCCEEDED or (related.pods is None and is_true(conditions, "PodsReady")):
@@ -118,6 +115,16 @@ def _ready(
     if related.pods is None and phase == Phase.RUNNING:
         return ""
     return f"{sum(map(is_ready_pod, related.pods or ()))}/{wanted}"
+
+
+def _expected_pods(component: Mapping[str, Any], recorded: Mapping[str, Any]) -> int:
+    """Return how many pods a component needs; ``recorded`` is its status."""
+    try:
+        return expected_pods(
+            dict(mapping(component.get("template"))), list(items(recorded.get("podSets")))
+        )
+    except PodSetError:  # admission rejects it
+        return 0
 
 
 def _facts(

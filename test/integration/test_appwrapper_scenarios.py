@@ -21,6 +21,7 @@ from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import JOB, NODE, POD
 from cfo.runtime.objects.unstructured import (
+    GVK,
     NamespacedName,
     Object,
     controller_of,
@@ -158,9 +159,9 @@ async def test_job_that_completes_after_a_failed_pod_is_not_run_again(
     async with run_appwrapper_controllers(environment):
         component = job()
         component["spec"]["backoffLimit"] = 1
-        await environment.create(wrapper(component, failureGracePeriodDuration="1h"))
+        await environment.create(wrapper(component, failureGracePeriodDuration="0s"))
         failed = await end_pod(environment, "Failed")
-        await environment.wait_for_condition("Unhealthy", "True", "FoundFailedPods")
+        await environment.wait_for_condition("Unhealthy", "False", "RetriedByComponent")
         await end_pod(environment, "Succeeded")
         done = await environment.wait_for_phase("Succeeded")
         assert name_of(failed) in await environment.object_names(POD)
@@ -168,6 +169,45 @@ async def test_job_that_completes_after_a_failed_pod_is_not_run_again(
             condition(done, "QuotaReserved")["message"]
             == "All components with pods report that they have completed"
         )
+
+
+async def test_quota_is_kept_while_a_component_can_still_create_pods(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """A Deployment is deleted in the foreground, because its ReplicaSet creates pods as long as it exists."""
+    component: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "d"}},
+            "template": {
+                "metadata": {"labels": {"app": "d"}},
+                "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+            },
+        },
+    }
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(component))
+        await environment.wait_for_condition("PodsReady", "True")
+        (replica_set,) = await environment.client.list(
+            GVK("apps", "v1", "ReplicaSet"), namespace="ns"
+        )
+        await environment.patch(replica_set, {"metadata": {"finalizers": ["example.com/wait"]}})
+        await environment.set_suspend(True)
+        await environment.wait_for_phase("Suspending")
+
+        async def pods_are_deleted() -> bool:
+            assert await environment.object_names(POD) == []
+            return True
+
+        await eventually(pods_are_deleted, "the pods are deleted")
+        await environment.wait_until_idle()
+        found = await environment.get_wrapper()
+        assert condition(found, "QuotaReserved")["status"] == "True"
+        await environment.patch(replica_set, {"metadata": {"finalizers": None}})
+        found = await environment.wait_for_phase("Suspended")
+        assert condition(found, "QuotaReserved")["status"] == "False"
 
 
 async def test_components_are_deleted_when_success_ttl_expires(

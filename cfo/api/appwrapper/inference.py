@@ -1,16 +1,19 @@
 """Infers the pod sets of components of well-known kinds.
 
-Counts and annotations are the same as in the Go operator and Kueue, with two exceptions that follow KubeRay: a worker
-group has ``numOfHosts`` pods for each replica, and none while it is suspended. The Go operator does not infer pod sets
-of MPIJobs, LeaderWorkerSets and RayServices, and for RayJob submitters.
+Counts and annotations are the same as in the Go operator and Kueue, except for worker groups, which are counted as
+KubeRay runs them (:class:`WorkerGroup`): what its autoscaler can add is counted from the beginning, because no queue is
+asked again when a cluster grows. The Go operator does not infer pod sets of MPIJobs, LeaderWorkerSets and RayServices,
+and for RayJob submitters.
 
 TrainJobs of Kubeflow Trainer are not included: their pod templates are in the training runtime, not in the TrainJob.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.appwrapper.paths import ROOT, value_or_none
 from cfo.api.appwrapper.podsets import (
@@ -21,16 +24,20 @@ from cfo.api.appwrapper.podsets import (
     SUB_GROUP_INDEX_LABEL,
     SUBMITTER_PATH,
     PodSetError,
+    is_submitter,
     pod_template_at,
+    replicas_of,
 )
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.objects.field import go_value
 
+RAY_SERVICE: Final = GVK("ray.io", "v1", "RayService")
+
 RAY_SPECS: Final[Mapping[GVK, str]] = {
     RAY_CLUSTER: "template.spec",
     RAY_JOB: "template.spec.rayClusterSpec",
-    GVK("ray.io", "v1", "RayService"): "template.spec.rayClusterConfig",
+    RAY_SERVICE: "template.spec.rayClusterConfig",
 }
 """The paths of the RayClusterSpecs in components of Ray's kinds."""
 
@@ -45,6 +52,17 @@ MPI_JOBS: Final = (GVK("kubeflow.org", "v2beta1", "MPIJob"), GVK("kubeflow.org",
 
 JOB_SET: Final = GVK("jobset.x-k8s.io", "v1alpha2", "JobSet")
 PYTORCH_JOB: Final = GVK("kubeflow.org", "v1", "PyTorchJob")
+LEADER_WORKER_SET: Final = GVK("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+STATEFUL_SET: Final = GVK("apps", "v1", "StatefulSet")
+
+SERVICES: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET})
+"""Kinds whose controllers replace each pod that ends, so that they run until they are deleted."""
+
+_NOT_INFERRED_BY_GO: Final = frozenset({RAY_SERVICE, LEADER_WORKER_SET, *MPI_JOBS})
+"""Kinds for which the Go operator accepts any declared pod sets."""
+
+_UPGRADES_IN_A_SECOND_CLUSTER: Final = ("NewCluster", "NewClusterWithIncrementalUpgrade")
+"""The values of a RayService's ``upgradeStrategy.type`` with which two of its clusters run during an upgrade."""
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
@@ -79,15 +97,54 @@ def infer_pod_sets(template: Object) -> list[Object]:
 def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
     """Return the pod sets of a component of an AppWrapper: the declared ones, or else the inferred ones.
 
-    Raises :class:`PodSetError` as :func:`infer_pod_sets` does, and for more declared ones than are allowed: each may
-    refer to the same large template, and an AppWrapper may be older than the webhook.
+    A declared number that is less than the inferred one is replaced (:func:`undercounted_pod_sets`), because that many
+    pods will run. Raises :class:`PodSetError` as :func:`infer_pod_sets` does, and for more declared ones than are
+    allowed: each may refer to the same large template, and an AppWrapper may be older than the webhook.
     """
     declared: list[Object] = component.get("podSets") or []
     if len(declared) > MAX_POD_SETS:
         raise PodSetError(
             f"component contains {len(declared)} podspecs; at most {MAX_POD_SETS} are allowed"
         )
-    return declared or infer_pod_sets(component["template"])
+    if not declared:
+        return infer_pod_sets(component["template"])
+    numbers = undercounted_pod_sets(component["template"], declared)
+    if not numbers:
+        return declared
+    return [_with_number(pod_set, numbers) for pod_set in declared]
+
+
+def _with_number(pod_set: Object, numbers: Mapping[str, int]) -> Object:
+    """Return ``pod_set`` with its number of pods in ``numbers``, which are by path, if it has one there."""
+    number = numbers.get(pod_set.get("path") or "")
+    if number is None:
+        return pod_set
+    return {**pod_set, "replicas": number}
+
+
+def undercounted_pod_sets(
+    template: Object, declared: Iterable[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Return, by path, the inferred numbers of pods of pod sets that are declared with fewer pods.
+
+    Only those are returned that the Go operator accepts with the declared number: any of a kind whose pod sets it does
+    not infer, and worker groups with their ``replicas``. Raises :class:`PodSetError` for an invalid count.
+    """
+    gvk = gvk_of(template)
+    if gvk not in RAY_SPECS and gvk not in _NOT_INFERRED_BY_GO:
+        return {}
+    inferred = {item["path"]: item["replicas"] for item in _WELL_KNOWN[gvk](template)}
+    found: dict[str, int] = {}
+    for pod_set in declared:
+        path = pod_set.get("path") or ""
+        number = inferred.get(path, 0)
+        count = replicas_of(pod_set)
+        if count >= number:
+            continue
+        group = path.removesuffix(".template")
+        if gvk in _NOT_INFERRED_BY_GO or count == _replicas(template, f"{group}.replicas"):
+            found[path] = number
+    return found
 
 
 def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
@@ -209,41 +266,128 @@ def _leader_worker_set(template: Object) -> Iterator[Object]:
     yield _pod_set(f"{path}.workerTemplate", groups * size, **annotations)
 
 
-def _ray(template: Object) -> Iterator[Object]:
+class WorkerGroup(msgspec.Struct, frozen=True):
+    """The numbers of pods of a worker group as KubeRay runs it. ``path`` is that of its pod template.
+
+    ``most``: how many can run at a time. Without the autoscaler, these are ``replicas`` within ``minReplicas`` and
+    ``maxReplicas``; with it, ``maxReplicas``. ``least``: how many run at least. Each replica has ``numOfHosts`` pods.
+    """
+
+    path: str
+    least: int
+    most: int
+
+
+def _worker_groups(template: Object) -> Iterator[WorkerGroup]:
     cluster = RAY_SPECS[gvk_of(template)]
-    yield _pod_set(f"{cluster}.headGroupSpec.template", 1)
+    has_autoscaler = _has_autoscaler(template, cluster)
+    clusters = _clusters_at_a_time(template)
     for group in _items(template, f"{cluster}.workerGroupSpecs"):
-        pods = _replicas(template, f"{group}.replicas") * _hosts(template, group)
+        path = f"{group}.template"
         if _is_group_suspended(template, group):
-            pods = 0
-        yield _pod_set(f"{group}.template", pods)
+            yield WorkerGroup(path, 0, 0)
+            continue
+        hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
+        least = _count(template, f"{group}.minReplicas") or 0
+        limit = _count(template, f"{group}.maxReplicas")
+        if has_autoscaler:
+            most = _MAX_COUNT if limit is None else limit
+            unlimited = limit is None
+        else:
+            most = max(_replicas(template, f"{group}.replicas"), least)
+            if limit is not None:
+                most = min(most, limit)
+            least = most
+            unlimited = False
+        pods = max(most, least) * hosts * clusters
+        if unlimited:
+            pods = min(pods, _MAX_COUNT)
+        yield WorkerGroup(path, least * hosts, pods)
 
 
-def _hosts(template: Object, group: str) -> int:
-    """Return how many pods each replica of a worker group has."""
-    return max(1, _replicas(template, f"{group}.numOfHosts"))
+def _has_autoscaler(template: Object, cluster: str) -> bool:
+    return value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True
 
 
 def _is_group_suspended(template: Object, group: str) -> bool:
     return value_or_none(template, f"{group}.suspend") is True
 
 
-def removable_pods(template: Object) -> int:
-    """Return how many pods Ray's autoscaler may remove: those above ``minReplicas`` of each group, where it runs.
+def _clusters_at_a_time(template: Object) -> int:
+    """Return how many RayClusters of a component can run: two of a RayService that is upgraded in a second one."""
+    strategy = value_or_none(template, "template.spec.upgradeStrategy.type")
+    if gvk_of(template) == RAY_SERVICE and strategy in _UPGRADES_IN_A_SECOND_CLUSTER:
+        return 2
+    return 1
+
+
+def _ray(template: Object) -> Iterator[Object]:
+    cluster = RAY_SPECS[gvk_of(template)]
+    yield _pod_set(f"{cluster}.headGroupSpec.template", _clusters_at_a_time(template))
+    for group in _worker_groups(template):
+        yield _pod_set(group.path, group.most)
+
+
+def unlimited_worker_groups(template: Object) -> list[str]:
+    """Return the paths of the worker groups to which Ray's autoscaler can add any number of pods.
 
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
     cluster = RAY_SPECS.get(gvk_of(template), "")
-    if not cluster or value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is not True:
-        return 0
-    removable = 0
-    for group in _items(template, f"{cluster}.workerGroupSpecs"):
-        if _is_group_suspended(template, group):
+    if not cluster or not _has_autoscaler(template, cluster):
+        return []
+    groups = _items(template, f"{cluster}.workerGroupSpecs")
+    return [group for group in groups if _is_unlimited(template, group)]
+
+
+def _is_unlimited(template: Object, group: str) -> bool:
+    if _is_group_suspended(template, group):
+        return False
+    return _count(template, f"{group}.maxReplicas") in (None, _MAX_COUNT)
+
+
+def expected_pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many pods of ``pod_sets``, those of a component, must run so that it is ready.
+
+    Neither the pod that submits a RayJob counts, nor pods that Ray's autoscaler may remove, nor those of a second
+    cluster of a RayService. Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    """
+    return sum(min(count, least) for count, least, _ in _numbers(template, pod_sets))
+
+
+def admitted_pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many pods of ``pod_sets``, those of a component, may run at a time. The submitter does not count.
+
+    An AppWrapper that an earlier version accepted has recorded fewer pods than its autoscaler can add; these may run.
+    Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    """
+    return sum(max(count, most) for count, _, most in _numbers(template, pod_sets))
+
+
+def _numbers(
+    template: Object, pod_sets: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the recorded, the least and the greatest number of pods of each pod set, without submitters."""
+    gvk = gvk_of(template)
+    groups: dict[str, WorkerGroup] = {}
+    head = ""
+    clusters = 1
+    if gvk in RAY_SPECS:
+        head = f"{RAY_SPECS[gvk]}.headGroupSpec.template"
+        clusters = _clusters_at_a_time(template)
+        groups = {group.path: group for group in _worker_groups(template)}
+    for pod_set in pod_sets:
+        if is_submitter(gvk, pod_set):
             continue
-        replicas = _replicas(template, f"{group}.replicas")
-        least = _count(template, f"{group}.minReplicas") or 0
-        removable += max(replicas - least, 0) * _hosts(template, group)
-    return removable
+        count = replicas_of(pod_set)
+        path = pod_set.get("path") or ""
+        group = groups.get(path)
+        if head and path == head:
+            yield count, 1, clusters
+        elif group is not None:
+            yield count, group.least, group.most
+        else:
+            yield count, count, count
 
 
 def completions_of(template: Object) -> int:
@@ -281,12 +425,12 @@ def _ray_job(template: Object) -> Iterator[Object]:
 _WELL_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
     POD: _pod,
     DEPLOYMENT: _scaled,
-    GVK("apps", "v1", "StatefulSet"): _scaled,
+    STATEFUL_SET: _scaled,
     JOB: _job,
     JOB_SET: _job_set,
     PYTORCH_JOB: _kubeflow_job("pytorchReplicaSpecs", "Master", "Worker"),
     **dict.fromkeys(MPI_JOBS, _kubeflow_job("mpiReplicaSpecs", "Launcher", "Worker")),
-    GVK("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"): _leader_worker_set,
+    LEADER_WORKER_SET: _leader_worker_set,
     **dict.fromkeys(RAY_SPECS, _ray),
     RAY_JOB: _ray_job,
 }

@@ -9,7 +9,7 @@ controller, after the AppWrapper has consumed quota.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.appwrapper.paths import PathError, object_at
@@ -49,14 +49,6 @@ def is_submitter(gvk: GVK, pod_set: Mapping[str, Any]) -> bool:
     It needs quota, but KubeRay creates it only once the RayCluster is ready, and it ends before the cluster does.
     """
     return gvk == RAY_JOB and pod_set.get("path") == SUBMITTER_PATH
-
-
-def expected_pods(gvk: GVK, pod_sets: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many pods of ``pod_sets`` a component of kind ``gvk`` must have to be ready.
-
-    The pod that submits a RayJob does not count.
-    """
-    return sum(replicas_of(pod_set) for pod_set in pod_sets if not is_submitter(gvk, pod_set))
 
 
 def pod_template_at(template: Object, path: str) -> Object:
@@ -101,10 +93,13 @@ def _is_string_map(value: Any) -> bool:
 
 
 def pod_set_mismatches(
-    declared: Iterable[Mapping[str, Any]], inferred: Iterable[Mapping[str, Any]]
+    declared: Iterable[Mapping[str, Any]],
+    inferred: Iterable[Mapping[str, Any]],
+    replaced: Container[str] = (),
 ) -> Iterator[str]:
     """Yield the errors in declared pod sets: duplicate paths, or differences from the inferred pod sets.
 
+    ``replaced`` has the paths of those whose number of pods the inferred one will replace, so that it may differ.
     The pod set of a RayJob's submitter need not be declared, because the Go operator does not infer it.
     """
     declared = list(declared)
@@ -132,7 +127,7 @@ def pod_set_mismatches(
             continue
         count = replicas_of(by_path[path])
         expected = replicas_of(pod_set)
-        if count != expected:
+        if count != expected and path not in replaced:
             yield (
                 f"replica count {count} differs from inferred count {expected} "
                 f"for PodSet at path position '{path}'"

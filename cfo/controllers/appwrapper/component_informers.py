@@ -49,6 +49,9 @@ RayClusters and RayServices are not included: they can leave their state ``faile
 """
 _REPORTING: Final = frozenset({RAY_JOB, *_COMPLETED})
 
+_BEGUN: Final[Mapping[GVK, str]] = {JOB: "startTime", JOB_SET: "replicatedJobsStatus"}
+"""Kinds whose controllers retry failed pods, and the field of the status that shows that they do so."""
+
 _status_of: Final[Callable[[Entry], dict[str, Any]]] = field_reader("status", kind=dict, default={})
 
 _SYNC_TIMEOUT: Final = 2.0
@@ -162,23 +165,27 @@ def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
         entry.meta.uid,
         entry.meta.is_deleting,
         entry.meta.controller,
-        _result(gvk, _status_of(entry)),
+        _result(gvk, _status_of(entry))[:2],  # that it retries matters only if a pod has failed
     )
 
 
-def _result(gvk: GVK, status: object) -> tuple[bool, bool]:
-    """Return whether an object of kind ``gvk`` reports with its status that it failed, or that it completed."""
+def _result(gvk: GVK, status: object) -> tuple[bool, bool, bool]:
+    """Return whether an object of kind ``gvk`` has failed, has completed, and retries, according to its status."""
     known = mapping(status) if gvk in _REPORTING else {}
     if gvk == RAY_JOB:  # old versions of KubeRay complete the deployment of a job that failed
         deployment = known.get("jobDeploymentStatus")
         failed = deployment == "Failed" or (
             deployment == "Complete" and known.get("jobStatus") == "FAILED"
         )
-        return failed, deployment == "Complete" and not failed
+        return failed, deployment == "Complete" and not failed, False
     conditions = [
         item.get("type") for item in items(known.get("conditions")) if item.get("status") == "True"
     ]
-    return "Failed" in conditions, _COMPLETED.get(gvk) in conditions
+    failed = "Failed" in conditions
+    completed = _COMPLETED.get(gvk) in conditions
+    has_begun = gvk in _BEGUN and bool(known.get(_BEGUN[gvk]))
+    ends = failed or completed or "FailureTarget" in conditions
+    return failed, completed, has_begun and not ends
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:

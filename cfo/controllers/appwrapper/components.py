@@ -15,20 +15,25 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.inference import completions_of, pod_sets_of, removable_pods
+from cfo.api.appwrapper.inference import (
+    admitted_pods,
+    completions_of,
+    expected_pods,
+    pod_sets_of,
+)
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import (
     RAY_JOB,
     SUBMITTER_PATH,
     PodSetError,
-    expected_pods,
     is_submitter,
     pod_template_at,
+    replicas_of,
 )
 from cfo.api.appwrapper.quota import submitter_template
 from cfo.api.quantity import is_zero
@@ -60,8 +65,8 @@ class Component(msgspec.Struct, frozen=True):
     """One component, according to the AppWrapper's spec and status.
 
     ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition.
-    ``removable``: how many of its pods an autoscaler may remove. ``completions``: how many pods must succeed until it
-    is complete, if that is known.
+    ``expected_pods``: how many pods it must have to be ready. ``admitted_pods``: how many may run at a time.
+    ``completions``: how many pods must succeed until it is complete, if that is known.
     """
 
     index: int
@@ -70,18 +75,14 @@ class Component(msgspec.Struct, frozen=True):
     pod_sets: tuple[Mapping[str, Any], ...]
     deployed: str = ""
     reason: str = ""
-    removable: int = 0
+    expected_pods: int = 0
+    admitted_pods: int = 0
     completions: int = 0
 
     @property
     def display_name(self) -> str:
         """Kind and name, for messages."""
         return f"{self.gvk.kind} {self.key.name}"
-
-    @property
-    def expected_pods(self) -> int:
-        """The number of pods that it must have to be ready."""
-        return max(expected_pods(self.gvk, self.pod_sets) - self.removable, 0)
 
     @property
     def may_exist(self) -> bool:
@@ -93,7 +94,7 @@ class ComponentObject(msgspec.Struct, frozen=True):
     """The observed state of a component's object.
 
     ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of
-    the object's kind.
+    the object's kind; ``retries``: that controller replaces failed pods until it reports one of them.
     """
 
     uid: str = ""
@@ -101,6 +102,7 @@ class ComponentObject(msgspec.Struct, frozen=True):
     deleting: bool = False
     failed: bool = False
     completed: bool = False
+    retries: bool = False
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
@@ -126,16 +128,18 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
         )
         name = recorded["name"] if exists else _name(wrapper, template, index, began)
         pod_sets = recorded["podSets"] if "podSets" in recorded else _pod_sets(component)
+        pod_sets = tuple(pod_sets or ())
         found.append(
             Component(
                 index,
                 gvk,
                 NamespacedName(namespace, name),
-                tuple(pod_sets or ()),
+                pod_sets,
                 deployed,
                 condition.get("reason") or "",
-                _count(removable_pods, template),
-                _count(completions_of, template),
+                _pods(expected_pods, template, pod_sets),
+                _pods(admitted_pods, template, pod_sets),
+                _completions(template),
             )
         )
     return found
@@ -148,9 +152,20 @@ def _pod_sets(component: Mapping[str, Any]) -> list[Object]:
         return []
 
 
-def _count(of: Callable[[Object], int], template: Object) -> int:
+def _pods(
+    of: Callable[[Object, Sequence[Mapping[str, Any]]], int],
+    template: Object,
+    pod_sets: Sequence[Mapping[str, Any]],
+) -> int:
     try:
-        return of(template)
+        return of(template, pod_sets)
+    except PodSetError:  # admission rejects it
+        return sum(map(replicas_of, pod_sets))
+
+
+def _completions(template: Object) -> int:
+    try:
+        return completions_of(template)
     except PodSetError:  # admission rejects it
         return 0
 

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from cfo.api.appwrapper.names import DELETING_RESOURCES
+from cfo.api.appwrapper.names import DELETING_RESOURCES, QUEUE_NAME_LABEL
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
@@ -27,7 +27,7 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import WrapperStatus
-from cfo.runtime import GVK, POD, EventType, NamespacedName, Object
+from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, labels_of
 
 
 class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +49,11 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     awaits_admission: bool = False
     validation: ValidatedCondition | None = None
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a queue admits it, so that it has a quota."""
+        return bool(labels_of(self.wrapper).get(QUEUE_NAME_LABEL))
 
     @property
     def suspended(self) -> bool:

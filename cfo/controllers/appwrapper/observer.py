@@ -175,12 +175,16 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> WrapperObservation:
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
-        A forceful deletion does, and so does whether a running AppWrapper has ended: only its own pods count.
+        A forceful deletion does, and so does whether a running AppWrapper has ended, and whether pods of one that has
+        succeeded were created again: only its own pods count.
         """
         deadline = force_deadline(observation)
         forces = deadline is not None and observation.now >= deadline
-        is_running = observation.status().phase is Phase.RUNNING
-        if not pods or not (forces or is_running):
+        phase = observation.status().phase
+        is_revived = phase is Phase.SUCCEEDED and any(
+            pod.holds_resources for pod in observation.pods
+        )
+        if not pods or not (forces or phase is Phase.RUNNING or is_revived):
             return observation
         found = await self._ancestors_of(observation, pods)
         return structs.replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import ContainerStatus, PodStatus, failure_of
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 from cfo.runtime.cache import by_controller, controller_key
+from cfo.runtime.objects import parse_time
 
 _BATCH: Final = 100
 """How many pods are decoded at a time: less than 2 ms."""
@@ -44,6 +46,7 @@ class _PodSpec(msgspec.Struct, gc=False, rename="camel"):
 
 class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
     deletion_grace_period_seconds: int | None = None
+    deletion_timestamp: str | None = None
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -56,11 +59,12 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 
 class Termination(msgspec.Struct, frozen=True):
-    """The end of a container; ``reason`` is the kubelet's, such as ``OOMKilled``."""
+    """The end of a container at the RFC 3339 time ``at``; ``reason`` is the kubelet's, such as ``OOMKilled``."""
 
     container: str
     exit_code: int
     reason: str = ""
+    at: str = ""
 
 
 _UNNAMED: Final = NamespacedName("", "")
@@ -71,8 +75,9 @@ class WrapperPod:
     """The decoded state of a pod with the AppWrapper's label.
 
     ``reason``: why it failed as a whole, such as ``Evicted``. ``forced``: it is being deleted with a grace period of
-    zero. ``terminated`` and ``init_terminated`` are the containers that ended, and the init containers. ``ancestor``:
-    the uid of the component, or of the AppWrapper, from which it descends by owner uids, if this has been determined.
+    zero. ``end_requested_for``: the RFC 3339 time at which its deletion should end. ``terminated`` and
+    ``init_terminated`` are the containers that ended, and the init containers. ``ancestor``: the uid of the component,
+    or of the AppWrapper, from which it descends by owner uids, if this has been determined.
     """
 
     phase: str = ""
@@ -80,6 +85,7 @@ class WrapperPod:
     node: str = ""
     deleting: bool = False
     forced: bool = False
+    end_requested_for: str = ""
     terminated: tuple[Termination, ...] = ()
     init_terminated: tuple[Termination, ...] = ()
     resources: frozenset[str] = frozenset()
@@ -93,6 +99,11 @@ class WrapperPod:
         """The exit codes of the containers that ended."""
         return tuple(end.exit_code for end in self.terminated)
 
+    @property
+    def holds_resources(self) -> bool:
+        """Whether it may use resources of a node, as it does until its termination is complete."""
+        return self.phase not in ("Succeeded", "Failed")
+
 
 def pod_of(entry: Entry) -> WrapperPod:
     """Decode the pod in ``entry``."""
@@ -105,6 +116,7 @@ def pod_of(entry: Entry) -> WrapperPod:
         node=spec.node_name,
         deleting=deleting,
         forced=deleting and pod.metadata.deletion_grace_period_seconds == 0,
+        end_requested_for=pod.metadata.deletion_timestamp or "",
         terminated=_terminations(status.container_statuses),
         init_terminated=_terminations(status.init_container_statuses),
         resources=frozenset(
@@ -132,13 +144,14 @@ async def pods_of(entries: Iterable[Entry]) -> list[WrapperPod]:
 
 
 def _terminations(statuses: Iterable[ContainerStatus] | None) -> tuple[Termination, ...]:
-    return tuple(
-        Termination(
-            container.name, container.state.terminated.exit_code, container.state.terminated.reason
-        )
-        for container in statuses or ()
-        if container.state is not None and container.state.terminated is not None
-    )
+    found: list[Termination] = []
+    for container in statuses or ():
+        end = container.state.terminated if container.state is not None else None
+        if end is not None:
+            found.append(
+                Termination(container.name, end.exit_code, end.reason, end.finished_at or "")
+            )
+    return tuple(found)
 
 
 WRAPPERS: Final = NamingLabel(APPWRAPPER_LABEL)
@@ -218,6 +231,21 @@ def count_pods(
         terminal_failure=terminal,
         no_execute_nodes=frozenset(nodes),
     )
+
+
+def last_end(pods: Iterable[WrapperPod]) -> datetime | None:
+    """Return when the last container of ``pods`` ended; ``None`` if that is not known."""
+    # Kubelets write all times in UTC and with the same precision, so that their order is that of the strings.
+    latest = max((end.at for pod in pods for end in pod.terminated), default="")
+    return time_or_none(latest)
+
+
+def time_or_none(text: str) -> datetime | None:
+    """Return an RFC 3339 time; ``None`` if ``text`` is not one."""
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
 
 
 _MAX_NAMED: Final = 3

@@ -43,6 +43,7 @@ from cfo.controllers.appwrapper.transition import (
 from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, UnlabelledPods
 from cfo.runtime import (
     CRUD,
+    GVK,
     POD,
     READ,
     APIError,
@@ -214,7 +215,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                     deletion.gvk,
                     deletion.key,
                     uid=deletion.uid,
-                    propagation_policy=Propagation.BACKGROUND,
+                    propagation_policy=_propagation(deletion.gvk),
                     grace_period_seconds=0 if deletion.force else None,
                 )
             except (Conflict, UnknownKind):
@@ -222,6 +223,13 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             except Exception as error:  # noqa: BLE001 - raised below
                 failures.append(error)
         raise_together(failures, "failed to delete several objects")
+
+
+def _propagation(gvk: GVK) -> Propagation:
+    """Return how an object is deleted: it must exist as long as what it owns can create pods, except for pods."""
+    if gvk == POD:
+        return Propagation.BACKGROUND
+    return Propagation.FOREGROUND
 
 
 _FATAL: Final = (Invalid, BadRequest)

@@ -8,6 +8,7 @@ operator; docs/differences.md lists the exceptions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from cfo.api.appwrapper.inference import MPI_JOBS
+from cfo.api.appwrapper.inference import MPI_JOBS, SERVICES
 from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
@@ -32,23 +33,36 @@ from cfo.controllers.appwrapper.components import (
     CREATED,
     CREATION_ERRORED,
     Component,
+    ComponentObject,
     identity_message,
     initial_status,
 )
 from cfo.controllers.appwrapper.decision import (
+    Deletion,
     WrapperDecision,
     WrapperObservation,
     delete_components,
 )
 from cfo.controllers.appwrapper.pods import (
     PodCounts,
+    WrapperPod,
     count_pods,
     failed_pods_message,
+    last_end,
+    time_or_none,
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import WrapperStatus
-from cfo.runtime import has_finalizer, is_deleting
+from cfo.runtime import POD, has_finalizer, is_deleting
+
+_EXCESS_GRACE: Final = timedelta(minutes=1)
+"""How long at most a component may have more pods than were admitted, such as while KubeRay replaces a cluster."""
+
+_MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
+"""The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
+
+_MAX_SHOWN_COMPONENTS: Final = 3
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -223,11 +237,15 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     failed = [component.display_name for component, obj in deployed if obj.failed]
     completed = {obj.uid: component for component, obj in deployed if obj.completed}
     unfinished = [component for component, obj in deployed if not obj.completed]
+    excess = _excess_message(observation, deployed)
     success = _success(observation, completed, unfinished)
-    if completed:
-        observation = replace(
-            observation, pods=[pod for pod in observation.pods if pod.ancestor not in completed]
-        )
+    _end_remaining_pods(observation, decision, completed)
+    retried = _retried_pods(observation, deployed)
+    ignored = {pod.uid for pod in retried}
+    ignored.update(pod.uid for pod in observation.pods if pod.ancestor in completed)
+    if ignored:
+        pods = [pod for pod in observation.pods if pod.uid not in ignored]
+        observation = replace(observation, pods=pods)
     counts = count_pods(observation.pods, observation.settings, observation.no_execute)
     expected = sum(component.expected_pods for component in unfinished)
     if len(deployed) != len(observation.components):
@@ -242,6 +260,8 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
     elif success:
         _succeed(status, success)
+    elif excess:
+        _tolerate_excess(observation, decision, excess)
     elif counts.failed:
         _tolerate_failed_pods(observation, decision, counts)
     elif counts.no_execute_nodes:
@@ -251,8 +271,89 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         decision.record_warning(UNHEALTHY, message)
         status.phase = Phase.RESETTING  # an evacuation does not count against the retry limit
     else:
-        status.clear(UNHEALTHY, "FoundNoFailedPods")
-        _await_pods(observation, decision, counts, expected)
+        if retried:
+            status.set(UNHEALTHY, False, "RetriedByComponent", failed_pods_message(retried))
+        else:
+            status.clear(UNHEALTHY, "FoundNoFailedPods")
+        _await_pods(observation, decision, counts, expected, retried)
+
+
+def _retried_pods(
+    observation: WrapperObservation, deployed: Sequence[tuple[Component, ComponentObject]]
+) -> list[WrapperPod]:
+    """Return the failed pods of components whose own controllers retry, except those with a terminal exit code."""
+    retrying = {obj.uid for _, obj in deployed if obj.retries}
+    return [
+        pod
+        for pod in observation.pods
+        if pod.phase == "Failed"
+        and pod.ancestor in retrying
+        and not any(map(observation.settings.is_terminal, pod.exit_codes))
+    ]
+
+
+def _excess_message(
+    observation: WrapperObservation, deployed: Sequence[tuple[Component, ComponentObject]]
+) -> str:
+    """Return which components have more pods than their queue admitted; empty if none has.
+
+    Pods that are being deleted do not count, because their controllers replace them at once.
+    """
+    if not observation.is_queued:
+        return ""
+    pods = Counter(
+        pod.ancestor for pod in observation.pods if pod.holds_resources and not pod.deleting
+    )
+    found = [
+        f"{component.display_name} has {pods[obj.uid]} pods, but its queue admitted {component.admitted_pods}"
+        for component, obj in deployed
+        if pods[obj.uid] > component.admitted_pods
+    ]
+    return "; ".join(found[:_MAX_SHOWN_COMPONENTS])
+
+
+def _tolerate_excess(
+    observation: WrapperObservation, decision: WrapperDecision, message: str
+) -> None:
+    status = decision.status
+    status.set(UNHEALTHY, True, "ExcessPods", message, restart=True)
+    grace = min(observation.settings.failure_grace, _EXCESS_GRACE)
+    deadline = status.last_transition(UNHEALTHY) + grace
+    if observation.now < deadline:
+        decision.requeue_at(deadline)
+        return
+    decision.record_warning(UNHEALTHY, f"ExcessPods: {message}")
+    _reset_or_fail(observation, decision)
+
+
+def _end_remaining_pods(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    completed: Mapping[str, Component],
+) -> None:
+    """Delete the pods that a completed MPIJob leaves, and by force those of completed components that do not end."""
+    grace = observation.settings.forceful_deletion_grace
+    remaining: list[str] = []
+    for pod in observation.pods:
+        component = completed.get(pod.ancestor)
+        if component is None or not pod.holds_resources or pod.forced:
+            continue
+        if not pod.deleting:
+            if component.gvk in MPI_JOBS:
+                remaining.append(pod.key.name)
+                decision.deletions.append(Deletion(POD, pod.key, pod.uid))
+            continue
+        deadline = (time_or_none(pod.end_requested_for) or observation.now) + grace
+        if observation.now >= deadline:
+            decision.deletions.append(Deletion(POD, pod.key, pod.uid, force=True))
+        else:
+            decision.requeue_at(deadline)
+    if remaining:
+        names = ", ".join(sorted(remaining)[:_MAX_SHOWN_COMPONENTS])
+        decision.record_normal(
+            "DeletingRemainingPods",
+            f"An MPIJob has completed, and {len(remaining)} of its pods still need quota; deleting pods: {names}",
+        )
 
 
 def _missing_components_message(observation: WrapperObservation, deployed: int) -> str:
@@ -271,26 +372,23 @@ def _success(
 ) -> str:
     """Return that all components have ended successfully; empty if not.
 
-    ``completed`` has the components that report that, by uid. Their pods need quota until they end, except MPIJobs'.
+    ``completed`` has the components that report that, by uid. Pods need quota until they have ended, whatever is
+    reported, and no pods may be created again.
     """
-    settings, ending = (
-        observation.settings,
-        {uid for uid, each in completed.items() if each.gvk not in MPI_JOBS},
-    )
-    if count_pods(
-        (pod for pod in observation.pods if pod.ancestor in ending), settings, {}
-    ).is_active:
-        return ""
     # Anyone can create a pod with the label, so only pods with an owner of this AppWrapper prove that it has ended.
     own = [pod for pod in observation.pods if pod.ancestor]
+    if any(pod.holds_resources for pod in own):
+        return ""
+    settings = observation.settings
     rest = count_pods((pod for pod in own if pod.ancestor not in completed), settings, {})
     have_reported = completed and not any(component.expected_pods for component in unfinished)
-    if not have_reported and (
-        rest.is_active or rest.failed or rest.succeeded < _required_successes(unfinished)
-    ):
-        return ""
+    if not have_reported:
+        if rest.failed or rest.succeeded < _required_successes(unfinished):
+            return ""
+        if any(component.gvk in SERVICES and component.expected_pods for component in unfinished):
+            return ""
     counts = count_pods(own, settings, {})
-    if have_reported and (counts.is_active or counts.failed or not counts.succeeded):
+    if have_reported and (counts.failed or not counts.succeeded):
         return "All components with pods report that they have completed"
     return f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
 
@@ -329,7 +427,11 @@ def _tolerate_failed_pods(
 
 
 def _await_pods(
-    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts, expected: int
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    counts: PodCounts,
+    expected: int,
+    retried: Sequence[WrapperPod],
 ) -> None:
     status, settings = decision.status, observation.settings
     if counts.running + counts.succeeded >= expected:
@@ -338,11 +440,18 @@ def _await_pods(
         return
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
     status.clear(PODS_READY, "InsufficientPodsReady", message)
-    # Pods that became unready get the full warm-up period again.
+    # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
     began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
-    deadline = began + (
-        settings.warmup_grace if counts.existing >= expected else settings.admission_grace
-    )
+    failed_at = last_end(retried)
+    if failed_at is not None:
+        began = max(began, failed_at)
+    if counts.existing >= expected:
+        grace = settings.warmup_grace
+    elif failed_at is not None:
+        grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
+    else:
+        grace = settings.admission_grace
+    deadline = began + grace
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
@@ -409,15 +518,27 @@ def _stay_succeeded(observation: WrapperObservation, decision: WrapperDecision) 
     status, delay = decision.status, observation.settings.success_ttl
     if not status.is_true(RESOURCES_DEPLOYED):
         return
-    deadline = (
-        status.last_transition(QUOTA_RESERVED) + delay
-    )  # becomes false when the AppWrapper succeeds
+    # It becomes false when the AppWrapper succeeds.
+    deadline = status.last_transition(QUOTA_RESERVED) + delay
+    message = f"Time to live after success of {format_duration(delay)} expired"
     if observation.now < deadline:
-        decision.requeue_at(deadline)
-        return
+        if not _is_revived(observation, status):
+            decision.requeue_at(deadline)
+            return
+        message = "Pods were created after the success, without quota"
+        if not status.is_true(DELETING_RESOURCES):
+            decision.record_warning("PodsAfterSuccess", f"{message}; deleting all resources")
     if delete_components(observation, decision):
-        message = f"Time to live after success of {format_duration(delay)} expired"
         status.set(RESOURCES_DEPLOYED, False, "Succeeded", message)
+
+
+def _is_revived(observation: WrapperObservation, status: WrapperStatus) -> bool:
+    """Return whether pods exist that were created after the success, or are being deleted for that reason."""
+    if status.is_true(DELETING_RESOURCES):
+        return True
+    if not observation.is_queued:
+        return False
+    return any(pod.ancestor and pod.holds_resources for pod in observation.pods)
 
 
 def _terminate(observation: WrapperObservation) -> WrapperDecision:

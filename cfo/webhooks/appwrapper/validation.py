@@ -12,7 +12,12 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.appwrapper.inference import infer_pod_sets, pod_sets_of
+from cfo.api.appwrapper.inference import (
+    infer_pod_sets,
+    pod_sets_of,
+    undercounted_pod_sets,
+    unlimited_worker_groups,
+)
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SETS,
@@ -156,6 +161,8 @@ def create_errors(
         count, found = _pod_set_errors(component, path)
         errors += found
         pod_sets += count
+        if labels_of(appwrapper).get(QUEUE_NAME_LABEL) and not found:
+            errors += _unlimited_errors(template, path)
     if pod_sets == 0:
         errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
     if pod_sets > MAX_POD_SETS:
@@ -172,6 +179,7 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
     replicas = 0
     for component in components:
         replicas += sum(replicas_of(pod_set) for pod_set in pod_sets_of(component))
+    yield from _count_warnings(components)
     if replicas == 0:
         yield f"{COMPONENTS}: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"
     if counts_added_pods or not labels_of(appwrapper).get(QUEUE_NAME_LABEL):
@@ -180,6 +188,18 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
         for addition in uncounted_additions(component["template"]):
             path = COMPONENTS.index(index).child("template")
             yield f"{path}: Kueue's integration of AppWrappers does not count what KubeRay adds: {addition}"
+
+
+def _count_warnings(components: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a warning for each declared pod set that is counted with more pods than are declared."""
+    for index, component in enumerate(components):
+        declared = component.get("podSets") or []
+        replaced = undercounted_pod_sets(component["template"], declared)
+        for position, pod_set in enumerate(declared):
+            number = replaced.get(pod_set.get("path") or "")
+            if number is not None:
+                path = COMPONENTS.index(index).child("podSets").index(position).child("replicas")
+                yield f"{path}: {replicas_of(pod_set)}: {number} pods are counted, because as many can run"
 
 
 def update_errors(old: Object, new: Object) -> list[FieldError]:
@@ -322,9 +342,19 @@ def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list
         errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
     if failure:
         return 0, [*errors, invalid(path.child("template"), OMIT, failure)]
-    for mismatch in pod_set_mismatches(declared, inferred):
+    replaced = undercounted_pod_sets(template, declared)
+    for mismatch in pod_set_mismatches(declared, inferred, replaced):
         errors.append(invalid(sets_path, _as_go_prints(declared), mismatch))
     return max(_count(template, declared), _count(template, inferred)), errors
+
+
+def _unlimited_errors(template: Object, path: Path) -> Iterator[FieldError]:
+    """Yield an error for each worker group without a limit, because a queue can admit only a number of pods."""
+    for group in unlimited_worker_groups(template):
+        where = path.child(*f"{group}.maxReplicas".split("."))
+        yield required(
+            where, "Ray's autoscaler can add pods, so the queue must know the greatest number"
+        )
 
 
 def _count(template: Object, pod_sets: list[Object]) -> int:

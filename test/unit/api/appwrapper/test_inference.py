@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper.inference import infer_pod_sets, pod_sets_of
-from cfo.api.appwrapper.podsets import RAY_JOB, PodSetError, expected_pods, pod_set_mismatches
-from cfo.runtime import GVK
+from cfo.api.appwrapper.inference import expected_pods, infer_pod_sets, pod_sets_of
+from cfo.api.appwrapper.podsets import PodSetError, pod_set_mismatches
 
 LEADER_WORKER_SET = """
 apiVersion: leaderworkerset.x-k8s.io/v1
@@ -141,6 +140,17 @@ def test_leader_worker_set_has_one_leader_for_each_group() -> None:
     }
 
 
+def test_leader_worker_set_declared_with_too_few_workers_is_counted_as_it_runs() -> None:
+    """L2: the sample of the AppWrapper project declares three workers, and four run."""
+    path = "template.spec.leaderWorkerTemplate"
+    declared = [
+        {"path": f"{path}.leaderTemplate", "replicas": 2},
+        {"path": f"{path}.workerTemplate", "replicas": 3},
+    ]
+    found = pod_sets_of({"template": parsed(LEADER_WORKER_SET), "podSets": declared})
+    assert [pod_set["replicas"] for pod_set in found] == [2, 4]
+
+
 def test_leader_worker_set_without_leader_template_has_groups_of_workers() -> None:
     obj = parsed(LEADER_WORKER_SET)
     del obj["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
@@ -195,11 +205,10 @@ RAY_JOB_CLUSTER = {
 def test_submitter_has_a_pod_set_if_kuberay_creates_its_pod(
     mode: str | None, submitter: dict[str, int]
 ) -> None:
-    found = infer_pod_sets(parsed(RAY_JOB_SAMPLE, submissionMode=mode))
-    assert (
-        paths_and_counts(parsed(RAY_JOB_SAMPLE, submissionMode=mode)) == RAY_JOB_CLUSTER | submitter
-    )
-    assert expected_pods(RAY_JOB, found) == 2, "the submitter is created once the cluster is ready"
+    template = parsed(RAY_JOB_SAMPLE, submissionMode=mode)
+    assert paths_and_counts(template) == RAY_JOB_CLUSTER | submitter
+    found = infer_pod_sets(template)
+    assert expected_pods(template, found) == 2, "the submitter is created once the cluster is ready"
 
 
 def test_more_declared_pod_sets_than_allowed_are_an_error() -> None:
@@ -224,7 +233,8 @@ def test_pod_sets_that_the_go_operator_infers_can_be_declared() -> None:
 @pytest.mark.parametrize("kind", ["RayJob", "Thing"])
 def test_submitter_path_of_another_kind_is_an_ordinary_pod_set(kind: str) -> None:
     pod_sets = [{"path": "template.spec.submitterPodTemplate", "replicas": 2}]
-    assert expected_pods(GVK("example.com", "v1", kind), pod_sets) == 2
+    template = {"apiVersion": "example.com/v1", "kind": kind}
+    assert expected_pods(template, pod_sets) == 2
 
 
 @pytest.mark.parametrize(

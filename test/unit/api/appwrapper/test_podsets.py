@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.inference import infer_pod_sets, pod_sets_of
-from cfo.api.appwrapper.podsets import (
-    RAY_JOB,
-    PodSetError,
+from cfo.api.appwrapper.inference import (
+    admitted_pods,
     expected_pods,
+    infer_pod_sets,
+    pod_sets_of,
+    undercounted_pod_sets,
+    unlimited_worker_groups,
+)
+from cfo.api.appwrapper.podsets import (
+    PodSetError,
     pod_set_mismatches,
     pod_spec_problems,
     pod_template_at,
 )
-from cfo.runtime import JOB
 from hack.generate.builtin_types import table
 
 TEMPLATE: dict[str, Any] = {
@@ -80,6 +84,10 @@ def test_deployment_and_stateful_set_replicas(kind: str) -> None:
         ({"numOfHosts": 4}, 4),
         ({"replicas": 2, "suspend": True}, 0),
         ({"replicas": 2, "suspend": False}, 2),
+        ({"replicas": 1, "minReplicas": 3}, 3),
+        ({"replicas": 5, "maxReplicas": 3}, 3),
+        ({"replicas": 1, "maxReplicas": 3}, 1),
+        ({"minReplicas": 2, "numOfHosts": 2}, 4),
     ],
 )
 def test_worker_group_replicas_are_pods_created_by_kuberay(
@@ -90,16 +98,62 @@ def test_worker_group_replicas_are_pods_created_by_kuberay(
     assert workers == {"path": "template.spec.workerGroupSpecs[0].template", "replicas": pods}
 
 
+def test_workers_that_the_autoscaler_can_add_are_counted() -> None:
+    """M1: a cluster with the autoscaler ran six pods on a quota for two."""
+    group = {"replicas": 1, "minReplicas": 1, "maxReplicas": 5, "numOfHosts": 2}
+    template = ray_group(**group)
+    template["spec"]["enableInTreeAutoscaling"] = True
+    found = infer_pod_sets(template)
+    assert [pod_set["replicas"] for pod_set in found] == [1, 10]
+    assert (expected_pods(template, found), admitted_pods(template, found)) == (3, 11)
+    assert unlimited_worker_groups(template) == []
+    recorded_by_an_earlier_version = [{"path": item["path"], "replicas": 1} for item in found]
+    assert expected_pods(template, recorded_by_an_earlier_version) == 2
+    assert admitted_pods(template, recorded_by_an_earlier_version) == 11
+
+
+@pytest.mark.parametrize("limit", [None, 2**31 - 1])
+def test_worker_group_that_the_autoscaler_can_grow_without_limit_is_found(
+    limit: int | None,
+) -> None:
+    template = ray_group(replicas=1, maxReplicas=limit, numOfHosts=4)
+    assert unlimited_worker_groups(template) == []
+    template["spec"]["enableInTreeAutoscaling"] = True
+    assert unlimited_worker_groups(template) == ["template.spec.workerGroupSpecs[0]"]
+    template["spec"]["workerGroupSpecs"][0]["suspend"] = True
+    assert unlimited_worker_groups(template) == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "clusters"),
+    [
+        (None, 1),
+        ({"type": "None"}, 1),
+        ({"type": "NewCluster"}, 2),
+        ({"type": "NewClusterWithIncrementalUpgrade"}, 2),
+    ],
+)
+def test_ray_service_with_an_upgrade_strategy_has_pods_of_two_clusters(
+    strategy: Any, clusters: int
+) -> None:
+    cluster = ray_group(replicas=2)["spec"]
+    template = component(
+        "ray.io/v1", "RayService", rayClusterConfig=cluster, upgradeStrategy=strategy
+    )
+    found = infer_pod_sets(template)
+    assert [pod_set["replicas"] for pod_set in found] == [clusters, 2 * clusters]
+    assert (expected_pods(template, found), admitted_pods(template, found)) == (3, 3 * clusters)
+
+
 def test_ray_job_has_pod_sets_of_its_cluster() -> None:
     cluster = ray_group(replicas=2)["spec"]
-    found = infer_pod_sets(
-        component("ray.io/v1", "RayJob", entrypoint="true", rayClusterSpec=cluster)
-    )
+    template = component("ray.io/v1", "RayJob", entrypoint="true", rayClusterSpec=cluster)
+    found = infer_pod_sets(template)
     assert [pod_set["path"] for pod_set in found] == [
         "template.spec.rayClusterSpec.headGroupSpec.template",
         "template.spec.rayClusterSpec.workerGroupSpecs[0].template",
     ]
-    assert expected_pods(RAY_JOB, found) == 3
+    assert expected_pods(template, found) == 3
 
 
 def test_job_set_replicas_are_multiplied() -> None:
@@ -231,14 +285,62 @@ def test_long_list_of_problems_is_truncated() -> None:
 def test_declared_pod_sets_take_precedence() -> None:
     declared = [{"path": "template.spec.template"}]
     assert pod_sets_of({"template": job(parallelism=3), "podSets": declared}) is declared
-    assert expected_pods(JOB, pod_sets_of({"template": job(parallelism=3)})) == 3
-    assert expected_pods(JOB, declared) == 1
+    assert expected_pods(job(), pod_sets_of({"template": job(parallelism=3)})) == 3
+    assert expected_pods(job(), declared) == 1
+
+
+def autoscaled(**group: Any) -> dict[str, Any]:
+    template = ray_group(**group)
+    template["spec"]["enableInTreeAutoscaling"] = True
+    return template
+
+
+WORKERS = "template.spec.workerGroupSpecs[0].template"
+
+
+@pytest.mark.parametrize(
+    ("template", "declared", "number"),
+    [
+        (autoscaled(replicas=1, maxReplicas=5), 1, 5),
+        (ray_group(replicas=2, numOfHosts=4), 2, 8),
+        (ray_group(replicas=1, minReplicas=3), 1, 3),
+        (autoscaled(replicas=1, maxReplicas=5), 5, None),
+        (autoscaled(replicas=1, maxReplicas=5), 6, None),
+        (autoscaled(replicas=2, maxReplicas=5), 1, None),
+    ],
+)
+def test_worker_group_declared_with_its_replicas_is_counted_as_it_can_grow(
+    template: dict[str, Any], declared: int, number: int | None
+) -> None:
+    pod_sets = [
+        {"path": "template.spec.headGroupSpec.template"},
+        {"path": WORKERS, "replicas": declared, "annotations": {"a": "b"}},
+    ]
+    replaced = {WORKERS: number} if number else {}
+    assert undercounted_pod_sets(template, pod_sets) == replaced
+    found = pod_sets_of({"template": template, "podSets": pod_sets})
+    assert found[1] == {**pod_sets[1], "replicas": number or declared}
+    assert found[0] is pod_sets[0]
+
+
+def test_only_kinds_that_the_go_operator_counts_differently_are_counted_again() -> None:
+    pod_sets = [{"path": "template.spec.template", "replicas": 1}]
+    assert undercounted_pod_sets(job(parallelism=3), pod_sets) == {}
+    assert undercounted_pod_sets(component("example.com/v1", "Thing"), pod_sets) == {}
 
 
 def test_pod_template_is_not_a_copy() -> None:
     template = copy.deepcopy(job())
     pod_template_at(template, "template.spec.template")["metadata"] = {"labels": {"a": "b"}}
     assert template["spec"]["template"]["metadata"] == {"labels": {"a": "b"}}
+
+
+def test_replaced_number_is_no_mismatch() -> None:
+    inferred = [{"path": "template.a", "replicas": 2}, {"path": "template.b", "replicas": 2}]
+    declared = [{"path": "template.a"}, {"path": "template.b"}]
+    assert list(pod_set_mismatches(declared, inferred, {"template.a"})) == [
+        "replica count 1 differs from inferred count 2 for PodSet at path position 'template.b'"
+    ]
 
 
 def test_all_mismatches_are_reported() -> None:

@@ -209,7 +209,13 @@ def test_scheduler_name_of_template_takes_precedence() -> None:
 def test_pod_is_reduced_to_relevant_fields() -> None:
     terminated_container = {
         "name": "main",
-        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+        "state": {
+            "terminated": {
+                "exitCode": 137,
+                "reason": "OOMKilled",
+                "finishedAt": "2026-01-02T00:00:00Z",
+            }
+        },
     }
     result = pod_of(
         entry(
@@ -233,7 +239,8 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
         node="a",
         deleting=True,
         forced=True,
-        terminated=(Termination("main", 137, "OOMKilled"),),
+        end_requested_for="2026-01-01T00:00:00Z",
+        terminated=(Termination("main", 137, "OOMKilled", "2026-01-02T00:00:00Z"),),
         resources=frozenset({"nvidia.com/gpu", "example.com/nic"}),
         key=NamespacedName("", "x"),
     )

@@ -21,7 +21,6 @@ from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.appwrapper.component_informers import _from_entry, _from_object
 from cfo.controllers.appwrapper.components import (
-    Component,
     ComponentObject,
     components_of,
     desired_object,
@@ -32,7 +31,7 @@ from cfo.controllers.appwrapper.transition import Creation, after_creation, deci
 from cfo.controllers.pod_status import PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.kinds import JOB
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
+from cfo.runtime.objects.unstructured import GVK, Object, find_condition
 from cfo.runtime.process import printable
 from test.support.observations import (
     CONFIG,
@@ -470,18 +469,80 @@ def running_component(**template: Any) -> Object:
     )
 
 
-def test_completed_mpi_job_succeeds_although_its_workers_run() -> None:
+def running_mpi_job() -> Object:
     template = {"template": {"spec": {"containers": [{"name": "main"}]}}}
     spec = {"mpiReplicaSpecs": {"Launcher": template, "Worker": {**template, "replicas": 2}}}
-    obj = running_component(apiVersion="kubeflow.org/v2beta1", kind="MPIJob", spec=spec)
+    return running_component(apiVersion="kubeflow.org/v2beta1", kind="MPIJob", spec=spec)
+
+
+COMPLETED_MPI_JOB = ComponentObject(uid="u", completed=True)
+
+
+def test_workers_of_a_completed_mpi_job_keep_the_quota_and_are_deleted() -> None:
+    """M2: with the default ``cleanPodPolicy``, the workers of a completed MPIJob run forever."""
+    obj = running_mpi_job()
+    deleting = dataclasses.replace(RUNNING_POD, deleting=True)
     pods = [SUCCEEDED_POD, RUNNING_POD, RUNNING_POD]
-    running, _ = step(obj, pods=pods, objects=[ComponentObject(uid="u")])
-    assert phase(running) == Phase.RUNNING
-    for left in (pods, [FAILED_POD, *pods], pods[:1], []):
-        done, _ = step(obj, pods=left, objects=[ComponentObject(uid="u", completed=True)])
-        assert phase(done) == Phase.SUCCEEDED
-    failed, _ = step(obj, pods=pods, objects=[ComponentObject(uid="u", failed=True)])
-    assert phase(failed) == Phase.RESETTING
+    running, decision = step(obj, pods=pods, objects=[ComponentObject(uid="u")])
+    assert (phase(running), decision.deletions) == (Phase.RUNNING, [])
+    for failed in ([], [FAILED_POD]):
+        left, decision = step(obj, pods=[*pods, *failed], objects=[COMPLETED_MPI_JOB])
+        assert phase(left) == Phase.RUNNING
+        assert condition(left, "QuotaReserved")["status"] == "True"
+        assert [(item.key.name, item.force) for item in decision.deletions] == [
+            ("p1", False),
+            ("p2", False),
+        ]
+        assert [item.reason for item in decision.events] == ["DeletingRemainingPods"]
+    left, decision = step(obj, pods=[SUCCEEDED_POD, deleting], objects=[COMPLETED_MPI_JOB])
+    assert (phase(left), decision.deletions) == (Phase.RUNNING, [])
+    for ended in ([SUCCEEDED_POD], [SUCCEEDED_POD, FAILED_POD], []):
+        done, decision = step(obj, pods=ended, objects=[COMPLETED_MPI_JOB])
+        assert (phase(done), decision.deletions) == (Phase.SUCCEEDED, [])
+    failed_job, _ = step(obj, pods=pods, objects=[ComponentObject(uid="u", failed=True)])
+    assert phase(failed_job) == Phase.RESETTING
+
+
+def test_pods_of_completed_components_that_do_not_end_are_deleted_by_force() -> None:
+    stuck = dataclasses.replace(
+        RUNNING_POD, deleting=True, end_requested_for="2026-01-01T12:00:00Z"
+    )
+    obj = running_wrapper("Job", forcefulDeletionGracePeriodDuration="60s")
+    waiting, decision = step(obj, pods=[stuck], objects=[FINISHED], now=seconds_later(59))
+    assert (phase(waiting), decision.deletions) == (Phase.RUNNING, [])
+    assert decision.deadline == seconds_later(59.75)
+    waiting, decision = step(obj, pods=[stuck], objects=[FINISHED], now=seconds_later(60))
+    assert phase(waiting) == Phase.RUNNING
+    assert [(item.key.name, item.force) for item in decision.deletions] == [("p0", True)]
+    forced = dataclasses.replace(stuck, forced=True)
+    _, decision = step(obj, pods=[forced], objects=[FINISHED], now=seconds_later(61))
+    assert decision.deletions == []
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        WrapperPod("Unknown"),
+        WrapperPod("Running", deleting=True),
+        WrapperPod("Pending"),
+        WrapperPod(),
+    ],
+)
+def test_quota_is_kept_until_each_pod_has_ended(pod: WrapperPod) -> None:
+    for objects in ([FINISHED], [ComponentObject(uid="uid-0")]):
+        obj, _ = step(running_wrapper("Job"), pods=[SUCCEEDED_POD, pod], objects=objects)
+        assert condition(obj, "QuotaReserved")["status"] == "True"
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayService"])
+def test_component_with_replaced_pods_does_not_succeed_when_they_end(kind: str) -> None:
+    pod_template = {"spec": {"containers": [{"name": "main"}]}}
+    cluster = {"headGroupSpec": {"template": pod_template}}
+    spec = {"rayClusterConfig": cluster} if kind == "RayService" else cluster
+    obj = running_component(apiVersion="ray.io/v1", kind=kind, spec=spec)
+    obj, _ = step(obj, pods=[SUCCEEDED_POD])
+    assert phase(obj) == Phase.RUNNING
+    assert condition(obj, "QuotaReserved")["status"] == "True"
 
 
 FINISHED = ComponentObject(uid="uid-0", completed=True)
@@ -511,13 +572,6 @@ def test_pods_of_a_completed_job_need_their_quota_until_they_end() -> None:
     ):
         found, _ = step(obj, pods=left, objects=[FINISHED], now=seconds_later(1000))
         assert phase(found) == expected
-
-
-def test_fewer_pods_than_an_autoscaler_may_remove_are_expected_as_none() -> None:
-    component = Component(
-        0, RAY_CLUSTER, NamespacedName("n", "c"), ({"path": "a", "replicas": 3},), removable=8
-    )
-    assert component.expected_pods == 0
 
 
 def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others() -> None:
@@ -577,8 +631,14 @@ def test_completed_ray_job_needs_its_quota_until_its_cluster_ends() -> None:
 def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove() -> None:
     pod_template = {"spec": {"containers": [{"name": "main"}]}}
     groups = [
-        {"replicas": 3, "minReplicas": 1, "numOfHosts": 2, "template": pod_template},
-        {"replicas": 3, "suspend": True, "template": pod_template},
+        {
+            "replicas": 3,
+            "minReplicas": 1,
+            "numOfHosts": 2,
+            "maxReplicas": 3,
+            "template": pod_template,
+        },
+        {"replicas": 3, "suspend": True, "maxReplicas": 9, "template": pod_template},
     ]
     spec = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": groups}
     for autoscaling, needed in ((True, 3), (False, 7)):
@@ -595,6 +655,7 @@ def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove
 @pytest.mark.parametrize(
     ("gvk", "status", "failed", "completed"),
     [
+        (JOB, {"startTime": "2026-01-01T00:00:00Z"}, False, False),
         (JOB, {"conditions": [{"type": "Complete", "status": "True"}]}, False, True),
         (JOB, {"conditions": [{"type": "Complete", "status": "False"}]}, False, False),
         (JOB, {"conditions": [{"type": "Failed", "status": "True"}]}, True, False),
@@ -629,6 +690,33 @@ def test_result_is_what_the_own_controller_of_a_component_reports(
         assert (found.failed, found.completed) == (failed, completed)
 
 
+@pytest.mark.parametrize(
+    ("gvk", "status", "retries"),
+    [
+        (JOB, {}, False),
+        (JOB, {"startTime": "2026-01-01T00:00:00Z"}, True),
+        (JOB_SET, {"replicatedJobsStatus": [{"name": "a"}]}, True),
+        (JOB_SET, {"startTime": "2026-01-01T00:00:00Z"}, False),
+        (PYTORCH_JOB, {"startTime": "2026-01-01T00:00:00Z"}, False),
+        *(
+            (
+                JOB,
+                {
+                    "startTime": "2026-01-01T00:00:00Z",
+                    "conditions": [{"type": kind, "status": "True"}],
+                },
+                False,
+            )
+            for kind in ("Failed", "FailureTarget", "Complete")
+        ),
+    ],
+)
+def test_controller_of_jobs_retries_until_it_reports_the_end(
+    gvk: GVK, status: Any, retries: bool
+) -> None:
+    assert _from_object({"metadata": {}, "status": status}, "", gvk).retries is retries
+
+
 def test_rayjob_is_ready_before_its_submitter_exists() -> None:
     pod_template = {"spec": {"containers": [{"name": "main"}]}}
     cluster = {
@@ -642,6 +730,87 @@ def test_rayjob_is_ready_before_its_submitter_exists() -> None:
     assert decision.deadline == seconds_later(300), "enough pods: the warm-up grace period"
     obj, _ = step(obj, pods=[RUNNING_POD, RUNNING_POD])
     assert condition(obj, "PodsReady")["status"] == "True"
+
+
+def queued(obj: Object) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+
+
+def test_more_pods_than_admitted_reset_an_appwrapper_of_a_queue() -> None:
+    """M1: ``kubectl scale``, an autoscaler of pods or an edit adds pods that no queue has admitted."""
+    obj = running_wrapper("Job")
+    pods = [RUNNING_POD, PENDING_POD, SUCCEEDED_POD, FAILED_POD]
+    unqueued, _ = step(obj, pods=pods[:2])
+    assert condition(unqueued, UNHEALTHY)["status"] == "False"
+    obj, decision = step(queued(obj), pods=pods)
+    message = "Job job-0 has 2 pods, but its queue admitted 1"
+    assert (phase(obj), condition(obj, UNHEALTHY)["message"]) == (Phase.RUNNING, message)
+    assert decision.deadline == seconds_later(60)
+    replaced, _ = step(
+        obj,
+        pods=[dataclasses.replace(RUNNING_POD, deleting=True), PENDING_POD],
+        now=seconds_later(60),
+    )
+    assert condition(replaced, UNHEALTHY)["status"] == "False"
+    obj, decision = step(obj, pods=pods, now=seconds_later(60))
+    assert phase(obj) == Phase.RESETTING
+    assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3"
+    assert [item.message for item in decision.events] == [f"ExcessPods: {message}"]
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [("1h", 60), ("5s", 5)])
+def test_users_can_only_shorten_how_long_excess_is_tolerated(grace: str, seconds: int) -> None:
+    obj = queued(running_wrapper("Job", failureGracePeriodDuration=grace))
+    _, decision = step(obj, pods=[RUNNING_POD, RUNNING_POD])
+    assert decision.deadline == seconds_later(seconds)
+
+
+def test_pods_that_were_created_after_the_success_are_deleted_with_their_component() -> None:
+    obj = queued(running_wrapper("Job"))
+    obj, _ = step(obj, pods=[SUCCEEDED_POD])
+    assert phase(obj) == Phase.SUCCEEDED
+    kept, decision = step(obj, pods=[SUCCEEDED_POD])
+    assert (phase(kept), decision.deletions) == (Phase.SUCCEEDED, [])
+    foreign, decision = step(obj, pods=[RUNNING_POD], owned=False)
+    assert (phase(foreign), decision.deletions) == (Phase.SUCCEEDED, [])
+    revived, decision = step(obj, pods=[SUCCEEDED_POD, RUNNING_POD])
+    assert [item.gvk for item in decision.deletions] == [JOB]
+    assert [item.reason for item in decision.events] == ["PodsAfterSuccess"]
+    again, decision = step(revived, pods=[SUCCEEDED_POD], objects=[ComponentObject(deleting=True)])
+    assert (decision.events, condition(again, DELETING_RESOURCES)["status"]) == ([], "True")
+    ended, _ = step(again, objects=[None])
+    message = "Pods were created after the success, without quota"
+    assert condition(ended, RESOURCES_DEPLOYED)["message"] == message
+
+
+RETRYING = ComponentObject(uid="uid-0", retries=True)
+
+
+def test_failed_pods_are_left_to_the_controller_that_retries_them() -> None:
+    """M4: a Job with ``backoffLimit`` was reset before its own retry."""
+    first = dataclasses.replace(
+        FAILED_POD, terminated=(Termination("main", 1, at="2026-01-01T12:01:00Z"),)
+    )
+    obj, decision = step(
+        running_wrapper("Job"), pods=[first], objects=[RETRYING], now=seconds_later(200)
+    )
+    assert (phase(obj), decision.events) == (Phase.RUNNING, [])
+    assert condition(obj, UNHEALTHY)["status"] == "False"
+    assert condition(obj, UNHEALTHY)["message"] == "1 failed pods: p0 (container main: exit code 1)"
+    # The controller of Jobs waits at most ten minutes before a retry.
+    assert decision.deadline == seconds_later(60 + 600 - 0.25)
+    obj, decision = step(obj, pods=[first, PENDING_POD], objects=[RETRYING], now=seconds_later(355))
+    assert decision.deadline == seconds_later(60 + 300 - 0.25), "the warm-up grace period"
+    late, _ = step(obj, pods=[first], objects=[RETRYING], now=seconds_later(660))
+    assert phase(late) == Phase.RESETTING
+    ended, _ = step(obj, pods=[first], objects=[ComponentObject(uid="uid-0", failed=True)])
+    assert condition(ended, UNHEALTHY)["reason"] == "FailedComponent"
+
+
+def test_terminal_exit_code_is_not_left_to_the_controller_of_a_job() -> None:
+    obj = running_wrapper("Job", failureGracePeriodDuration="0s", terminalExitCodes="1")
+    obj, _ = step(obj, pods=[FAILED_POD], objects=[RETRYING])
+    assert phase(obj) == Phase.FAILED
 
 
 def test_components_are_not_deployed_before_admission() -> None:

@@ -275,3 +275,50 @@ class TestUpdate:
             "metadata.labels[workload.codeflare.dev/user]",
             "spec.managedBy",
         ]
+
+
+RAY_KINDS = {
+    GVK("ray.io", "v1", "RayCluster"): resource(GVK("ray.io", "v1", "RayCluster"), "rayclusters"),
+}
+WORKERS = "template.spec.workerGroupSpecs[0]"
+
+
+def autoscaled_cluster(*pod_sets: Object, queue: str = "q", **group: Any) -> Object:
+    cluster = template(
+        "ray.io/v1",
+        "RayCluster",
+        enableInTreeAutoscaling=True,
+        headGroupSpec={"template": {"spec": POD_SPEC}},
+        workerGroupSpecs=[{"template": {"spec": POD_SPEC}, **group}],
+    )
+    obj = wrapper({"template": cluster, "podSets": list(pod_sets)})
+    obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    return obj
+
+
+@pytest.mark.parametrize(("queue", "is_refused"), [("q", True), ("", False)])
+def test_worker_group_without_a_limit_is_refused_in_a_queue(queue: str, is_refused: bool) -> None:
+    """M1: an autoscaler that can add any number of pods cannot be admitted by a queue."""
+    found = errors(autoscaled_cluster(replicas=1, queue=queue), RAY_KINDS)
+    message = (
+        f"spec.components[0].{WORKERS}.maxReplicas: Required value: "
+        "Ray's autoscaler can add pods, so the queue must know the greatest number"
+    )
+    assert found == ([message] if is_refused else [])
+
+
+def test_worker_group_declared_with_its_replicas_is_admitted_with_a_warning() -> None:
+    obj = autoscaled_cluster(
+        {"path": "template.spec.headGroupSpec.template"},
+        {"path": f"{WORKERS}.template", "replicas": 1},
+        replicas=1,
+        maxReplicas=5,
+    )
+    assert errors(obj, RAY_KINDS) == []
+    message = (
+        "spec.components[0].podSets[1].replicas: 1: 5 pods are counted, because as many can run"
+    )
+    assert list(create_warnings(obj, counts_added_pods=True)) == [message]
+    obj["spec"]["components"][0]["podSets"][1]["replicas"] = 3
+    (error,) = errors(obj, RAY_KINDS)
+    assert "replica count 3 differs from inferred count 5" in error
