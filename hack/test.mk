@@ -1,6 +1,6 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
 .PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases soak soak-programs chaos test-browser \
-	test-sdk test-sdk-dev test-clients test-kopf-examples conformance
+	test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance
 
 test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
 
@@ -28,6 +28,11 @@ test-install: dist ## Install each wheel and source distribution of dist/ in a f
 
 test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone
 	$(BIN)/python -m pytest -m nightly test/integration/test_release.py
+
+UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
+test-upgrade: $(VENV)/.installed ## Upgrade from the release or commit UPGRADE_FROM to HEAD with 30 objects of each kind, and roll back
+	@test -n "$(UPGRADE_FROM)" || { echo 'UPGRADE_FROM=REVISION is missing: there is no tag of a release'; exit 2; }
+	UPGRADE_FROM=$(UPGRADE_FROM) $(BIN)/python -m pytest -s -m nightly test/integration/test_upgrade.py
 
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0

@@ -1,4 +1,4 @@
-"""Tests of the writes of one reconcile of a MiniCluster."""
+"""What one reconcile of a MiniCluster writes."""
 
 from __future__ import annotations
 
