@@ -447,7 +447,6 @@ def recorded_scenarios(configuration: str) -> list[str]:
 
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings next to the repository")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("configuration", ["default", "inline", "kueue", "tuned"])
 async def test_states_equal_recorded_states(configuration: str) -> None:
     failures: dict[str, str] = {}

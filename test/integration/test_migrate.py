@@ -216,7 +216,6 @@ async def apply_until_complete(env: Environment, directory: Path, *arguments: st
 BLOCKED = {"edited-proxy", "sidecar-has-ca", "queued", "of-a-job"}
 
 
-@pytest.mark.timeout(60)
 async def test_mixed_clusters_are_planned_and_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,7 +389,6 @@ async def migrate(client: Client, namespace: str) -> ObjectPlan:
 FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
 
 
-@pytest.mark.timeout(60)
 async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
     async with environment() as env, run_kuberay(env):

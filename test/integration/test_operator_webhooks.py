@@ -344,7 +344,12 @@ async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path
         assert "service" not in webhook_targets(await configurations(environment))
         async with run_operator(environment, tmp_path) as restarted:
             await restarted.ready()
-            assert webhook_targets(await configurations(environment)) == {"service"}
+            await eventually(partial(has_only_services, environment), "restored configurations")
+
+
+async def has_only_services(environment: Environment) -> bool:
+    """Whether all webhooks are at a Service again."""
+    return webhook_targets(await configurations(environment)) == {"service"}
 
 
 @pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGTERM])

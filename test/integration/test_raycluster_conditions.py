@@ -67,7 +67,6 @@ async def wait_for(env: Environment, kind: str, status: str) -> Object:
     return await eventually(holds, f"{kind} is {status}")
 
 
-@pytest.mark.timeout(60)
 async def test_conditions_have_what_the_operator_provides() -> None:
     async with start_environment(with_conditions_schema(RAY_CLUSTER_CRD)) as env:
         await env.create_namespace()
@@ -102,7 +101,6 @@ async def test_conditions_have_what_the_operator_provides() -> None:
 
 
 @pytest.mark.embedded(reason="injects faults")
-@pytest.mark.timeout(60)
 async def test_denial_in_one_namespace_leaves_the_conditions_of_others() -> None:
     async with start_environment(with_conditions_schema(RAY_CLUSTER_CRD)) as env:
         await env.create_namespace()

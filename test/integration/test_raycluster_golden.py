@@ -330,7 +330,6 @@ LAST_SCENARIO = "kuberay-namespace-a"
 
 
 @_needs_recordings
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_recorded_scenarios_end_in_the_recorded_state(configuration: str) -> None:
     cases = sorted(

@@ -102,7 +102,6 @@ async def finalize(env: Environment, key: NamespacedName, binding: str) -> None:
 
 
 @needs_recordings
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_go_operator_adopts_objects_of_this_operator(configuration: str) -> None:
     settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]

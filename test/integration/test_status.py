@@ -37,8 +37,6 @@ from test.support.raycluster_environment import (
 )
 from test.support.tenant_clients import service_account_token
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def _restore_logs() -> Iterator[None]:

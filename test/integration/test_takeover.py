@@ -78,7 +78,6 @@ def count_audit_events(env: Environment) -> int:
     return len(env.plane.audit.events) if isinstance(env.plane, EmbeddedControlPlane) else 0
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_objects_of_go_operator_are_adopted(configuration: str) -> None:
     moments = dict(recorded_lifecycles(configuration))

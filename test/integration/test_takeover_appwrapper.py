@@ -113,7 +113,6 @@ def _add_times(status: dict[str, Any]) -> None:
             condition["lastTransitionTime"] = time
 
 
-@pytest.mark.timeout(120)
 async def test_appwrappers_continue_from_state_left_by_go_operator() -> None:
     recreated: dict[tuple[str, str, str], tuple[Object, list[Object]]] = {}
     async with start_appwrapper_environment(*recorded_crds()) as env:

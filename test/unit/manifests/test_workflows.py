@@ -371,11 +371,15 @@ def test_make_run_uses_a_cluster_only_with_a_namespace(
     tmp_path: Path, environment: dict[str, str], arguments: list[str], expected: str
 ) -> None:
     command = ["make", "-n", "run", f"VENV={tmp_path}", f"--old-file={tmp_path}/.installed"]
-    without_namespace = {name: value for name, value in os.environ.items() if name != "NAMESPACE"}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NAMESPACE", "MAKEFLAGS", "MAKELEVEL")  # the last two: of `make test`
+    }
     done = subprocess.run(
         [*command, *arguments],
         cwd=ROOT,
-        env=without_namespace | environment,
+        env=variables | environment,
         capture_output=True,
         text=True,
         check=True,
