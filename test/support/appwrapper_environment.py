@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec import structs
+
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX, APPWRAPPER, FIELD_MANAGER
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.controllers import appwrapper
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
@@ -337,7 +340,9 @@ async def run_appwrapper_controllers(
 ) -> AsyncIterator[Manager]:
     """Run the AppWrapper controllers until the end of the block; as admin, with ``token``, or on ``transport``."""
     environment.clear_requests()
-    target = ClientConfig.for_control_plane(environment.plane, token=token or None)
+    settings = config or configuration()
+    operator_settings = structs.replace(OperatorConfiguration(), appwrapper=settings)
+    target = await environment.operator_config(operator_settings, token=token)
     connection = (
         contextlib.nullcontext(transport)
         if transport
@@ -345,7 +350,7 @@ async def run_appwrapper_controllers(
     )
     async with connection as connected:
         manager = Manager(connected, ManagerOptions(field_manager=FIELD_MANAGER), clock=clock)
-        appwrapper.setup(manager, config or configuration())
+        appwrapper.setup(manager, settings)
         environment.manager = manager
         environment.clock = clock if isinstance(clock, SteppedClock) else None
         try:

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec import structs
+
 from cfo.api.flux.models.minicluster import minicluster_crd
 from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES
-from cfo.config.model import FluxConfiguration
+from cfo.config.model import FluxConfiguration, OperatorConfiguration
 from cfo.controllers import flux
 from cfo.controllers.flux import minicluster
 from cfo.controllers.flux.minicluster.status import ADDED_STATUS
@@ -177,7 +179,9 @@ async def run_minicluster_controller(
 ) -> AsyncIterator[Manager]:
     """Run the controller of MiniClusters until the end of the block; as admin, or with ``token``."""
     env.clear_requests()
-    config = ClientConfig.for_control_plane(env.plane, token=token or None)
+    configuration = FluxConfiguration.of({"enabled": True})
+    operator_settings = structs.replace(OperatorConfiguration(), flux=configuration)
+    config = await env.operator_config(operator_settings, token=token)
     async with Transport(config, observe=env.exchanges.append) as transport:
         manager = minicluster_manager(transport, clock=clock)
         env.manager = manager
@@ -231,11 +235,13 @@ async def run_flux_controllers(
 ) -> AsyncIterator[Manager]:
     """Run all Flux controllers, with the configuration ``settings``, in the operator's namespace ``operator``."""
     env.clear_requests()
-    config = ClientConfig.for_control_plane(env.plane)
+    configuration = FluxConfiguration.of({"enabled": True, **settings})
+    operator_settings = structs.replace(OperatorConfiguration(), flux=configuration)
+    config = await env.operator_config(operator_settings)
     async with Transport(config, observe=env.exchanges.append) as transport:
         options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER])
         manager = Manager(transport, options, clock=clock)
-        flux.setup(manager, FluxConfiguration.of({"enabled": True, **settings}), "operator")
+        flux.setup(manager, configuration, "operator")
         env.manager = manager
         try:
             async with manager:

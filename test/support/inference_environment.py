@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec import structs
+
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER, INSTANCE_LABEL
-from cfo.config.model import InferenceStackConfiguration
+from cfo.config.model import InferenceStackConfiguration, OperatorConfiguration
 from cfo.controllers import inferencestack
 from cfo.controllers.inferencestack.children import CHILD_KINDS
 from cfo.runtime.client.client import Client
@@ -161,7 +163,9 @@ async def run_inference_controllers(
 ) -> AsyncIterator[Manager]:
     """Run the controllers of one major version until the end of the block; as admin, with ``token``, or a transport."""
     environment.clear_requests()
-    target = ClientConfig.for_control_plane(environment.plane, token=token or None)
+    config = InferenceStackConfiguration(enabled=True, operator_version=version, **settings)
+    operator_settings = structs.replace(OperatorConfiguration(), inference_stack=config)
+    target = await environment.operator_config(operator_settings, token=token)
     connection = (
         contextlib.nullcontext(transport)
         if transport
@@ -174,7 +178,6 @@ async def run_inference_controllers(
             leader_election=election,
         )
         manager = Manager(connected, options, clock=clock)
-        config = InferenceStackConfiguration(enabled=True, operator_version=version, **settings)
         inferencestack.setup(manager, config, election)
         environment.manager = manager
         try:

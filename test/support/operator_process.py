@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import aiohttp
 
+from cfo import operator
+from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError
+from cfo.runtime.client.errors import AlreadyExists
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.version import CONFIG_MAP_NAME
 from test.support.preloaded import PreloadedCommand
@@ -85,7 +90,8 @@ async def run_operator(
     in a process that has not imported anything, so such a process is not forked.
     """
     kubeconfig = directory / "kubeconfig"
-    environment.plane.kubeconfig(kubeconfig)
+    namespace = variables.get("NAMESPACE", "default")
+    await _write_kubeconfig(environment, namespace, kubeconfig)
     command = ("run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments)
     env = {**os.environ, "NAMESPACE": "default", **variables}
     process: asyncio.subprocess.Process | PreloadedCommand
@@ -103,6 +109,25 @@ async def run_operator(
         if process.returncode is None:
             process.kill()
         await running.exit_code()
+
+
+async def _write_kubeconfig(environment: Environment, namespace: str, path: Path) -> None:
+    """Write the kubeconfig of an operator in ``namespace``.
+
+    One without an administrator's permissions finds the webhook configurations of the manifests, as in a cluster.
+    """
+    key = NamespacedName(namespace, CONFIG_MAP_NAME)
+    configuration = OperatorConfiguration()
+    with contextlib.suppress(ConfigurationError):
+        parsed = await operator.load_configuration(environment.client, key)
+        configuration = parsed.configuration
+    config = await environment.operator_config(configuration, namespace=namespace)
+    environment.plane.kubeconfig(path, token=config.token)
+    if config.token == environment.plane.token:
+        return
+    for manifest in operator.webhook_configurations(namespace, configuration):
+        with contextlib.suppress(AlreadyExists):
+            await environment.create(manifest)
 
 
 async def create_config_map(environment: Environment, data: dict[str, str] | None) -> None:

@@ -7,10 +7,11 @@ import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import orjson
+from msgspec import structs
 
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
@@ -20,6 +21,7 @@ from cfo.api.raycluster.names import (
     VERSION_ANNOTATION,
 )
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
@@ -51,7 +53,9 @@ from cfo.runtime.objects.unstructured import (
 from cfo.runtime.process.clock import Clock
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.apimachinery.errors import GroupResource
+from envtest.endpoints.audit import AuditLog
 from test.support.clocks import SkippingClock
+from test.support.operator_roles import install_roles
 from test.support.planes import new_plane
 
 TIMEOUT_SECONDS = 120.0
@@ -167,6 +171,9 @@ class Environment:
     controllers. :attr:`exchanges` records all requests of the controllers.
     """
 
+    installations: ClassVar[list[AuditLog] | None] = None
+    """The audit logs of planes on which operators have the roles of the manifests; ``None``: they are admins."""
+
     def __init__(self, plane: ControlPlane, client: Client) -> None:
         self.plane = plane
         self.client = client
@@ -174,6 +181,19 @@ class Environment:
         self.exchanges: list[Exchange] = []
         self._collects_garbage: bool | None = None
         self._current: WeakKeyDictionary[Informer, int] = WeakKeyDictionary()
+
+    async def operator_config(
+        self, configuration: OperatorConfiguration, *, namespace: str = "default", token: str = ""
+    ) -> ClientConfig:
+        """Return the connection of an operator with ``configuration`` in ``namespace``: with ``token``, or by default.
+
+        The default is the administrator's or, if :attr:`installations` is a list, that of the operator's account.
+        """
+        if not token and self.installations is not None:
+            token = await install_roles(self, configuration, namespace)
+            if isinstance(self.plane, EmbeddedControlPlane):
+                self.installations.append(self.plane.audit)
+        return ClientConfig.for_control_plane(self.plane, token=token or None)
 
     async def create_namespace(self, name: str = "ns") -> str:
         """Create a namespace and return its name."""
@@ -473,7 +493,8 @@ async def run_controllers(
     With ``wait``, the block starts when they have nothing left to do.
     """
     env.clear_requests()
-    client_config = ClientConfig.for_control_plane(env.plane, token=token or None)
+    configuration = structs.replace(OperatorConfiguration(), kuberay=config)
+    client_config = await env.operator_config(configuration, token=token)
     async with Transport(client_config, observe=env.exchanges.append) as transport:
         manager = Manager(
             transport,

@@ -15,9 +15,8 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.rbac import Rule, policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName
+from test.support.operator_roles import RBAC
 from test.support.raycluster_environment import Environment
-
-RBAC = "rbac.authorization.k8s.io"
 
 
 @asynccontextmanager

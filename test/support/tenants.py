@@ -25,9 +25,10 @@ from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest.configuration.controller_names import DEFAULT
 from test.support.gateways import GATEWAY_CRDS
+from test.support.operator_roles import RBAC
 from test.support.planes import new_plane
 from test.support.raycluster_environment import VANILLA_CRDS, Environment, crd, eventually
-from test.support.tenant_clients import RBAC, new_account_token
+from test.support.tenant_clients import new_account_token
 
 ATTACKER: Final = "attacker"
 VICTIM: Final = "victim"

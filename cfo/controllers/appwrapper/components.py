@@ -85,6 +85,11 @@ class Component(msgspec.Struct, frozen=True):
         return f"{self.gvk.kind} {self.key.name}"
 
     @property
+    def is_created(self) -> bool:
+        """Whether the status says that its object was created."""
+        return self.deployed in ("True", "Unknown")
+
+    @property
     def may_exist(self) -> bool:
         """Whether its object may exist: it was created, or its creation has not definitely failed."""
         return not (self.deployed == "False" and self.reason != CREATION_ERRORED)

@@ -158,7 +158,7 @@ def _delete_objects(
         if not component.may_exist:
             continue
         if obj is None or not obj.owned:
-            if component.deployed in ("True", "Unknown"):
+            if component.is_created:
                 message = status.component_message(component.index)
                 status.set_component_condition(component.index, False, DELETED, message)
             continue

@@ -36,6 +36,7 @@ from cfo.runtime import (
     Clock,
     DiscoveryIncomplete,
     Entry,
+    Forbidden,
     NamespacedName,
     Object,
     Reader,
@@ -97,6 +98,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                         )
                 except UnknownKind:
                     unserved.add(component.index)
+                except Forbidden:
+                    # The operator may lack all permissions for the kind, and then its creation failed. An error here
+                    # would keep the quota, and the other components, until an administrator grants them.
+                    if component.is_created:
+                        raise
 
             async with anyio.create_task_group() as tasks:
                 for component in components:

@@ -1,7 +1,8 @@
 """Tests of what tenants with few permissions can do to the operator and to each other.
 
 Each tenant is a user with exactly the permissions that an attack needs, or one of :mod:`test.support.tenants`, with the
-aggregated role ``edit``; any pod can send requests to the webhooks.
+aggregated role ``edit``; any pod can send requests to the webhooks. The operator has the roles of its manifests, which
+must allow all that it requests (``conftest.py``).
 :mod:`.test_soak` runs the attacks at once and measures other tenants. :mod:`.attacks` and :mod:`.pod` are the tools.
 
 ==============================================================  ===================================================
@@ -19,6 +20,7 @@ a review that never ends                                        unit/runtime/web
 reviews without a client certificate                            unit/runtime/webhook/test_server.py
 AppWrappers that bypass the webhook                             test_unvalidated_appwrappers
 AppWrappers with many missing components                        test_many_components
+AppWrappers with components that the operator cannot create     test_unpermitted_components
 a planted CA or cookie Secret                                   test_secrets
 a RayCluster with forged parts of the operator                  unit/webhooks/raycluster/test_validation.py, fuzz
 KubeRay's security fields without KubeRay's feature             integration/test_raycluster_networkpolicy.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.rbac import CRUD, Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of
 from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
@@ -12,7 +13,11 @@ from test.support.appwrapper_environment import (
     start_appwrapper_environment,
     wrapper,
 )
+from test.support.operator_roles import grant
 from test.support.raycluster_environment import eventually
+
+CONFIG_MAPS = Rule("", "configmaps", CRUD)
+"""A permission for components that the operator's role lacks."""
 
 COMPONENTS = 49
 MISSING = 19
@@ -28,6 +33,7 @@ async def test_missing_components_are_read_once_and_do_not_delay_others() -> Non
     async with start_appwrapper_environment() as environment:
         for namespace in ("ns", "honest"):
             await environment.create_namespace(namespace)
+        await grant(environment, CONFIG_MAPS)
         async with run_appwrapper_controllers(environment, configuration()):
             for name in hostile:
                 components = [config_map(f"{name}-{index}") for index in range(MISSING)]
@@ -62,6 +68,7 @@ async def test_missing_components_are_read_once_and_do_not_delay_others() -> Non
 async def test_many_components_are_created_in_several_steps() -> None:
     async with start_appwrapper_environment() as environment:
         await environment.create_namespace()
+        await grant(environment, CONFIG_MAPS)
         async with run_appwrapper_controllers(environment, configuration()):
             await environment.create(
                 wrapper(pod(), *(config_map(f"c{index}") for index in range(COMPONENTS)))
