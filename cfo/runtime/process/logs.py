@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -50,18 +50,20 @@ def configure(
     """Send all logs, including the logs of the standard library's ``logging``, to ``stream`` (default: stderr).
 
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
-    Raises :class:`ValueError` for an unknown level or format.
+    A line that the stream does not take, as on a full disk, is dropped: no work depends on the log. The next line has
+    the number of failures as ``unwrittenLines``. Raises :class:`ValueError` for an unknown level or format.
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: must be one of {', '.join(LEVELS)}")
     if log_format not in ("console", "json"):
         raise ValueError(f"log format {log_format!r}: must be console or json")
-    out = stream or sys.stderr
+    out = _Output(stream or sys.stderr)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         _add_name,
+        out.add_failures,
         structlog.processors.StackInfoRenderer(),
     ]
     render: list[Processor]
@@ -111,16 +113,48 @@ def hide_local_variables() -> None:
         processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=_write_traceback)
 
 
+class _Output:
+    """Writes lines to a stream. A line that cannot be written is counted, and never an error of who logs it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._failures = 0
+
+    def write(self, line: str) -> int:
+        """Write a line and flush it."""
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except OSError:  # the disk is full, or no one reads the pipe any more
+            self._failures += 1
+        else:
+            self._failures = 0
+        return len(line)
+
+    def flush(self) -> None:
+        """Do nothing, because each line is flushed when it is written."""
+
+    def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
+        return self._stream.isatty()
+
+    def add_failures(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        """Add the number of failures since the last line that was written; a processor of structlog."""
+        if self._failures:
+            event["unwrittenLines"] = self._failures
+        return event
+
+
 class _NamedLogger(structlog.WriteLogger):
     """A named logger that writes whole lines."""
 
-    def __init__(self, stream: TextIO, name: str) -> None:
-        super().__init__(stream)
+    def __init__(self, stream: _Output, name: str) -> None:
+        super().__init__(cast("TextIO", stream))
         self.name = name
 
 
 class _NamedLoggerFactory:
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: _Output) -> None:
         self._stream = stream
 
     def __call__(self, *args: Any) -> _NamedLogger:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import orjson
@@ -185,3 +186,34 @@ def test_manager_logs_no_local_variables_if_the_program_does_not_configure_loggi
     )
     assert "ValueError: refused" in result.stdout
     assert "SECRET" not in result.stdout
+
+
+class FullDisk(io.StringIO):
+    """A stream that takes lines only while it is not full."""
+
+    full = False
+
+    def write(self, line: str) -> int:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return super().write(line)
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_line_that_cannot_be_written_is_counted_and_not_an_error(
+    log_format: Literal["json", "console"],
+) -> None:
+    stream = FullDisk()
+    configure(log_format, "info", stream)
+    log = structlog.get_logger("cfo.test")
+    stream.full = True
+    log.info("lost")
+    log.error("lost, too")
+    logging.getLogger("aiohttp").error("lost, of another library")
+    stream.full = False
+    log.info("first after the failures")
+    log.info("second")
+    first, second = stream.getvalue().splitlines()
+    assert "first after the failures" in first
+    assert re.search(r'unwrittenLines("|\x1b\[\S+)?[:=]\S*3', first)
+    assert "unwrittenLines" not in second
