@@ -118,18 +118,21 @@ class ControlPlane(BaseControlPlane):
         assets: Path | None = None,
         controllers: Sequence[str] = DEFAULT,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
+        audit_log: Path | None = None,
     ) -> RealControlPlane:
         """Return a control plane that runs etcd and kube-apiserver from ``assets``, by default ``$KUBEBUILDER_ASSETS``.
 
         If the folder contains kube-controller-manager, it runs ``controllers``, which have the same names and default
-        as those of :meth:`embedded`. ``service_cluster_ip_range`` is the network of cluster IPs. Raises StartFailed if
-        neither is set, ValueError for a controller that kube-controller-manager does not have.
+        as those of :meth:`embedded`. ``service_cluster_ip_range`` is the network of cluster IPs. ``audit_log`` is a
+        file that receives audit events. Raises StartFailed if neither is set, ValueError for a controller that
+        kube-controller-manager does not have.
         """
         return RealControlPlane(
             crds=list(crds),
             assets=assets,
             controllers=tuple(controllers),
             service_cluster_ip_range=service_cluster_ip_range,
+            audit_log=audit_log,
         )
 
     @staticmethod

@@ -36,6 +36,8 @@ READY_SECONDS = 60.0
 """Seconds to wait for the API server to become ready, and for a CRD to be established."""
 STOP_SECONDS = 10.0
 """Seconds that a program may take to stop before it is killed."""
+_ETCD = "etcd"
+_APISERVER = "kube-apiserver"
 _MANAGER = "kube-controller-manager"
 _ACCOUNTS = "serviceaccount-controller"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -45,6 +47,14 @@ _COLLECTIONS = {
     "MutatingWebhookConfiguration": f"{_WEBHOOKS}/mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": f"{_WEBHOOKS}/validatingwebhookconfigurations",
 }
+
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata"}],
+}
+"""One event for each finished request, as in the audit log of the embedded control plane."""
 
 
 class StartFailed(RuntimeError):
@@ -61,7 +71,7 @@ class _Program:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        with self._log.open("wb") as out:
+        with self._log.open("ab") as out:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdout=out, stderr=out
@@ -74,6 +84,14 @@ class _Program:
         if self._process is not None and self._process.returncode is not None:
             tail = self._log.read_text(errors="replace")[-2000:]
             raise StartFailed(f"{self.name} exited with code {self._process.returncode}:\n{tail}")
+
+    async def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
     async def stop(self) -> None:
         process, self._process = self._process, None
@@ -103,7 +121,9 @@ class RealServer(BaseControlPlane):
         assets: Path | None,
         controllers: Sequence[str] = DEFAULT,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
+        audit_log: Path | None = None,
     ) -> None:
+        self._audit_log = audit_log
         self._service_network = parse_service_network(service_cluster_ip_range)
         self._crds = crds
         folder = assets or (
@@ -140,7 +160,7 @@ class RealServer(BaseControlPlane):
                 connector=aiohttp.TCPConnector(ssl=context),
                 headers={"Authorization": f"Bearer {self.token}"},
             )
-            await self._wait_ready()
+            await self.wait_ready()
             await self.install_crds(*crds)
             if self._controllers:
                 await self._start_controllers(self._folder)
@@ -156,7 +176,7 @@ class RealServer(BaseControlPlane):
         port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         etcd = [
-            self._binary("etcd"),
+            self._binary(_ETCD),
             f"--data-dir={folder / 'etcd'}",
             f"--listen-client-urls={etcd_url}",
             f"--advertise-client-urls={etcd_url}",
@@ -166,7 +186,7 @@ class RealServer(BaseControlPlane):
             "--unsafe-no-fsync",
         ]
         apiserver = [
-            self._binary("kube-apiserver"),
+            self._binary(_APISERVER),
             f"--etcd-servers={etcd_url}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -188,8 +208,43 @@ class RealServer(BaseControlPlane):
             f"--service-account-signing-key-file={files['sa.key']}",
             "--allow-privileged=true",
         ]
-        await self._run("etcd", etcd)
-        await self._run("kube-apiserver", apiserver)
+        if self._audit_log is not None:
+            policy = folder / "audit-policy.json"
+            policy.write_bytes(orjson.dumps(_AUDIT_POLICY))
+            apiserver += [
+                f"--audit-policy-file={policy}",
+                f"--audit-log-path={self._audit_log.absolute()}",
+            ]
+        await self._run(_ETCD, etcd)
+        await self._run(_APISERVER, apiserver)
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder with the data of etcd. A copy of it, made while etcd is stopped, is a backup."""
+        assert self._folder is not None, "the control plane does not run"
+        return self._folder / "etcd"
+
+    async def kill_program(self, name: str) -> None:
+        """End ``etcd``, ``kube-apiserver`` or ``kube-controller-manager`` with SIGKILL, as a crash does."""
+        await self._program(name).kill()
+
+    async def stop_program(self, name: str) -> None:
+        """End a program with SIGTERM, and wait until it has ended."""
+        await self._program(name).stop()
+
+    async def start_program(self, name: str) -> None:
+        """Start a program that was ended, with the same arguments, port and files.
+
+        Returns before it is ready; :meth:`wait_ready` waits for kube-apiserver. Raises :class:`StartFailed`.
+        """
+        await self._program(name).start()
+
+    def _program(self, name: str) -> _Program:
+        found = [program for program in self._programs if program.name == name]
+        if not found:
+            running = ", ".join(program.name for program in self._programs)
+            raise ValueError(f"{name!r}: not a program of this control plane: {running}")
+        return found[0]
 
     async def _run(self, name: str, command: list[str]) -> None:
         assert self._folder is not None
@@ -242,7 +297,8 @@ class RealServer(BaseControlPlane):
         for program in self._programs:
             program.check()
 
-    async def _wait_ready(self) -> None:
+    async def wait_ready(self) -> None:
+        """Wait until the API server is ready. Raises :class:`StartFailed` if it is not within 60 s."""
         import aiohttp
 
         assert self._session is not None

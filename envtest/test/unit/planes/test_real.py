@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -179,3 +180,36 @@ def test_binaries_are_found_by_environment_variable(
     assert not isinstance(ControlPlane.auto(), RealControlPlane)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     assert isinstance(ControlPlane.auto(), RealControlPlane)
+
+
+async def test_killed_program_is_started_again_with_the_same_arguments(tmp_path: Path) -> None:
+    write_program(tmp_path, "etcd", ETCD)
+    write_program(tmp_path, "kube-apiserver", APISERVER)
+    async with ControlPlane.real(assets=tmp_path) as plane, APIClient(plane) as api:
+        flags = flags_of(tmp_path / "apiserver.flags")
+        first = int((tmp_path / "etcd.pid").read_text())
+        for name in ("kube-apiserver", "etcd"):
+            await plane.kill_program(name)
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+        for name in ("etcd", "kube-apiserver"):
+            await plane.start_program(name)
+        await plane.wait_ready()
+        assert (await api.get("/readyz")).code == 200
+        assert flags_of(tmp_path / "apiserver.flags") == flags
+        assert flags["etcd-servers"].startswith("http://127.0.0.1:")
+        assert int((tmp_path / "etcd.pid").read_text()) != first
+        with pytest.raises(ValueError, match="'kubelet': not a program of this control plane"):
+            await plane.kill_program("kubelet")
+
+
+async def test_audit_log_has_each_finished_request(tmp_path: Path) -> None:
+    write_program(tmp_path, "etcd", ETCD)
+    write_program(tmp_path, "kube-apiserver", APISERVER)
+    audit = tmp_path / "audit.log"
+    async with ControlPlane.real(assets=tmp_path, audit_log=audit):
+        flags = flags_of(tmp_path / "apiserver.flags")
+        assert flags["audit-log-path"] == str(audit)
+        policy = json.loads(Path(flags["audit-policy-file"]).read_text())
+        assert policy["rules"] == [{"level": "Metadata"}]
+        assert "ResponseComplete" not in policy["omitStages"]
