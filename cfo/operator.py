@@ -73,6 +73,13 @@ FIELD_MANAGER = "codeflare-operator"
 It is the same as the Go operator's.
 """
 
+_NAMESPACE_BYTES: Final = 64 << 20
+"""How many bytes the cache holds for one namespace.
+
+That is an eighth of the Deployment's memory limit, so that four namespaces that use all of it leave room for the rest.
+It is enough for some 5,000 RayClusters, with the objects that belong to them, in one namespace.
+"""
+
 _ONE_OPERATOR = (
     "only one CodeFlare operator may reconcile an object: delete the other installation (Open Data Hub's by setting "
     "codeflare to Removed in the DataScienceCluster) or this one"
@@ -385,6 +392,7 @@ def _manager_options(
         metrics_tls=_metrics_tls(configuration.metrics, namespace),
         health_bind_address=configuration.health.bind_address,
         debug_bind_address=configuration.debug.bind_address,
+        namespace_bytes=_NAMESPACE_BYTES,
         qps=configuration.client_connection.qps,
         burst=configuration.client_connection.burst,
         leader_election=election,

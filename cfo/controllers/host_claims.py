@@ -1,6 +1,10 @@
 """Which Ingresses, HTTPRoutes and TLSRoutes claim a host, for the controllers that must not take one of another owner.
 
 HTTPRoutes also claim the paths below ``/ray/``, at which the dashboards of all RayClusters are if they share one host.
+
+An object that is not cached, because of its size or the number of others, claims its hosts as well. The index has up to
+1,000 such objects of a namespace. If there are more, the claims of the namespace are not known
+(:meth:`HostClaims.unknown`).
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from cfo.api.gateway import HTTP_ROUTE
 from cfo.runtime import Entry, Informer, NamespacedName, Object, namespace_of, uid_of
 
 DASHBOARD_PATHS: Final = "/ray/"
@@ -47,7 +52,7 @@ _decoder = msgspec.json.Decoder(_Claimant)
 
 def add_host_index(claimants: Informer) -> None:
     """Add the index that :class:`HostClaims` reads to an informer of Ingresses, HTTPRoutes or TLSRoutes."""
-    claimants.add_index(_CLAIM, claims_of)
+    claimants.add_index(_CLAIM, claims_of, left_out=True)
 
 
 def claims_of(claimant: Entry) -> list[str]:
@@ -108,6 +113,20 @@ class HostClaims:
         for informer in self._informers():
             for entry in informer.reader.entries(index=(_CLAIM, claim)):
                 yield Holder(informer.gvk.kind, entry)
+
+    def unknown(self, claim: str, trusted: str = "") -> str:
+        """Return what may claim a host or a path without being known, for messages; empty if everything is known.
+
+        Objects of the namespace ``trusted`` do not count.
+        """
+        for informer in self._informers():
+            kind = informer.gvk.kind
+            if claim.startswith("/") and kind != HTTP_ROUTE.kind:
+                continue
+            for namespace in informer.reader.unindexed:
+                if namespace != trusted:
+                    return f"one of the {kind} objects in namespace {namespace}, which are too many to be checked"
+        return ""
 
     def of_owner(self, owner: Object, kind: str, key: NamespacedName) -> list[Entry]:
         """Return the object of this kind and key, and objects of other kinds that have the key and the same owner."""

@@ -31,6 +31,12 @@ PREFIX: Final = "/dashboard"
 RULES: Final = (Rule(CORE_EVENT.group, "events", READ),)
 """The additional RBAC rules of an operator with a dashboard."""
 
+_NAMESPACE_BYTES: Final = 16 << 20
+"""How many bytes the page's own informers hold for one namespace: thousands of Events.
+
+It is a budget of its own, so that an open page leaves to the controllers what they need.
+"""
+
 
 def setup(manager: Manager, views: Collection[KindView]) -> None:
     """Add the dashboard of ``views`` to the metrics server of ``manager``.
@@ -118,6 +124,7 @@ def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
             namespaces=options.namespaces,
             selectors=options.selectors,
             clock=manager.clock,
+            namespace_bytes=_NAMESPACE_BYTES,
         )
         known = {informer.gvk for informer in shared}
         pods = {str(each.selection.label_selector) for each in shared if each.gvk == POD}

@@ -243,6 +243,7 @@ class Overview:
             if (
                 informer.gvk == gvk
                 and existing.metadata_only == metadata_only
+                and not existing.fields
                 and not existing.field_selector
                 and (not existing.label_selector or str(existing.label_selector) == label_selector)
                 and existing.namespaces == self._cache.namespaces

@@ -345,9 +345,10 @@ class Environment:
             cached = {
                 entry.key: int(entry.meta.resource_version) for entry in informer.reader.entries()
             }
-            return all(cached.get(key, 0) >= version for key, version in wanted.items()) and all(
-                key in wanted or version > newest for key, version in cached.items()
-            )
+            return all(
+                cached.get(key, 0) >= version or informer.store.is_left_out(key)
+                for key, version in wanted.items()
+            ) and all(key in wanted or version > newest for key, version in cached.items())
 
         await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")
         if changes is not None:

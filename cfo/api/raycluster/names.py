@@ -65,9 +65,9 @@ _SUBDOMAIN_LIMIT = 253
 _KUBERAY_LIMIT = 50
 
 
-def digest(text: str) -> str:
-    """Return the first eight hexadecimal digits of a hash of ``text``, for use in names."""
-    return sha256(f"{FIELD_MANAGER}{text}".encode()).hexdigest()[:8]
+def digest(text: str, digits: int = 8) -> str:
+    """Return the first hexadecimal digits of a hash of ``text``, for use in names."""
+    return sha256(f"{FIELD_MANAGER}{text}".encode()).hexdigest()[:digits]
 
 
 def fit(name: str, limit: int = _SUBDOMAIN_LIMIT) -> str:

@@ -1,8 +1,8 @@
 """Informers of the kinds of components: created on first use of a kind and queried for existing objects.
 
-The informers cache the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
-reports whether they failed or completed. If a decision depends on the absence of an object, a live read confirms the
-absence.
+The informers cache the objects with the AppWrapper's label, and only their metadata, and the status of kinds that
+report with it whether they failed or completed. If a decision depends on the absence of an object, a live read confirms
+the absence.
 """
 
 from __future__ import annotations
@@ -97,8 +97,15 @@ class ComponentInformers:
         return None
 
     def _create(self, gvk: GVK) -> Informer:
+        is_reporting = gvk in _REPORTING
+        fields: tuple[str, ...] = ()
+        if is_reporting:
+            fields = ("status",)
         informer = self._manager.cache.informer(
-            gvk, label_selector=APPWRAPPER_LABEL, metadata_only=gvk != POD and gvk not in _REPORTING
+            gvk,
+            label_selector=APPWRAPPER_LABEL,
+            metadata_only=gvk != POD and not is_reporting,
+            fields=fields,
         )
         if self._controller is not None:
             changed = on_update(

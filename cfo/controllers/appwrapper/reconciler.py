@@ -329,7 +329,7 @@ def setup(
         ),
         ComponentCreator(client, config, components),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
-        UnlabelledPods(client, manager.clock),
+        UnlabelledPods(client, manager.clock, pods.reader),
     )
 
     def requests_on(node: Entry) -> Iterable[Request]:

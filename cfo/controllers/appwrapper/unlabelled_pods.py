@@ -1,7 +1,8 @@
 """Reads the active pods of a namespace that have lost the label by which the pods of AppWrappers are cached.
 
 Users can remove the label from a running pod. So before quota is released, these pods are read from the API server, in
-pages of metadata, of which only names and controllers are decoded.
+pages of metadata, of which only names and controllers are decoded. If the cache has no room for all pods of the
+namespace, those with the label are read as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.pods import WrapperPod
-from cfo.runtime import POD, Client, Clock, NamespacedName
+from cfo.runtime import POD, Client, Clock, NamespacedName, Reader
 from cfo.runtime.client import APIRequest
 
 _PAGE_SIZE: Final = "100"
@@ -73,13 +74,15 @@ class _Namespace(msgspec.Struct):
 
 
 class UnlabelledPods:
-    """Lists active pods without the label. All AppWrappers of a namespace that wait at the same time share one list.
+    """Lists active pods that ``labelled``, the cached pods, lacks.
 
-    Users can let many AppWrappers end in a namespace with many pods, so its lists take at most a tenth of the time.
+    All AppWrappers of a namespace that wait at the same time share one list. Users can let many AppWrappers end in a
+    namespace with many pods, so its lists take at most a tenth of the time.
     """
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, labelled: Reader) -> None:
         self._client = client
+        self._labelled = labelled
         self._clock = clock
         self._namespaces: dict[str, _Namespace] = {}
 
@@ -129,7 +132,10 @@ class UnlabelledPods:
         state.begun += 1
         state.is_running = True
         try:
-            state.pods = await _list_pods(self._client, namespace)
+            selector = f"!{APPWRAPPER_LABEL}"
+            if not self._labelled.is_complete(namespace):
+                selector = ""
+            state.pods = await _list_pods(self._client, namespace, selector)
             state.listed = state.begun
         finally:
             state.is_running = False
@@ -152,10 +158,10 @@ def descendants(
     return found
 
 
-async def _list_pods(client: Client, namespace: str) -> list[PodMeta]:
-    """Return the metadata of the active pods without the label."""
+async def _list_pods(client: Client, namespace: str, selector: str) -> list[PodMeta]:
+    """Return the metadata of the active pods that the label selector matches."""
     params = {
-        "labelSelector": f"!{APPWRAPPER_LABEL}",
+        "labelSelector": selector,
         "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
         "limit": _PAGE_SIZE,
     }

@@ -26,6 +26,7 @@ from cfo.api.flux.names import (
     MINICLUSTER_LABEL,
 )
 from cfo.config.model import DefaultSetupConfiguration
+from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
@@ -276,7 +277,7 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
         .watches(FLUX_SETUP, _Record(ledger.on_setup))
         .watches(FLUX_JOB, _Record(ledger.on_job))
         .watches(MINICLUSTER, _Record(ledger.on_cluster))
-        .watches(JOB, _Record(ledger.on_batch_job), **labelled)
+        .watches(JOB, _Record(ledger.on_batch_job), **JOBS)
         .watches(POD, _Record(ledger.on_pod), **labelled)
         .watches(PRIORITY_CLASS, _Record(ledger.on_priority_class), optional=True)
         # Optional, because an operator that is limited to some namespaces may not list namespaces.

@@ -77,9 +77,13 @@ class StackHosts:
             if stored is not None:
                 for claim in claims_of(stored):
                     wanted.pop(claim, None)
+        namespace = namespace_of(desired)
         for claim in wanted:
+            noun = "path" if claim.startswith("/") else "host"
             for number, holder in enumerate(self._claims.of(claim)):
-                if holder.entry.namespace != namespace_of(desired) or number >= _MAX_SHARED:
-                    noun = "path" if claim.startswith("/") else "host"
+                if holder.entry.namespace != namespace or number >= _MAX_SHARED:
                     return f"{refused}: {noun} {claim} is used by {holder}"
+            unknown = self._claims.unknown(claim, trusted=namespace)
+            if unknown:
+                return f"{refused}: {noun} {claim} may be used by {unknown}"
         return ""

@@ -242,7 +242,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         if choice.message:
             decision.warn(choice.reason, choice.message)
         if choice.suffix:
-            route = desired(hosts.hashed)
+            route = desired(hosts.with_suffix(choice.suffix))
         belongs = partial(belongs_to, cluster=decision.cluster)
         decision.present(
             route,

@@ -39,6 +39,9 @@ from cfo.runtime import (
 
 _DNS_LABEL_LIMIT = 63
 
+_SECRET_DIGITS: Final = 16
+"""The length of a suffix that no one can guess: more values than hosts fit into any cluster."""
+
 _MAX_EXAMINED: Final = 100
 """How many objects with the host of a cluster are examined, and how many hosts of an object: usually one, and users can
 create thousands."""
@@ -117,20 +120,37 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
 
 
 class CandidateHosts(msgspec.Struct, frozen=True):
-    """The hosts that an Ingress or a route of a cluster can have: the plain one, or the one with ``suffix``, a hash.
+    """The hosts that an Ingress or a route of a cluster can have: the plain one, or one with a hash.
 
-    A path below :data:`DASHBOARD_PATHS` is unique among clusters, so it has no ``hashed`` variant.
+    ``hashed`` has ``suffix``, a hash of the name and namespace. ``unguessable`` has ``secret_suffix``, a hash of the
+    uid, so that no one could claim it before the cluster existed. A path below :data:`DASHBOARD_PATHS` is unique among
+    clusters, so it has no variants.
     """
 
     plain: str
     hashed: str = ""
     suffix: str = ""
+    unguessable: str = ""
+    secret_suffix: str = ""
 
     @classmethod
     def of(cls, cluster: Object, domain: str, host_of: Callable[[Object, str, str], str]) -> Self:
         """Return the hosts of ``cluster`` below ``domain``; ``host_of`` is a function of the naming module."""
         suffix = digest(str(key_of(cluster)))
-        return cls(host_of(cluster, domain, ""), host_of(cluster, domain, suffix), suffix)
+        secret_suffix = digest(uid_of(cluster), _SECRET_DIGITS)
+        return cls(
+            host_of(cluster, domain, ""),
+            host_of(cluster, domain, suffix),
+            suffix,
+            host_of(cluster, domain, secret_suffix),
+            secret_suffix,
+        )
+
+    def with_suffix(self, suffix: str) -> str:
+        """Return the host with this suffix, the plain host if it is empty."""
+        if not suffix:
+            return self.plain
+        return self.hashed if suffix == self.suffix else self.unguessable
 
     @property
     def noun(self) -> str:
@@ -163,7 +183,9 @@ def choose_host(
     unless that is the plain one, and an object of an older colliding cluster has it, too. It keeps the host even if an
     object of another client has it: the age of an object does not show since when it has a host. Otherwise it gets the
     plain host when no other object has it and no older cluster claims it, and the hashed one when only colliding
-    clusters claim the plain one. It never gets a host that another client's object already has.
+    clusters claim the plain one. It never gets a host that another client's object already has. While the claims of a
+    namespace are not known, both of these hosts count as taken, and it gets the unguessable one. So no client can hide
+    a claim, and none can take the hosts of all clusters.
     """
     claimants = _Claimants(claims, cluster, kind, key)
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
@@ -173,13 +195,20 @@ def choose_host(
     # The hash is of this cluster's name and namespace, so only users can let an object of an older one have it.
     if hosts.hashed and hosts.hashed in own_hosts:
         return _keep(claimants, hosts, hosts.hashed, hosts.suffix)
+    if hosts.unguessable and hosts.unguessable in own_hosts:
+        return _keep(claimants, hosts, hosts.unguessable, hosts.secret_suffix)
     holder = claimants.first_other(hosts.plain)
+    unknown = claims.unknown(hosts.plain)
     if holder is None and not older:
+        if unknown:
+            return _take_unguessable(claimants, hosts, unknown)
         return _take_plain(claimants, hosts)
     blocker = claimants.first_foreign(hosts.plain)
     if blocker is None and hosts.hashed:
         blocker = claimants.first_other(hosts.hashed)
         if blocker is None:
+            if unknown:
+                return _take_unguessable(claimants, hosts, unknown)
             used_by = holder or f"RayCluster {key_of(older[0])}"
             return _take_hashed(claimants, hosts, str(used_by))
     return _take_none(claimants, hosts, str(blocker or holder))
@@ -213,6 +242,20 @@ def _take_plain(claimants: _Claimants, hosts: CandidateHosts) -> HostChoice:
 def _take_hashed(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:
     message = f"{claimants.subject}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"
     return HostChoice(hosts.suffix, "HostTaken", message)
+
+
+def _take_unguessable(claimants: _Claimants, hosts: CandidateHosts, unknown: str) -> HostChoice:
+    noun = hosts.noun
+    if not hosts.unguessable:
+        message = (
+            f"{claimants.subject} is not created: {noun} {hosts.plain} may be used by {unknown}"
+        )
+        return HostChoice(None, "HostTaken", message)
+    message = (
+        f"{claimants.subject}: {noun} {hosts.plain} may be used by {unknown}, "
+        f"so {hosts.unguessable} is used instead"
+    )
+    return HostChoice(hosts.secret_suffix, "HostTaken", message)
 
 
 def _take_none(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:

@@ -19,6 +19,7 @@ import anyio.abc
 import msgspec
 import structlog
 
+from cfo.runtime.cache.budget import NAMESPACE_BYTES, ByteBudget
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.reflector import ReflectorOptions
@@ -29,7 +30,7 @@ from cfo.runtime.cache.selectors import (
     Requirement,
     Selection,
 )
-from cfo.runtime.cache.store import LeftOut
+from cfo.runtime.cache.store import NAMESPACE_TOO_LARGE, LeftOut
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
@@ -51,6 +52,10 @@ class Cache(ClientCache):
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
     by kind: other objects of that kind are invisible to the cache. ``options`` are settings of list and watch. Secrets
     are never cached cluster-wide: their informers require a selector, a namespace, or metadata-only.
+
+    ``namespace_bytes`` is how many bytes all informers together may hold for one namespace, objects and their indexes.
+    Objects that do not fit are left out, as those that are too large. Choose it so that the users of one namespace
+    cannot take the memory of all others.
     """
 
     def __init__(
@@ -63,7 +68,11 @@ class Cache(ClientCache):
         selectors: ByKind[str] | None = None,
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
+        if namespace_bytes < 1:
+            raise ValueError(f"namespace_bytes: {namespace_bytes}: must be 1 or more")
+        self.budget = ByteBudget(namespace_bytes)
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
@@ -93,9 +102,13 @@ class Cache(ClientCache):
         field_selector: str | FieldSelector = "",
         namespace: str = "",
         metadata_only: bool = False,
+        fields: Collection[str] = (),
         max_bytes: int = MAX_BYTES,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
+
+        With ``fields``, dotted paths as ``spec.parallelism``, only the metadata and these fields of each object are
+        stored. The client does not read from such an informer, as from a metadata-only one.
 
         Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache; each is logged
         once. The default is more than API servers store. Set a smaller one for objects that any user can create and
@@ -118,13 +131,14 @@ class Cache(ClientCache):
             field_selector=field_selector,
             namespaces=namespaces,
             metadata_only=metadata_only,
+            fields=fields,
             max_bytes=max_bytes,
         )
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
 
-        is_unlimited = replace(selection, max_bytes=MAX_BYTES) == Selection()
+        is_unlimited = replace(selection, fields=(), max_bytes=MAX_BYTES) == Selection()
         if gvk == SECRET and is_unlimited:
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
@@ -138,6 +152,7 @@ class Cache(ClientCache):
             clock=self._clock,
             options=self._options,
             report_left_out=self._report_left_out,
+            budget=self.budget,
         )
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
@@ -171,10 +186,18 @@ class Cache(ClientCache):
         informer.drop()
 
     def report_left_out(self, report: Callable[[GVK, LeftOut], None]) -> None:
-        """Call ``report`` with each object that is too large, or one too many in its namespace, now or later."""
+        """Call ``report`` with each object that is too large, or one too many in its namespace, now or later.
+
+        Of the objects that do not fit into the budget of a namespace, one is reported.
+        """
         self._report = report
+        namespaces: set[str] = set()
         for informer in self.informers:
             for found in informer.store.left_out:
+                if found.reason == NAMESPACE_TOO_LARGE:
+                    if found.key.namespace in namespaces:
+                        continue
+                    namespaces.add(found.key.namespace)
                 report(informer.gvk, found)
 
     def wake(self, gvk: GVK) -> None:
@@ -226,9 +249,10 @@ class Cache(ClientCache):
     ) -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
 
-        It is not metadata-only, has no field selector and the default size limit, and each requirement in its label
-        selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
-        namespaces to which the cache is restricted.
+        It is neither metadata-only nor limited to some fields, has no field selector and the default size limit, and
+        each requirement in its label selector is in ``label_selector`` or in the selector of the cache. It can lack
+        objects of namespaces that are too large (see :meth:`Reader.is_complete`). An empty namespace means all objects
+        of all namespaces to which the cache is restricted.
         """
         informers = self._of_kind.get(gvk)
         if not informers:
@@ -240,7 +264,7 @@ class Cache(ClientCache):
             required = {*restriction.requirements, *labels.requirements}
         for informer in informers:
             selection = informer.selection
-            if selection.metadata_only:
+            if informer.is_partial:
                 continue
             if selection.field_selector or selection.max_bytes < MAX_BYTES:
                 continue  # an object that it does not hold can exist
@@ -263,10 +287,10 @@ class Cache(ClientCache):
         self, gvk: GVK, key: NamespacedName, *, partial: bool = False
     ) -> StoredObject | None:
         """Return the newest state of the object in any informer; with ``partial``, at least its metadata."""
-        newest = self._newest_entry(gvk, key, metadata_only=False)
+        newest = self._newest_entry(gvk, key, is_partial=False)
         is_partial = newest is None
         if newest is None and partial:
-            newest = self._newest_entry(gvk, key, metadata_only=True)
+            newest = self._newest_entry(gvk, key, is_partial=True)
         if newest is None:
             return None
         newest.keep_meta()  # decoded once for both properties
@@ -275,10 +299,10 @@ class Cache(ClientCache):
         newest.drop_meta()
         return StoredObject(newest.raw, managers, meta.uid, meta.resource_version, is_partial)
 
-    def _newest_entry(self, gvk: GVK, key: NamespacedName, *, metadata_only: bool) -> Entry | None:
+    def _newest_entry(self, gvk: GVK, key: NamespacedName, *, is_partial: bool) -> Entry | None:
         newest: Entry | None = None
         for informer in self._of_kind.get(gvk, ()):
-            if informer.selection.metadata_only is not metadata_only:
+            if informer.is_partial is not is_partial:
                 continue
             entry = informer.store.get(key)
             if entry is not None and (newest is None or entry.version > newest.version):

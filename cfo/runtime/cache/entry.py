@@ -15,7 +15,8 @@ placeholders for both, they are equal and stored once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final, Self, TypeAlias
@@ -27,6 +28,9 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 Parts: TypeAlias = dict[str, msgspec.Raw]
 """The JSON of each top-level field of an object."""
+
+_Fields: TypeAlias = Mapping[str, "_Fields"]
+"""The fields to keep by name, each with those below it; none below: all of the field."""
 
 _NO_STRINGS: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
@@ -47,6 +51,12 @@ _MAX_SHARED_BYTES: Final = 8 << 10
 
 _MAX_LEVELS: Final = 1024
 """The maximum number of levels that readers decode: the limit of orjson."""
+
+ENTRY_BYTES: Final = 300
+"""The bytes that an entry takes in addition to its JSON: the record, its name, and its place in a dictionary."""
+
+_MAX_OWNER_BYTES: Final = 2 << 10
+"""A longer owner reference is not kept in an identity: any client can write any strings into it."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -180,6 +190,11 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         return NamespacedName(self.namespace, self.name)
 
     @property
+    def size(self) -> int:
+        """The bytes that the entry takes in memory, without its place in indexes."""
+        return ENTRY_BYTES + len(self.raw) + len(self._managers)
+
+    @property
     def meta(self) -> Meta:
         """The metadata, decoded on each access unless it is kept (see :meth:`keep_meta`)."""
         if self._meta is not None:
@@ -237,17 +252,26 @@ class EntryDecoder:
 
     ``gvk`` is added to items without apiVersion and kind (items of built-in lists have none, and items of metadata-only
     lists have the kind ``PartialObjectMetadata``). ``field_managers`` are the managers whose managedFields entries are
-    stored. With ``metadata_only`` everything except the metadata is dropped.
+    stored. With ``metadata_only`` everything except the metadata is dropped. With ``fields``, dotted paths as
+    ``spec.parallelism``, everything except the metadata and these fields is dropped.
     """
 
     def __init__(
-        self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False
+        self,
+        gvk: GVK,
+        *,
+        field_managers: Collection[str] = (),
+        metadata_only: bool = False,
+        fields: Collection[str] = (),
     ) -> None:
         self._api_version = msgspec.Raw(_encode(gvk.api_version))
         self._kind = msgspec.Raw(_encode(gvk.kind))
         self._field_managers = frozenset(field_managers)
         self._quoted_managers = [_encode(manager) for manager in field_managers]
         self._metadata_only = metadata_only
+        self._fields: _Fields | None = None
+        if fields:
+            self._fields = _fields_of(("apiVersion", "kind", "metadata", *fields))
 
     def decode(self, content: bytes | msgspec.Raw | Parts) -> Entry:
         """Return the entry of one object.
@@ -277,6 +301,8 @@ class EntryDecoder:
             }
         elif "kind" not in parts or "apiVersion" not in parts:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
+        if self._fields is not None:
+            parts = _selected(parts, self._fields)
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
         raw = bytes(memoryview(_encode(parts)))
         if len(raw) > 2 * _MAX_LEVELS:
@@ -311,6 +337,71 @@ def _require_readable(raw: bytes) -> None:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise RecursionError(str(error)) from None
+
+
+def _fields_of(paths: Iterable[str]) -> _Fields:
+    """Return the fields of dotted paths by their first name; one without fields below it is kept as a whole."""
+    below: dict[str, list[str]] = {}
+    for path in paths:
+        name, _, rest = path.partition(".")
+        below.setdefault(name, []).append(rest)
+    fields: dict[str, _Fields] = {}
+    for name, rests in below.items():
+        if "" in rests:
+            fields[name] = {}
+        else:
+            fields[name] = _fields_of(rests)
+    return fields
+
+
+def _selected(parts: Parts, fields: _Fields) -> Parts:
+    """Return those of ``parts`` that ``fields`` has, in the order of ``parts``."""
+    selected: Parts = {}
+    for name, part in parts.items():
+        below = fields.get(name)
+        if below is None:
+            continue
+        selected[name] = part
+        if below:
+            with suppress(msgspec.ValidationError):  # it is not an object, and kept as it is
+                selected[name] = msgspec.Raw(_encode(_selected(_split(part), below)))
+    return selected
+
+
+class _IdentityMeta(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    creation_timestamp: str
+    owner_references: list[OwnerReference] = []
+
+
+def identity_of(entry: Entry) -> Entry:
+    """Return an entry that has only the name, uid, version, creation time and controller of an object.
+
+    A controller whose reference is very long is not kept, so that the object looks like one without a controller.
+    """
+    meta = entry.meta
+    controller = meta.controller
+    owners: list[OwnerReference] = []
+    if controller is not None and len(_encode(controller)) <= _MAX_OWNER_BYTES:
+        owners.append(controller)
+    identity = _IdentityMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        creation_timestamp=meta.creation_timestamp,
+        owner_references=owners,
+    )
+    content = {
+        "apiVersion": entry.part("apiVersion"),
+        "kind": entry.part("kind"),
+        "metadata": identity,
+    }
+    raw = bytes(memoryview(_encode(content)))
+    return Entry(entry.namespace, entry.name, raw, entry.version, b"", None, None)
 
 
 def _meta_of(wire: _WireMeta) -> Meta:

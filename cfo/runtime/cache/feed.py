@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from cfo.runtime.cache.budget import ByteBudget
 from cfo.runtime.cache.entry import Entry, version_number
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.objects.unstructured import NamespacedName
@@ -80,8 +81,8 @@ class Feed:
         if event is EventType.DELETED:
             self._observe_deletion(key, entry, current)
             return
-        if not store.fits(entry, store.of_namespace(entry.namespace)):
-            self._leave_out(key, entry, current)
+        if not store.fits(entry, store.of_namespace(entry.namespace), _growth(current, entry)):
+            self.leave_out(key, entry, current)
             return
         if self.is_late(entry):
             return  # our own DELETE was answered before the watch reports the states that preceded it
@@ -102,14 +103,27 @@ class Feed:
         if current is not None or was_left_out:
             store.deliver([Event(EventType.DELETED, key, entry, None)])
 
-    def _leave_out(self, key: NamespacedName, entry: Entry, current: Entry | None) -> None:
-        """Remove the stored state of an object that no longer fits.
+    def leave_out(self, key: NamespacedName, entry: Entry, current: Entry | None) -> None:
+        """Remove ``current``, the stored state of an object that no longer fits.
 
         An event is delivered even if nothing was stored, because handlers can ask for :meth:`Store.is_complete`.
         """
         if current is not None:
             self._store.remove(current)
-        self._store.deliver([Event(EventType.DELETED, key, current or entry, None)])
+        event = Event(
+            EventType.DELETED,
+            key,
+            current or entry,
+            None,
+            initial=not self.synced,
+            left_out=entry,
+        )
+        self._store.deliver([event])
+
+    @property
+    def budget(self) -> ByteBudget:
+        """The budget of bytes that all stores of a cache share."""
+        return self._store.budget
 
     @property
     def has_room(self) -> bool:
@@ -150,15 +164,18 @@ class Feed:
         is_passed = self.synced and version <= self.high_water_mark
         if is_passed and (current is None or current.meta.uid != entry.meta.uid):
             return  # the watch has passed this version without the object: it was deleted
-        others = store.of_namespace(key.namespace)
-        if store.selection.matches(key, entry.meta.labels) and store.fits(entry, others):
-            self._deliver(store.put(entry))
-            return
+        left_out: Entry | None = None
+        if store.selection.matches(key, entry.meta.labels):
+            others = store.of_namespace(key.namespace)
+            if store.fits(entry, others, _growth(current, entry)):
+                self._deliver(store.put(entry))
+                return
+            left_out = entry
         # The watch has not yet reported older states, which still match the selection.
         self._floors[key] = version
         if current is not None:
             store.remove(current)
-            self._deliver([Event(EventType.DELETED, key, current, None)])
+            self._deliver([Event(EventType.DELETED, key, current, None, left_out=left_out)])
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
         """Record that the object of this uid was deleted."""
@@ -201,39 +218,62 @@ class Feed:
 
 
 class Listing:
-    """A list in progress, read page by page while the store keeps its current entries."""
+    """A list in progress, read page by page while the store keeps its current entries.
+
+    Its entries count in the budget of their namespaces as far as they take more than the stored ones. End it with
+    :meth:`commit` or :meth:`discard`.
+    """
 
     def __init__(self, store: Store, feed: Feed) -> None:
         self._store = store
         self._feed = feed
+        self._budget = store.budget
         self._items: dict[str, dict[str, Entry]] = {}
+        self._bytes: dict[str, int] = {}
+        self._reserved: dict[str, int] = {}
         self._left_out: dict[str, set[str]] = {}
+        store.begin_list(feed.namespace)
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
         self.discard_known = False
         """Whether to discard all known state, because the versions went backwards."""
 
     def add(self, entry: Entry) -> None:
-        """Add an item, unless it is too large, or one too many in its namespace.
+        """Add an item, unless it is too large, one too many in its namespace, or more than its budget allows.
 
         An item that the store already contains in this version uses no additional memory.
         """
-        items = self._items.setdefault(entry.namespace, {})
-        if not self._store.fits(entry, items):
-            self._left_out.setdefault(entry.namespace, set()).add(entry.name)
-            return  # the entry of an earlier, smaller state is removed by the commit
+        store = self._store
+        namespace = entry.namespace
+        items = self._items.setdefault(namespace, {})
+        size = self._bytes.get(namespace, 0) + entry.size
+        reserved = self._reserved.get(namespace, 0)
+        needed = max(0, size - store.bytes_of(namespace))
+        was_left_out = store.is_left_out(entry.key)
+        if not store.fits(entry, items, needed - reserved):
+            self._leave_out(entry, was_reported=was_left_out and self._feed.synced)
+            return
+        self._bytes[namespace] = size
+        self._reserved[namespace] = needed
+        self._budget.charge(namespace, needed - reserved)
         entry.drop_meta()
-        current = self._store.get(entry.key)
+        current = store.get(entry.key)
         if current is not None and current.raw == entry.raw:
             items[entry.name] = current
         else:
             items[entry.name] = entry
+
+    def discard(self) -> None:
+        """End the list without a further change of the store; after :meth:`commit` nothing remains to be done."""
+        self._release()
+        self._items = {}
 
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
         store = self._store
         feed = self._feed
         version = version_number(resource_version)
+        self._release()
         if self.discard_known:
             feed.reset()
 
@@ -255,6 +295,24 @@ class Listing:
         feed.finish_list(version)
         store.deliver(events)
 
+    def _release(self) -> None:
+        for namespace, reserved in self._reserved.items():
+            self._budget.charge(namespace, -reserved)
+        self._reserved = {}
+
+    def _leave_out(self, entry: Entry, *, was_reported: bool) -> None:
+        """Record an item that is left out, and remove its stored state unless that is newer, our own write.
+
+        Its state is delivered unless an earlier event reported that it is left out.
+        """
+        key = entry.key
+        self._left_out.setdefault(key.namespace, set()).add(key.name)
+        current = self._store.get(key)
+        if current is not None and self._is_newer(current, entry):
+            self._feed.leave_out(key, entry, current)
+        elif current is None and not was_reported:
+            self._feed.leave_out(key, entry, None)
+
     def _remove_deleted(self, version: int, events: list[Event] | None) -> None:
         """Remove the entries that are not in the list of this version, and add the deletions to ``events``, if any."""
         for old in self._store.entries(self._feed.namespace):
@@ -269,11 +327,17 @@ class Listing:
 
     def _put_items(self, events: list[Event] | None) -> None:
         """Store the items that are newer than the stored entries, and add the changes to ``events``."""
+        store = self._store
         for items in self._items.values():
             for entry in items.values():
                 entry.keep_meta()  # decoded once for all indexes
-                if self._is_newer(self._store.get(entry.key), entry):
-                    changes = self._store.put(entry)
+                current = store.get(entry.key)
+                if self._is_newer(current, entry):
+                    others = store.of_namespace(entry.namespace)
+                    if not store.fits(entry, others, _growth(current, entry)):
+                        self._leave_out(entry, was_reported=False)  # the indexes take the room
+                        continue
+                    changes = store.put(entry)
                     if events is not None:
                         events.extend(changes)
                 entry.drop_meta()
@@ -298,6 +362,13 @@ class Listing:
         if _is_same_version(current, entry):
             return False
         return not current.version > entry.version > 0
+
+
+def _growth(current: Entry | None, entry: Entry) -> int:
+    """Return how many bytes ``entry`` takes more than ``current``, the earlier state of the same object."""
+    if current is None:
+        return entry.size
+    return entry.size - current.size
 
 
 def _is_same_version(one: Entry, other: Entry) -> bool:

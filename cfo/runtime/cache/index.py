@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
+import msgspec
 import structlog
 
 from cfo.runtime.cache.entry import Entry
@@ -12,37 +16,77 @@ from cfo.runtime.objects.unstructured import NamespacedName
 _log = structlog.get_logger(__name__)
 
 IndexFunction = Callable[[Entry], Iterable[str]]
-"""Returns the values under which an entry is indexed; reading ``entry.meta`` is cheaper than decoding the object."""
+"""Returns the values under which an entry is indexed; reading ``entry.meta`` is cheaper than decoding the object.
+
+It returns the same values for the same entry each time.
+"""
+
+MAX_VALUES: Final = 100
+"""How many values of an object are indexed one by one; of more, only hashes are kept."""
+
+VALUE_BYTES: Final = 150
+"""The bytes that an indexed value takes in addition to its characters: a string, and a place in a dictionary."""
+
+PACKED_BYTES: Final = 300
+"""The bytes that the hashes of an object take in addition to eight for each value."""
+
+
+class _Packed(msgspec.Struct, frozen=True):
+    """An object and the sorted hashes of its values: 8 bytes for each, and not 20 times as many."""
+
+    entry: Entry
+    hashes: array[int]
+
+    def has(self, value_hash: int) -> bool:
+        """Return whether a value has this hash, which others have with a probability of 2**-64."""
+        hashes = self.hashes
+        at = bisect_left(hashes, value_hash)
+        return at < len(hashes) and hashes[at] == value_hash
 
 
 class Index:
     """Entries by the values that ``function`` returns for them.
 
     Most values have one entry, which is stored directly: a collection for each value would take more memory than the
-    indexed entries.
+    indexed entries. An object with more than :data:`MAX_VALUES` is found by its hashes.
+
+    With ``left_out`` the objects that the store leaves out can be found as well, as entries of their identity.
     """
 
-    def __init__(self, name: str, function: IndexFunction) -> None:
+    def __init__(self, name: str, function: IndexFunction, *, left_out: bool = False) -> None:
         self.name = name
         self.function = function
+        self.left_out = left_out
         self._found: dict[str, Entry | dict[NamespacedName, Entry]] = {}
+        self._packed: dict[NamespacedName, _Packed] = {}
+        self._identities: dict[NamespacedName, _Packed] = {}
 
     def get(self, value: str) -> list[Entry]:
         """Return the entries that have ``value``."""
         found = self._found.get(value)
         if found is None:
-            return []
-        if isinstance(found, dict):
-            return list(found.values())
-        return [found]
+            entries = []
+        elif isinstance(found, dict):
+            entries = list(found.values())
+        else:
+            entries = [found]
+        if self._packed or self._identities:
+            entries += self._packed_entries(hash(value))
+        return entries
 
-    def put(self, old: Entry | None, entry: Entry) -> None:
-        """Index ``entry`` in place of ``old``, an earlier state of the same object."""
+    def put(self, old: Entry | None, entry: Entry) -> int:
+        """Index ``entry`` in place of ``old``, an earlier state of the same object; return how many bytes it adds."""
         values = self._values(entry)
+        is_packed = len(values) > MAX_VALUES
+        growth = _size_of(values)
         if old is not None:
-            for value in self._values(old):
-                if value not in values:
-                    self._drop(value, old)
+            kept: frozenset[str] = frozenset()
+            if not is_packed:
+                kept = values
+            growth -= self._remove(old, kept)
+        if is_packed:
+            self._packed[entry.key] = _packed(entry, values)
+            return growth
         for value in values:
             found = self._found.get(value)
             if isinstance(found, dict):
@@ -51,11 +95,35 @@ class Index:
                 self._found[value] = entry
             else:
                 self._found[value] = {found.key: found, entry.key: entry}
+        return growth
 
-    def remove(self, old: Entry) -> None:
-        """Remove an entry."""
-        for value in self._values(old):
-            self._drop(value, old)
+    def remove(self, old: Entry) -> int:
+        """Remove an entry; return how many bytes it had."""
+        return self._remove(old, frozenset())
+
+    def pack(self, entry: Entry, identity: Entry) -> tuple[_Packed, int]:
+        """Return what :meth:`put_identity` stores of an object that is left out, and its bytes."""
+        values = self._values(entry)
+        return _packed(identity, values), PACKED_BYTES + 8 * len(values)
+
+    def put_identity(self, packed: _Packed) -> None:
+        """Index an object that is left out, in place of its earlier state."""
+        self._identities[packed.entry.key] = packed
+
+    def remove_identity(self, key: NamespacedName) -> None:
+        """Remove an object that was left out."""
+        self._identities.pop(key, None)
+
+    def _remove(self, old: Entry, kept: Collection[str]) -> int:
+        """Remove the values of ``old`` except for those in ``kept``; return the bytes of all."""
+        values = self._values(old)
+        if len(values) > MAX_VALUES:
+            self._packed.pop(old.key, None)
+        else:
+            for value in values:
+                if value not in kept:
+                    self._drop(value, old)
+        return _size_of(values)
 
     def _drop(self, value: str, old: Entry) -> None:
         found = self._found.get(value)
@@ -65,6 +133,11 @@ class Index:
                 (self._found[value],) = found.values()
         elif found is not None and found.key == old.key:
             del self._found[value]
+
+    def _packed_entries(self, value_hash: int) -> list[Entry]:
+        found = [packed.entry for packed in self._packed.values() if packed.has(value_hash)]
+        found += [packed.entry for packed in self._identities.values() if packed.has(value_hash)]
+        return found
 
     def _values(self, entry: Entry) -> frozenset[str]:
         try:
@@ -76,6 +149,18 @@ class Index:
                 object=str(entry.key),
             )
             return frozenset()
+
+
+def _packed(entry: Entry, values: Collection[str]) -> _Packed:
+    return _Packed(entry, array("q", sorted(map(hash, values))))
+
+
+def _size_of(values: Collection[str]) -> int:
+    """Return the bytes that an index takes for the values of one object."""
+    number = len(values)
+    if number > MAX_VALUES:
+        return PACKED_BYTES + 8 * number
+    return VALUE_BYTES * number + sum(map(len, values))
 
 
 def by_controller(entry: Entry) -> Iterable[str]:

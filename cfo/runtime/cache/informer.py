@@ -17,17 +17,18 @@ deleted objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NoReturn, Self, cast
+from typing import Any, Final, NoReturn, Self, cast
 
 import anyio
 import structlog
 
+from cfo.runtime.cache.budget import ByteBudget
 from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
 from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
-from cfo.runtime.cache.store import Event, EventType, LeftOut, Store
+from cfo.runtime.cache.store import NAMESPACE_TOO_LARGE, Event, EventType, LeftOut, Store
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
@@ -102,9 +103,17 @@ class Reader:
         """Return whether the object exists."""
         return key in self._store
 
-    def is_complete(self, namespace: str) -> bool:
-        """Return whether no object of the namespace is left out, because it is too large or there are too many."""
+    def is_complete(self, namespace: str, /) -> bool:
+        """Return whether no object of the namespace (empty: of any) is left out, because of sizes or their number."""
         return self._store.is_complete(namespace)
+
+    @property
+    def unindexed(self) -> Collection[str]:
+        """The namespaces with objects that are left out, and that no index contains.
+
+        Indexes with ``left_out`` contain up to 1,000 of the objects of a namespace that are left out.
+        """
+        return self._store.unindexed
 
     def entries(
         self,
@@ -153,7 +162,8 @@ class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
-    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. ``budget``
+    is the budget of bytes that the informers of a cache share.
     """
 
     def __init__(
@@ -167,16 +177,23 @@ class Informer:
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
         report_left_out: Callable[[GVK, LeftOut], None] = lambda gvk, found: None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
+        self.is_partial: Final = bool(self.selection.metadata_only or self.selection.fields)
+        """Whether the stored objects lack fields."""
         self._transport = transport
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._report_left_out = report_left_out
+        self._budget = budget or ByteBudget()
         self._decoder = EntryDecoder(
-            gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only
+            gvk,
+            field_managers=field_managers,
+            metadata_only=self.selection.metadata_only,
+            fields=self.selection.fields,
         )
 
         self.store = self._new_store()
@@ -296,12 +313,14 @@ class Informer:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._state_handlers.remove(handler)
 
-    def add_index(self, name: str, function: IndexFunction) -> Self:
+    def add_index(self, name: str, function: IndexFunction, *, left_out: bool = False) -> Self:
         """Add an index, by which :attr:`reader` finds objects, and fill it.
 
-        Adding the same function again is allowed; raises :class:`ValueError` if the name has a different function.
+        With ``left_out`` it also finds objects that are left out, as entries that have only their name, uid, version,
+        creation time and controller; see :attr:`Reader.unindexed`. Adding the same function again is allowed; raises
+        :class:`ValueError` if the name has a different function.
         """
-        self.store.add_index(name, function)
+        self.store.add_index(name, function, left_out=left_out)
         return self
 
     def wake(self) -> None:
@@ -314,6 +333,7 @@ class Informer:
         """Forget the objects, after the informer was removed from the cache."""
         self._is_dropped = True
         self.reader.drop(self.gvk)
+        self.store.drop()
         self.store = self._new_store()
         self._feeds = Feeds(self.store)
         self._reflectors = []
@@ -359,13 +379,19 @@ class Informer:
 
     def _new_store(self) -> Store:
         return Store(
-            deliver=self._deliver, clock=self._clock, selection=self.selection, report=self._report
+            deliver=self._deliver,
+            clock=self._clock,
+            selection=self.selection,
+            report=self._report,
+            budget=self._budget,
         )
 
     def _report(self, found: LeftOut) -> None:
         message = "Too many objects in a namespace, skipping some"
         if found.reason == "ObjectTooLarge":
             message = "Object is too large, skipping it"
+        elif found.reason == NAMESPACE_TOO_LARGE:
+            message = "Objects of a namespace are too large together, skipping some"
         _log.error(message, kind=str(self.gvk), object=str(found.key), cause=found.message)
         self._report_left_out(self.gvk, found)
 

@@ -88,14 +88,20 @@ _PARTIAL_LIST: Final = (
 )
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
+_PAGE_BYTES: Final = 8 << 20
+"""The maximum size of a page that is not the smallest: more than 500 usual objects have."""
+
 _MAX_PAGE_BYTES: Final = 32 << 20
-"""The maximum size of a page, which can contain large objects that are not stored."""
+"""The maximum size of the smallest page, which can contain large objects that are not stored."""
 
 _BYTES_AT_ONCE: Final = 1 << 20
 """How much of a page is decoded before other tasks run."""
 
 _SMALL_PAGE_SIZE: Final = 10
-"""The minimum page size after pages were too large. A page is then small enough, because objects have at most 3 MiB."""
+"""The minimum page size after pages were too large. A page is then small enough, because objects have at most 3 MiB.
+
+Only one list of all informers at a time has such pages in memory.
+"""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
@@ -272,8 +278,17 @@ class Reflector:
 
     async def _list_once(self, limit: int) -> bool:
         """List once; return false if the list is older than requested and was discarded."""
-        feed = self._feed
-        listing = feed.begin()
+        listing = self._feed.begin()
+        try:
+            if not 0 < limit <= _SMALL_PAGE_SIZE < self._options.page_size:
+                return await self._read_pages(listing, limit)
+            async with self._feed.budget.large_lists:
+                return await self._read_pages(listing, limit)
+        finally:
+            listing.discard()
+
+    async def _read_pages(self, listing: Listing, limit: int) -> bool:
+        """Read all pages and commit the list; return false if it is older than requested."""
         params = dict(self._selectors)
         quorum = self._use_quorum or not listing.known_version
         if not quorum:
@@ -287,10 +302,13 @@ class Reflector:
             return False
 
         await self._add_items(listing, page)
-        while page.metadata.continue_:
-            params = {**self._selectors, "continue": page.metadata.continue_}
+        token = page.metadata.continue_
+        while token:
+            del page  # it can have megabytes, and so can the next one
+            params = {**self._selectors, "continue": token}
             page = await self._get_page(params, limit)
             await self._add_items(listing, page)
+            token = page.metadata.continue_
         self._commit(listing, version)
         return True
 
@@ -349,7 +367,9 @@ class Reflector:
         max_bytes = 0
         if limit:
             params["limit"] = str(limit)
-            max_bytes = _MAX_PAGE_BYTES
+            max_bytes = _PAGE_BYTES
+            if limit <= _SMALL_PAGE_SIZE:
+                max_bytes = _MAX_PAGE_BYTES
         response = await self._transport.request(
             APIRequest(
                 "GET",

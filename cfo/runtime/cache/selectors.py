@@ -358,14 +358,16 @@ class Selection:
     """The objects of a kind that an informer lists and watches, and whether it stores only their metadata.
 
     ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
-    ``metadata_only`` fetches and stores only the metadata. Objects of which more than ``max_bytes`` bytes of JSON would
-    be stored are not in the selection; there is always a limit.
+    ``metadata_only`` fetches and stores only the metadata. With ``fields``, dotted paths as ``spec.parallelism``, only
+    the metadata and these fields are stored. Objects of which more than ``max_bytes`` bytes of JSON would be stored are
+    not in the selection; there is always a limit.
     """
 
     label_selector: LabelSelector = field(default_factory=LabelSelector)
     field_selector: FieldSelector = field(default_factory=FieldSelector)
     namespaces: tuple[str, ...] = ("",)
     metadata_only: bool = False
+    fields: tuple[str, ...] = ()
     max_bytes: int = MAX_BYTES
 
     @classmethod
@@ -376,6 +378,7 @@ class Selection:
         field_selector: str | FieldSelector = "",
         namespaces: Iterable[str] = ("",),
         metadata_only: bool = False,
+        fields: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
     ) -> Selection:
         """Parse the selectors; raises :class:`SelectorError`."""
@@ -384,6 +387,7 @@ class Selection:
             field_selector=FieldSelector.of(field_selector),
             namespaces=tuple(namespaces),
             metadata_only=metadata_only,
+            fields=tuple(sorted(set(fields))),
             max_bytes=max_bytes,
         )
 

@@ -29,7 +29,8 @@ from typing import Final
 
 import msgspec
 
-from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.budget import ByteBudget
+from cfo.runtime.cache.entry import Entry, identity_of
 from cfo.runtime.cache.index import Index, IndexFunction
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.objects.unstructured import NamespacedName
@@ -40,7 +41,10 @@ MAX_DELETED: Final = 4096
 
 
 MAX_LEFT_OUT: Final = 1000
-"""The maximum number of objects of a namespace that a store remembers to have left out."""
+"""The maximum number of objects of a namespace that a store remembers to have left out, by name and by identity."""
+
+NAMESPACE_TOO_LARGE: Final = "NamespaceTooLarge"
+"""The reason of an object that is left out because its namespace has used its budget of bytes."""
 
 _NO_ENTRIES: Final[dict[str, Entry]] = {}
 
@@ -67,7 +71,8 @@ class Event(msgspec.Struct, frozen=True):
 
     ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:
     the DELETED event was missed, and ``old`` is the last known state. An object that was deleted and recreated under
-    the same name (with another uid) produces a deletion and an addition.
+    the same name (with another uid) produces a deletion and an addition. ``left_out``: the event is a DELETED one only
+    because the object is left out of the store; it still exists, in this state.
     """
 
     type: EventType
@@ -76,13 +81,20 @@ class Event(msgspec.Struct, frozen=True):
     new: Entry | None
     initial: bool = False
     final_state_unknown: bool = False
+    left_out: Entry | None = None
+
+    @property
+    def current(self) -> Entry | None:
+        """The current state of the object, in the store or left out; ``None`` if it does not exist any more."""
+        return self.new or self.left_out
 
 
 class Store:
     """Entries by key, and indexes over them. Only feeds write to it; reads are unrestricted.
 
     ``deliver`` is called with each event, after the change is complete, and ``report`` once with each object that is
-    left out, because it is too large or because its namespace has too many others.
+    left out because it is too large, and once for each namespace that has too many others or has used its share of
+    ``budget``.
     """
 
     def __init__(
@@ -92,17 +104,29 @@ class Store:
         clock: Clock,
         selection: Selection | None = None,
         report: Callable[[LeftOut], None] = lambda found: None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.clock = clock
+        self.budget = budget or ByteBudget()
         self.selection = selection or Selection()
         self._max_objects = self.selection.max_objects  # read for each event
         self._deliver = deliver
         self._report = report
         self._reported: dict[str, None] = {}
         self._too_large: dict[str, dict[str, LeftOut]] = {}
+        """The objects that are too large, or did not fit into the budget, by namespace and name."""
         self._crowded: dict[str, LeftOut] = {}
         """The first object of each namespace that was one too many, here or in :attr:`_too_large`."""
+        self._smallest: dict[str, int] = {}
+        """The bytes of the smallest object of each namespace that did not fit into the budget."""
+        self._identities: dict[str, dict[str, int]] = {}
+        """The bytes of each left-out object that indexes contain, by namespace and name."""
+        self._unindexed: dict[str, int] = {}
+        """The namespaces with left-out objects that indexes should contain, and do not; the bytes of the smallest."""
+        self._newly_unindexed: set[str] = set()
+        """The same, as far as it was found since the last list began."""
         self._entries: dict[str, dict[str, Entry]] = {}
+        self._bytes: dict[str, int] = {}
         self._indexes: dict[str, Index] = {}
         self._controllers_of_deleted: OrderedDict[NamespacedName, str] = OrderedDict()
 
@@ -125,8 +149,19 @@ class Store:
         return [entry for by_name in self._entries.values() for entry in by_name.values()]
 
     def is_complete(self, namespace: str) -> bool:
-        """Return whether no object of the namespace is left out."""
+        """Return whether no object of the namespace (empty: of any) is left out."""
+        if not namespace:
+            return not self._too_large and not self._crowded
         return namespace not in self._too_large and namespace not in self._crowded
+
+    @property
+    def unindexed(self) -> Collection[str]:
+        """The namespaces with left-out objects that the indexes for them do not contain."""
+        return self._unindexed.keys()
+
+    def bytes_of(self, namespace: str) -> int:
+        """Return the bytes that the entries of a namespace and their indexes take."""
+        return self._bytes.get(namespace, 0)
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -138,12 +173,21 @@ class Store:
 
     @property
     def has_room(self) -> bool:
-        """Whether a namespace with too many objects has fewer now, so that a list would find those left out."""
+        """Whether a namespace with too many objects, or bytes, has fewer now, so that a list finds those left out.
+
+        The same if indexes have room for left-out objects that they do not contain.
+        """
         for namespace, found in self._crowded.items():
             has_room = len(self.of_namespace(namespace)) < self._max_objects
             if has_room and found.reason == "TooManyObjects":
                 return True
-        return False
+        for namespace, size in self._unindexed.items():
+            has_room = len(self._identities.get(namespace, ())) < MAX_LEFT_OUT
+            if has_room and self.budget.allows(namespace, size, identity=True):
+                return True
+        return any(
+            self.budget.allows(namespace, size) for namespace, size in self._smallest.items()
+        )
 
     def of_namespace(self, namespace: str) -> Mapping[str, Entry]:
         """Return the entries of a namespace by name."""
@@ -163,20 +207,23 @@ class Store:
         """
         return self._controllers_of_deleted.get(key, "")
 
-    def add_index(self, name: str, function: IndexFunction) -> None:
+    def add_index(self, name: str, function: IndexFunction, *, left_out: bool = False) -> None:
         """Add an index and fill it.
 
-        Raises :class:`ValueError` if another function is registered under this name.
+        With ``left_out`` it also contains the objects that are left out from now on, as entries with only their
+        identity. Raises :class:`ValueError` if another function is registered under this name.
         """
         existing = self._indexes.get(name)
         if existing is not None:
             if existing.function is not function:
                 raise ValueError(f"index {name!r} is already registered with a different function")
             return
-        index = Index(name, function)
+        index = Index(name, function, left_out=left_out)
         self._indexes[name] = index
         for entry in self.entries():
-            index.put(None, entry)
+            self._charge(entry.namespace, index.put(None, entry))
+        if left_out:
+            self._unindexed = dict.fromkeys((*self._too_large, *self._crowded), 0)
 
     # Writing, for feeds and their listings.
 
@@ -187,39 +234,113 @@ class Store:
         entries[entry.name] = entry
         if self._controllers_of_deleted:
             self._controllers_of_deleted.pop(entry.key, None)
-        if self._too_large:
+        if self._too_large or self._identities:
             self.include(entry.key)
+        growth = entry.size
         if old is not None:
             old.keep_meta()
+            growth -= old.size
         for index in self._indexes.values():
-            index.put(old, entry)
+            growth += index.put(old, entry)
+        self._charge(entry.namespace, growth)
         return _changes(old, entry)
 
-    def fits(self, entry: Entry, others: Mapping[str, Entry]) -> bool:
-        """Return whether to store an entry in a namespace with ``others``; remember and report it if not."""
+    def _charge(self, namespace: str, growth: int) -> None:
+        held = self._bytes.get(namespace, 0) + growth
+        if held:
+            self._bytes[namespace] = held
+        else:
+            self._bytes.pop(namespace, None)
+        self.budget.charge(namespace, growth)
+
+    def fits(self, entry: Entry, others: Mapping[str, Entry], growth: int) -> bool:
+        """Return whether to store an entry in a namespace with ``others``; remember and report it if not.
+
+        ``growth`` is how many bytes the namespace would have more.
+        """
         max_bytes = self.selection.max_bytes
         if len(entry.raw) > max_bytes:
             cause = f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
             found = _left_out(entry, "ObjectTooLarge", cause)
             self._remember_too_large(found)
+            self._keep_identity(entry)
             self._report_once(entry.meta.uid, found)
             return False
         namespace = entry.namespace
+        if not self.budget.allows(namespace, growth):
+            cause = (
+                "the cached objects of its namespace have more than "
+                f"{self.budget.max_bytes >> 20} MiB together"
+            )
+            found = LeftOut(
+                entry.key,
+                entry.meta.uid,
+                NAMESPACE_TOO_LARGE,
+                f"The operator does not cache this object and others: {cause}",
+            )
+            self._remember_too_large(found)
+            self._smallest[namespace] = min(entry.size, self._smallest.get(namespace, entry.size))
+            self._keep_identity(entry)
+            if self.budget.is_first_report(namespace):
+                self._report(found)
+            return False
         if len(others) < self._max_objects or entry.name in others or not namespace:
             return True
         cause = f"its namespace has more than {self._max_objects}"
         found = _left_out(entry, "TooManyObjects", cause)
         self._crowded.setdefault(namespace, found)
+        self._keep_identity(entry)
         self._report_once(namespace, found)
         return False
 
     def _remember_too_large(self, found: LeftOut) -> None:
         namespace, name = found.key
         by_name = self._too_large.setdefault(namespace, {})
-        if len(by_name) < MAX_LEFT_OUT:
+        if len(by_name) < MAX_LEFT_OUT or name in by_name:
             by_name[name] = found
         else:
             self._crowded.setdefault(namespace, found)
+
+    def _keep_identity(self, entry: Entry) -> None:
+        """Add an object that is left out to the indexes for such objects, if there is room."""
+        indexes = [index for index in self._indexes.values() if index.left_out]
+        if not indexes:
+            return
+        self._forget_identity(entry.key)
+        identity = identity_of(entry)
+        size = identity.size
+        packed = []
+        for index in indexes:
+            values, growth = index.pack(entry, identity)
+            packed.append((index, values))
+            size += growth
+        namespace = entry.namespace
+        names = self._identities.get(namespace, {})
+        has_room = len(names) < MAX_LEFT_OUT
+        if not has_room or not self.budget.allows(namespace, size, identity=True):
+            self._unindexed[namespace] = min(size, self._unindexed.get(namespace, size))
+            self._newly_unindexed.add(namespace)
+            return
+        for index, values in packed:
+            index.put_identity(values)
+        names[entry.name] = size
+        self._identities[namespace] = names
+        self._charge(namespace, size)
+
+    def _forget_identity(self, key: NamespacedName) -> bool:
+        """Remove a left-out object from the indexes; return whether they had it."""
+        names = self._identities.get(key.namespace)
+        if names is None:
+            return False
+        size = names.pop(key.name, None)
+        if not names:
+            del self._identities[key.namespace]
+        if size is None:
+            return False
+        for index in self._indexes.values():
+            index.remove_identity(key)
+        self._charge(key.namespace, -size)
+        return True
 
     def _report_once(self, identity: str, found: LeftOut) -> None:
         """Report a left-out object, unless one was reported for ``identity``: its uid, or its crowded namespace."""
@@ -231,29 +352,48 @@ class Store:
         self._reported[identity] = None
         self._report(found)
 
+    def is_left_out(self, key: NamespacedName) -> bool:
+        """Return whether the object is one of those that are remembered as left out."""
+        return key.name in self._too_large.get(key.namespace, ())
+
     def include(self, key: NamespacedName) -> bool:
-        """Forget that an object was too large, because it fits now or does not exist; return whether it was."""
+        """Forget that an object was left out, because it fits now or does not exist; return whether it was."""
+        had_identity = self._forget_identity(key)
         by_name = self._too_large.get(key.namespace)
         if by_name is None:
-            return False
+            return had_identity
         found = by_name.pop(key.name, None)
         if not by_name:
             del self._too_large[key.namespace]
-        return found is not None
+        return had_identity or found is not None
+
+    def begin_list(self, namespace: str) -> None:
+        """Forget what the new list of a namespace (empty: of all) determines again."""
+        if namespace:
+            self._smallest.pop(namespace, None)
+            self._newly_unindexed.discard(namespace)
+        else:
+            self._smallest.clear()
+            self._newly_unindexed.clear()
 
     def keep_left_out(self, namespace: str, listed: Mapping[str, Collection[str]]) -> None:
         """Forget the objects of a namespace (empty: of all) that a new list did not leave out.
 
         ``listed`` are the names that it left out, by namespace.
         """
-        namespaces = [namespace] if namespace else list(self._too_large)
+        namespaces: Collection[str] = {namespace}
+        if not namespace:
+            namespaces = {*self._too_large, *self._identities}
         for known in namespaces:
-            by_name = self._too_large.get(known, {})
-            for name in by_name.keys() - listed.get(known, ()):
+            names = {*self._too_large.get(known, ()), *self._identities.get(known, ())}
+            for name in names.difference(listed.get(known, ())):
                 self.include(NamespacedName(known, name))
         for known in self._crowded.keys() - listed.keys():
             if namespace in ("", known):
                 del self._crowded[known]
+        for known in self._unindexed.keys() - self._newly_unindexed:
+            if namespace in ("", known):
+                del self._unindexed[known]
 
     def remove(self, old: Entry) -> None:
         """Remove an entry; delivers no event."""
@@ -262,8 +402,17 @@ class Store:
         del entries[old.name]
         if not entries:
             del self._entries[old.namespace]
+        freed = old.size
         for index in self._indexes.values():
-            index.remove(old)
+            freed += index.remove(old)
+        self._charge(old.namespace, -freed)
+
+    def drop(self) -> None:
+        """Release the budget, because the store is not used any more."""
+        for namespace, held in self._bytes.items():
+            self.budget.charge(namespace, -held)
+        self._bytes.clear()
+        self.budget = ByteBudget()  # a list or watch that is being cancelled may still write
 
     def remember_deleted(self, entry: Entry) -> None:
         """Remember the controller of an object that another client deleted; ``entry`` is its last known state."""
@@ -280,11 +429,11 @@ class Store:
         for event in events:
             if event.old is not None:
                 event.old.keep_meta()
-            if event.new is not None:
-                event.new.keep_meta()
+            if event.current is not None:
+                event.current.keep_meta()
             self._deliver(event)
-            if event.new is not None:
-                event.new.drop_meta()
+            if event.current is not None:
+                event.current.drop_meta()
 
 
 def _left_out(entry: Entry, reason: str, cause: str) -> LeftOut:

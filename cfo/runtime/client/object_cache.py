@@ -42,6 +42,10 @@ class CachedObjects(Protocol):
         """Return the objects that match; an empty ``namespace`` means all namespaces."""
         ...
 
+    def is_complete(self, namespace: str, /) -> bool:
+        """Return whether no object of the namespace (empty: of any) is missing because there is no room for it."""
+        ...
+
 
 class ClientCache:
     """The part of the cache that the client uses; this base class is an empty one. No method blocks."""

@@ -131,7 +131,9 @@ class RecordedRequests:
         cached = cache_key(self.mapper, gvk, key)
         reader = self.cache.covering_reader(gvk, cached.namespace) if not live else None
         if reader is not None and not self.cache.is_uncertain(gvk, cached):
-            return reader.get(cached)
+            found = reader.get(cached)
+            if found is not None or reader.is_complete(cached.namespace):
+                return found
         target = await self.resolve_object(gvk, key)
         cached_uid = self.cached_uid(target)
         request = APIRequest("GET", target.path, verb="get", resource=target.label)
@@ -166,7 +168,7 @@ class RecordedRequests:
         if not live and not field_selector:
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
             reader = self.cache.covering_reader(gvk, cached, label_selector)
-            if reader is not None:
+            if reader is not None and reader.is_complete(cached):
                 for key in self.cache.uncertain_keys(gvk, cached):
                     await self.get(gvk, key, live=False)
                 return reader.list(cached, label_selector)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
@@ -32,13 +33,15 @@ class SelectionKeywords(TypedDict, total=False):
 
     ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
     informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
-    and cached. Objects larger than ``max_bytes`` are not cached; the default is more than API servers store.
+    and cached; with ``fields``, dotted paths as ``spec.parallelism``, only these fields and the metadata are cached.
+    Objects larger than ``max_bytes`` are not cached; the default is more than API servers store.
     """
 
     label_selector: str
     field_selector: str
     namespace: str
     metadata_only: bool
+    fields: Collection[str]
     max_bytes: int
 
 

@@ -17,6 +17,7 @@ import anyio
 from aiohttp import web
 from anyio.abc import TaskStatus
 
+from cfo.runtime.cache.budget import NAMESPACE_BYTES
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.api_client import ApiClients
@@ -61,7 +62,8 @@ class ManagerOptions:
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
-    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports).
+    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``namespace_bytes`` is how many
+    bytes the cache may hold for one namespace (see :class:`~cfo.runtime.cache.cache.Cache`).
     """
 
     field_manager: str = "cfo"
@@ -72,6 +74,7 @@ class ManagerOptions:
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
     debug_bind_address: str = "0"
+    namespace_bytes: int = NAMESPACE_BYTES
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
@@ -168,6 +171,7 @@ class Manager:
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
             clock=self.clock,
+            namespace_bytes=self.options.namespace_bytes,
         )
         self.client = Client(
             self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.runtime.objects.kinds import INGRESS
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.integration.hostile.attacks import ingress
 from test.support.gateways import HTTP_ROUTE_CRD
 from test.support.inference_environment import (
-    InferenceEnvironment,
     new_stack,
     run_inference_controllers,
     start_inference_environment,
 )
-from test.support.raycluster_environment import eventually
-
-GATEWAY = "s-inference-stack-gateway"
-PARENT = {"name": "shared", "namespace": "gateways"}
+from test.support.stack_gateways import GATEWAY, PARENT, gateway, hosts_of, wait_for_problem
 
 
 def route(name: str, namespace: str, *hosts: str, path: str = "/") -> Object:
@@ -30,48 +24,6 @@ def route(name: str, namespace: str, *hosts: str, path: str = "/") -> Object:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"parentRefs": [PARENT], "hostnames": list(hosts), "rules": rules},
     }
-
-
-def gateway(
-    *, hosts: tuple[str, ...] = (), hostnames: tuple[str, ...] = (), path: str = "/"
-) -> dict[str, Any]:
-    """Return ``spec.gateway`` with an Ingress for ``hosts`` and an HTTPRoute for ``hostnames``."""
-    matches = [{"path": {"type": "PathPrefix", "value": path}}]
-    return {
-        "ingress": {
-            "enabled": bool(hosts),
-            "hosts": [{"host": host, "paths": [{"path": "/"}]} for host in hosts],
-        },
-        "httpRoute": {
-            "parentRefs": [PARENT],
-            "hostnames": list(hostnames),
-            "rules": [{"matches": matches}],
-        },
-    }
-
-
-async def wait_for_problem(env: InferenceEnvironment, *parts: str) -> None:
-    """Wait until the status of the stack contains all of ``parts``."""
-
-    def holds(obj: Object) -> bool:
-        conditions = (obj.get("status") or {}).get("conditions") or ()
-        messages = " ".join(str(condition.get("message")) for condition in conditions)
-        return all(part in messages for part in parts)
-
-    await env.wait_for(holds, f"a condition that contains {parts}")
-
-
-async def hosts_of(env: InferenceEnvironment, gvk: GVK, hosts: list[str]) -> None:
-    """Wait until the stack's object of this kind has exactly these hosts."""
-
-    async def has_hosts() -> bool:
-        found = await env.find(gvk, GATEWAY)
-        spec = found["spec"] if found is not None else {}
-        return hosts == (
-            spec.get("hostnames") or [rule.get("host") for rule in spec.get("rules") or ()]
-        )
-
-    await eventually(has_hosts, f"{gvk.kind} with {hosts}")
 
 
 async def test_stack_gets_no_host_of_another_namespace() -> None:

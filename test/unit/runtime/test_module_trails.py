@@ -37,7 +37,7 @@ from test.support.scripted_transport import (
     wait_until,
 )
 
-MAX_MODULES_OF_AN_EVENT = 12
+MAX_MODULES_OF_AN_EVENT = 13
 MAX_MODULES_OF_AN_APPLY = 10
 
 RAY = GVK("ray.io", "v1", "RayCluster")

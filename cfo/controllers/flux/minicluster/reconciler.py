@@ -24,6 +24,7 @@ from cfo.api.flux.names import (
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,
     has_started,
@@ -356,7 +357,7 @@ def _start(manager: Manager) -> None:
     metadata: SelectionKeywords = {**small, "metadata_only": True}
     cache = manager.cache
     informers = Informers(
-        jobs=cache.informer(JOB, **labelled).reader,
+        jobs=cache.informer(JOB, **JOBS).reader,
         pods=CLUSTERS.add_index(cache.informer(POD, **labelled)).reader,
         services=CLUSTERS.add_index(cache.informer(SERVICE, **small)).reader,
         config_maps=cache.informer(CONFIG_MAP, **small).reader,
@@ -368,7 +369,7 @@ def _start(manager: Manager) -> None:
     (
         Builder(manager, name)
         .for_(MINICLUSTER, ResourceVersionChanged())
-        .owns(JOB, ResourceVersionChanged(), **labelled)
+        .owns(JOB, ResourceVersionChanged(), **JOBS)
         .owns(SERVICE, ResourceVersionChanged(), **small)
         .owns(CONFIG_MAP, ResourceVersionChanged(), **small)
         .owns(SECRET, ResourceVersionChanged(), **metadata)

@@ -217,7 +217,7 @@ class Ledger:
         """Record a FluxJob."""
         group = self._group_for(event)
         old = group.job
-        job = self._decode(job_record, event.new)
+        job = self._decode(job_record, event.current)
         group.job = job
         if job is None or old is None or job.uid != old.uid or job.generation != old.generation:
             group.is_assumed = False
@@ -235,23 +235,23 @@ class Ledger:
 
     def on_cluster(self, event: Event) -> list[Request]:
         """Record a MiniCluster."""
-        self._group_for(event).cluster = self._decode(cluster_record, event.new)
+        self._group_for(event).cluster = self._decode(cluster_record, event.current)
         return self._update(event.key)
 
     def on_batch_job(self, event: Event) -> list[Request]:
         """Record the Job of a MiniCluster, which has the same name."""
-        self._group_for(event).batch_pods = self._decode(batch_pods, event.new) or 0
+        self._group_for(event).batch_pods = self._decode(batch_pods, event.current) or 0
         return self._update(event.key)
 
     def on_pod(self, event: Event) -> list[Request]:
         """Record a pod of a MiniCluster, which its label names."""
         old = _cluster_of(event.old)
-        new = _cluster_of(event.new)
+        new = _cluster_of(event.current)
         requests: list[Request] = []
         for name in {old, new} - {""}:
             key = NamespacedName(event.key.namespace, name)
             group = self._groups.setdefault(key.namespace, {}).setdefault(name, Group())
-            pod = self._decode(pod_record, event.new) if name == new else None
+            pod = self._decode(pod_record, event.current) if name == new else None
             group.set_pod(event.key.name, pod)
             requests += self._update(key)
         return requests

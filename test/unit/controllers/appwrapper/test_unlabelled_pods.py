@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods, descendants
-from cfo.runtime import Client, NamespacedName
+from cfo.runtime import Client, NamespacedName, Reader
 from test.support.clocks import FakeClock
 
 
@@ -19,6 +19,7 @@ class Server:
 
     def __init__(self, clock: FakeClock, seconds: float = 1.0) -> None:
         self.lists = 0
+        self.selectors: list[str] = []
         self.gate: anyio.Event | None = None
         self.fails = False
         self._clock = clock
@@ -26,6 +27,7 @@ class Server:
 
     async def request(self, request: Any) -> Any:
         self.lists += 1
+        self.selectors.append(request.params["labelSelector"])
         number = self.lists
         if self.gate is not None:
             await self.gate.wait()
@@ -35,6 +37,16 @@ class Server:
         owner = {"uid": "job", "controller": True}
         pods = [{"metadata": {"name": f"p{number}", "uid": "p", "ownerReferences": [owner]}}]
         return SimpleNamespace(body=orjson.dumps({"metadata": {}, "items": pods}))
+
+
+class CrowdedReader(Reader):
+    """A reader of labelled pods that has no room for those of the namespace ``crowded``."""
+
+    def __init__(self) -> None:
+        """Have no store."""
+
+    def is_complete(self, namespace: str, /) -> bool:
+        return namespace != "crowded"
 
 
 def wrapper(number: int, namespace: str = "ns") -> NamespacedName:
@@ -53,7 +65,8 @@ def server(clock: FakeClock) -> Server:
 
 @pytest.fixture
 def pods(server: Server, clock: FakeClock) -> UnlabelledPods:
-    return UnlabelledPods(cast("Client", SimpleNamespace(transport=server)), clock)
+    client = cast("Client", SimpleNamespace(transport=server))
+    return UnlabelledPods(client, clock, CrowdedReader())
 
 
 async def test_many_appwrappers_share_few_lists(
@@ -119,3 +132,12 @@ async def test_controller_proves_from_which_component_a_pod_descends(pods: Unlab
         "Pending",
     )
     assert descendants(found, "ns", {"other": "component"}) == []
+
+
+async def test_labelled_pods_are_listed_too_if_the_cache_has_no_room_for_all(
+    pods: UnlabelledPods, server: Server
+) -> None:
+    """Otherwise a tenant who fills the cache of a namespace releases the quota of pods that run."""
+    await pods.read(wrapper(0))
+    await pods.read(wrapper(0, "crowded"))
+    assert server.selectors == ["!workload.codeflare.dev/appwrapper", ""]

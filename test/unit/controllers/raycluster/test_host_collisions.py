@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 import orjson
@@ -50,13 +50,21 @@ def test_address_is_split_only_where_a_namespace_can_begin() -> None:
 
 
 class Claimants(Reader):
-    """An informer of some objects and its reader, with the index of claims."""
+    """An informer of some objects and its reader, with the index of claims.
 
-    def __init__(self, gvk: GVK, *objects: Object) -> None:
+    It has no room for all objects of the namespaces ``unknown``.
+    """
+
+    def __init__(self, gvk: GVK, *objects: Object, unknown: Collection[str] = ()) -> None:
+        self._unknown = unknown
         decoder = EntryDecoder(gvk)
         self.gvk = gvk
         self.reader = self
         self._entries = [decoder.decode(orjson.dumps(obj)) for obj in objects]
+
+    @property
+    def unindexed(self) -> Collection[str]:
+        return self._unknown
 
     def entry(self, key: NamespacedName) -> Entry | None:
         return next((entry for entry in self._entries if entry.key == key), None)
@@ -70,7 +78,7 @@ class Claimants(Reader):
 
 NO_CLUSTERS = CountingReader(NamespacedName("", ""))
 CLUSTER = {"metadata": {"name": "rc", "namespace": "ns", "uid": "cluster-uid"}}
-HOSTS = CandidateHosts("plain.test", "hashed.test", "hash")
+HOSTS = CandidateHosts("plain.test", "hashed.test", "hash", "secret.test", "secret")
 KEY = NamespacedName("ns", "ray-dashboard-rc")
 
 
@@ -236,6 +244,72 @@ def test_host_of_a_route_is_not_used_by_an_ingress() -> None:
 def test_uid_of_the_cluster_in_another_namespace_proves_nothing() -> None:
     forged = claimant(KEY.name, "elsewhere", uid="cluster-uid", hostnames=["plain.test"])
     assert choice(Claimants(HTTP_ROUTE, forged)).suffix is None
+
+
+# Claims that are not known.
+
+
+def crowded(*claimants: Object, gvk: GVK = INGRESS) -> Claimants:
+    return Claimants(gvk, *claimants, unknown=["attacker"])
+
+
+def test_host_that_an_unknown_object_may_have_counts_as_taken() -> None:
+    found = choice(crowded(), kind="Ingress")
+    assert (found.suffix, found.reason) == ("secret", "HostTaken")
+    assert "one of the Ingress objects in namespace attacker" in found.message
+    assert "secret.test is used instead" in found.message
+
+
+def test_known_object_with_the_host_is_named_while_others_are_not_known() -> None:
+    foreign = claimant("foreign", "elsewhere", hostnames=["plain.test"])
+    found = choice(crowded(foreign), kind="Ingress")
+    assert (found.suffix, found.reason) == (None, "HostTaken")
+    assert "elsewhere/foreign" in found.message
+
+
+@pytest.mark.parametrize(
+    ("host", "suffix"), [("plain.test", ""), ("hashed.test", "hash"), ("secret.test", "secret")]
+)
+def test_host_that_a_cluster_has_is_kept_while_claims_are_not_known(host: str, suffix: str) -> None:
+    own = claimant(KEY.name, uid="cluster-uid", rules=[{"host": host}])
+    assert choice(crowded(own), kind="Ingress") == HostChoice(suffix)
+    assert choice(Claimants(INGRESS, own), kind="Ingress") == HostChoice(suffix)
+
+
+def test_younger_cluster_of_an_address_takes_no_hashed_host_while_claims_are_not_known() -> None:
+    claims = HostClaims(lambda: cast("list[Informer]", [crowded()]))
+    found = choose_host(claims, OlderCluster(), NEWER, "Ingress", NEWER_KEY, HOSTS)
+    assert (found.suffix, found.reason) == ("secret", "HostTaken")
+
+
+def test_unguessable_host_depends_on_the_uid() -> None:
+    def host_of(cluster: Object, domain: str, suffix: str) -> str:
+        return f"{cluster['metadata']['name']}-{suffix}.{domain}"
+
+    hosts = CandidateHosts.of(CLUSTER, "test", host_of)
+    recreated = {"metadata": {**CLUSTER["metadata"], "uid": "another"}}
+    other = CandidateHosts.of(recreated, "test", host_of)
+    assert (hosts.plain, hosts.hashed) == (other.plain, other.hashed)
+    assert hosts.unguessable != other.unguessable
+    assert len(hosts.secret_suffix) == 16
+    assert [hosts.with_suffix(suffix) for suffix in ("", hosts.suffix, hosts.secret_suffix)] == [
+        hosts.plain,
+        hosts.hashed,
+        hosts.unguessable,
+    ]
+
+
+def test_only_unknown_http_routes_can_have_a_path() -> None:
+    path = CandidateHosts("/ray/ns/rc")
+
+    def choose(claimants: Claimants) -> HostChoice:
+        claims = HostClaims(lambda: cast("list[Informer]", [claimants]))
+        return choose_host(claims, NO_CLUSTERS, CLUSTER, "HTTPRoute", KEY, path)
+
+    assert choose(crowded()) == HostChoice("")
+    found = choose(crowded(gvk=HTTP_ROUTE))
+    assert (found.suffix, found.reason) == (None, "HostTaken")
+    assert "path /ray/ns/rc may be used by one of the HTTPRoute objects" in found.message
 
 
 def test_claims_are_hosts_and_paths_of_dashboards() -> None:

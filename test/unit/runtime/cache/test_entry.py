@@ -279,6 +279,37 @@ def test_entries_use_less_than_1_3_times_the_memory_of_their_json() -> None:
     assert used < 1.3 * sum(len(entry.raw) for entry in entries)
 
 
+def test_only_selected_fields_are_kept() -> None:
+    decoder = EntryDecoder(POD, fields=("spec.nodeName", "spec.a.b", "spec.none.c", "status"))
+    obj = {
+        "metadata": METADATA,
+        "spec": {"nodeName": "n", "a": {"b": {"c": 1}, "d": 2}, "containers": [{"env": []}]},
+        "status": {"phase": "Running"},
+        "other": 1,
+    }
+    entry = decoder.decode(orjson.dumps(obj))
+    kept = {"nodeName": "n", "a": {"b": {"c": 1}}}
+    expected = {"apiVersion": "v1", "kind": "Pod", "metadata": METADATA}
+    assert entry.object() == {**expected, "spec": kept, "status": {"phase": "Running"}}
+    assert not entry.part("other")
+    entry.drop_meta()
+    assert orjson.loads(bytes(entry.part("status"))) == {"phase": "Running"}
+
+
+@pytest.mark.parametrize("spec", [None, 1, "x", [1]])
+def test_parent_of_a_selected_field_that_is_not_an_object_is_kept(spec: object) -> None:
+    decoder = EntryDecoder(POD, fields=("spec.nodeName",))
+    entry = decoder.decode(orjson.dumps({"metadata": METADATA, "spec": spec}))
+    assert entry.object()["spec"] == spec
+
+
+def test_selecting_fields_does_not_copy_the_others() -> None:
+    decoder = EntryDecoder(POD, fields=("status",))
+    body = orjson.dumps({"metadata": METADATA, "spec": "x" * 1_000_000, "status": {}})
+    entry = decoder.decode(body)
+    assert len(entry.raw) < 2000
+
+
 @pytest.mark.parametrize(
     "body",
     [

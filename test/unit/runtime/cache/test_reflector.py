@@ -25,6 +25,7 @@ from test.support.scripted_transport import (
     ray_cluster,
     scripted_server,
     status,
+    wait_until,
     watch_line,
 )
 
@@ -178,7 +179,7 @@ async def test_objects_of_a_kind_without_a_limit_of_size_are_never_left_out() ->
 async def test_page_that_is_too_large_is_not_read_and_smaller_pages_are_requested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reflector_module, "_MAX_PAGE_BYTES", 2000)
+    monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 2000)
     async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
         large = {**ray_cluster("large", 6), "content": "x" * 3000}
         for _ in range(2):
@@ -187,6 +188,50 @@ async def test_page_that_is_too_large_is_not_read_and_smaller_pages_are_requeste
         await start_watch(server, harness)
         assert [query["limit"] for query in server.queries[:3]] == ["500", "50", "10"]
         assert harness.version("a") == "5"
+
+
+async def test_only_one_list_at_a_time_has_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 2000)
+    async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+        await harness.store.budget.large_lists.acquire()
+        large = {**ray_cluster("large", 6), "content": "x" * 3000}
+        for _ in range(2):
+            server.respond_with(list_response(9, ray_cluster("a", 5), large))
+        await wait_until(lambda: len(server.queries) == 2)
+        await asyncio.sleep(0.05)
+        assert len(server.queries) == 2, "the smallest page is not requested"
+        server.respond_with(list_response(9, ray_cluster("a", 5), large))
+        harness.store.budget.large_lists.release()
+        await start_watch(server, harness)
+        assert server.queries[2]["limit"] == "10"
+        assert not harness.store.budget.large_lists.locked()
+
+
+async def test_objects_that_the_budget_left_out_are_found_when_there_is_room() -> None:
+    async with running_reflector(page_size=500) as (server, harness):
+        harness.store.budget.max_bytes = 5000
+        many = [ray_cluster(name, 5, content="x" * 2000) for name in "abc"]
+        server.respond_with(list_response(9, *many))
+        watch = await start_watch(server, harness)
+        assert [found.reason for found in harness.left_out] == ["NamespaceTooLarge"]
+        assert (harness.version("b"), harness.version("c")) == ("5", None)
+        await watch.send("DELETED", ray_cluster("a", 10))
+        await harness.wait_for_version("a", None)
+        server.respond_with(list_response(11, *many[1:]))
+        await watch.close()
+        await harness.wait_for_version("c", 5)
+        assert harness.store.is_complete("ns")
+
+
+async def test_list_that_fails_holds_no_budget() -> None:
+    async with running_reflector() as (server, harness):
+        server.respond_with(
+            list_response(9, ray_cluster("a", 5), token="more"),
+            error_response(500, "InternalError", "failed"),
+            list_response(9, ray_cluster("a", 5)),
+        )
+        await start_watch(server, harness)
+        assert harness.store.budget.held("ns") == harness.store.bytes_of("ns") > 0
 
 
 async def test_next_watch_continues_from_the_last_version_seen() -> None:

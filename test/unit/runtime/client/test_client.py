@@ -55,6 +55,7 @@ class FakeCache:
         self.objects: dict[NamespacedName, Object] = {}
         self.managers: tuple[dict[str, Any], ...] = ()
         self.uncertain: set[NamespacedName] = set()
+        self.incomplete: set[str] = set()
         self.controllers_of_deleted: dict[NamespacedName, str] = {}
         self.records: list[tuple[str, NamespacedName, str]] = []
 
@@ -68,6 +69,9 @@ class FakeCache:
 
     def get(self, key: NamespacedName) -> Object | None:
         return self.objects.get(key)
+
+    def is_complete(self, namespace: str) -> bool:
+        return namespace not in self.incomplete
 
     def list(self, namespace: str, label_selector: str) -> list[Object]:
         return [{"arguments": [namespace, label_selector]}]
@@ -223,6 +227,18 @@ async def test_missing_namespace_is_rejected_without_a_request(
         with pytest.raises(ValueError, match=r"ConfigMap\.v1: namespace is missing"):
             await request
     assert server.requests() == []
+
+
+async def test_reads_of_objects_for_which_the_cache_has_no_room_send_a_request(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    server.answer("GET", PATH, json(config_map({"is": "live"})))
+    server.answer("GET", COLLECTION, json({"kind": "ConfigMapList", "items": []}))
+    cache.incomplete.add("ns")
+    assert await client.get(CONFIG_MAP, KEY) == config_map({"is": "live"})
+    assert await client.list(CONFIG_MAP, namespace="ns") == []
+    cache.put(config_map())
+    assert await client.get(CONFIG_MAP, KEY) == config_map(), "the cache has it"
 
 
 async def test_reads_covered_by_the_cache_send_no_request(

@@ -23,7 +23,7 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.objects.kinds import JOB, POD
-from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
 from test.support.flux_environment import flux_job, flux_setup
 from test.support.flux_queue import NOW, SETUP, Queue, handlers, met
 
@@ -104,6 +104,23 @@ def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> No
     queue.remove(POD, "a-1")
     queue.decide()
     assert queue.reason("b") == "Admitted"
+
+
+@pytest.mark.parametrize("gvk", [FLUX_JOB, POD])
+def test_object_for_which_the_cache_has_no_room_holds_its_quota(gvk: GVK) -> None:
+    """A tenant can let the cache leave out any object of its namespace."""
+    queue = Queue(max_size=2)
+    if gvk == FLUX_JOB:
+        queue.put_job("a", "QuotaReserved")
+    else:
+        queue.put_pod("a", "a")
+    before = queue.decide().pods
+    assert before > 0
+    entry = queue.entries[gvk, NamespacedName("ns", "a")]
+    handlers(queue.ledger)[gvk](Event(EventType.DELETED, entry.key, entry, None, left_out=entry))
+    assert queue.decide().pods == before
+    queue.remove(gvk, "a")
+    assert queue.decide().pods == 0
 
 
 def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
