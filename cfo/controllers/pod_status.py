@@ -8,6 +8,7 @@ import msgspec
 
 from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.controllers.cached_fields import CachedCondition, field_reader
+from cfo.runtime import Event
 
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
@@ -59,6 +60,13 @@ class PodFailure(msgspec.Struct, frozen=True):
     message: str
 
 
+def failure_has_changed(event: Event) -> bool:
+    """Return whether the failure of a pod began, changed or ended."""
+    before = failure_of(status_of_pod(event.old)) if event.old is not None else None
+    after = failure_of(status_of_pod(event.new)) if event.new is not None else None
+    return before != after
+
+
 def failure_of(status: PodStatus) -> PodFailure | None:
     """Return why a pod does not run; ``None`` if it runs, or is only starting."""
     for condition in status.conditions or ():
@@ -74,6 +82,23 @@ def failure_of(status: PodStatus) -> PodFailure | None:
         if (failure := _container_failure(container)) is not None:
             return failure
     return None
+
+
+_IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
+
+
+def is_same_failure(known: PodFailure, failure: PodFailure) -> bool:
+    """Return whether both are about the image of one container of one pod: the reason alternates with each attempt."""
+    if known.reason not in _IMAGE_REASONS or failure.reason not in _IMAGE_REASONS:
+        return False
+    return _subject(known.message) == _subject(failure.message)
+
+
+def _subject(message: str) -> str:
+    """Return the part of the message of a failure that names the container, and its pod if that is named."""
+    subject, _, _ = message.partition("container ")
+    container, _, _ = message.removeprefix(subject).partition(":")
+    return subject + container
 
 
 def _container_failure(container: ContainerStatus) -> PodFailure | None:

@@ -12,11 +12,14 @@ from cfo.api.flux.names import (
     MINICLUSTER,
     MINICLUSTER_LABEL,
     OBJECTS_READY,
+    PODS_READY,
+    STARTING,
     SUCCEEDED,
     VALID,
     JobState,
 )
 from cfo.api.reading import number, path, text
+from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
@@ -86,6 +89,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *_spec_problems(conditions),
         *_outcome_problems(job, conditions),
         *_admission_problems(conditions, level),
+        *_start_problems(conditions, related if path(job, "status", "miniCluster") else Related()),
         *slow_deletion(job, related.now),
         *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
     ]
@@ -137,7 +141,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *_spec_problems(conditions),
         *_outcome_problems(cluster, conditions),
         *slow_deletion(cluster, related.now),
-        *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
+        *(_start_problems(conditions, related) if level is not Level.OK else ()),
         *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
     ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
@@ -182,6 +186,9 @@ def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
         reserved is not None and reserved.status == "False"
     ):
         return Level.WAITING
+    pods_ready = condition_of(conditions, PODS_READY)
+    if pods_ready is not None and pods_ready.status == "False":
+        return Level.PROGRESSING
     return Level.OK if is_true(conditions, JobState.RUNNING) else Level.PROGRESSING
 
 
@@ -199,6 +206,21 @@ def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem
             f"The MiniCluster was refused: {message_of(refused)}",
             _WRONG_REASONS["MiniClusterRefused"],
         )
+
+
+def _start_problems(
+    conditions: tuple[SummaryCondition, ...], related: Related
+) -> Iterator[Problem]:
+    """Yield why pods do not start: what the pods say, or else the condition of the object that was launched."""
+    pods_ready = condition_of(conditions, PODS_READY)
+    is_wrong = pods_ready is None or pods_ready.status == "False"
+    found = list(pod_problems(related.pods or ())) if is_wrong else []
+    yield from found
+    if found or pods_ready is None or pods_ready.status != "False":
+        return
+    if pods_ready.reason != STARTING:
+        remedy = WAITING_REASONS.get(pods_ready.reason) or _DESCRIBE
+        yield Problem(f"{pods_ready.reason}: {message_of(pods_ready)}", remedy)
 
 
 def _outcome_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
@@ -243,7 +265,7 @@ VIEWS: Final = (
             jobs=FLUX_JOB.kind,
         ),
     ),
-    KindView(gvk=FLUX_JOB, summarize=_summarize_job),
+    KindView(gvk=FLUX_JOB, summarize=_summarize_job, pod_label=MINICLUSTER_LABEL),
     KindView(
         gvk=MINICLUSTER,
         summarize=_summarize_minicluster,

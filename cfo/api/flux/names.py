@@ -45,6 +45,14 @@ OBJECTS_READY: Final = "ObjectsReady"
 SUCCEEDED: Final = "Succeeded"
 """Condition type of a finished MiniCluster or FluxJob: whether its command succeeded."""
 
+PODS_READY: Final = "PodsReady"
+"""Condition type of a FluxJob that was launched: whether its brokers are ready, and why a pod cannot start.
+
+A MiniCluster has it once a pod could not start."""
+
+STARTING: Final = "Starting"
+"""The reason of ``PodsReady`` while no pod reports a problem, but not all brokers are ready."""
+
 QUOTA_RESERVED: Final = "QuotaReserved"
 """Condition type of a FluxJob: the queue has admitted it. The same type as of a Kueue Workload."""
 

@@ -22,7 +22,7 @@ from cfo.api.inferencestack.names import (
     NAME_LABEL,
     names_of,
 )
-from cfo.controllers.pod_status import PodFailure, failure_of, status_of_pod
+from cfo.controllers.pod_status import PodFailure, failure_has_changed, failure_of, status_of_pod
 from cfo.runtime import (
     GVK,
     POD,
@@ -73,13 +73,6 @@ def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | No
         if failure is not None:
             return failure
     return None
-
-
-def failure_has_changed(event: Event) -> bool:
-    """Return whether the failure of a pod began, changed or ended."""
-    before = failure_of(status_of_pod(event.old)) if event.old is not None else None
-    after = failure_of(status_of_pod(event.new)) if event.new is not None else None
-    return before != after
 
 
 _MAX_POD_BYTES: Final = 256 << 10

@@ -23,10 +23,10 @@ from cfo.controllers.inferencestack.operator_leases import (
 from cfo.controllers.inferencestack.pods import (
     POD_SELECTION,
     PodInformers,
-    failure_has_changed,
     stack_of,
 )
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
+from cfo.controllers.pod_status import failure_has_changed
 from cfo.runtime import (
     GVK,
     POD,

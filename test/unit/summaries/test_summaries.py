@@ -610,6 +610,34 @@ def test_fluxjob_shows_its_state_and_why_it_does_not_run(
     assert summary.fact("position") == "4 in the queue"
 
 
+def waiting_pod(reason: str) -> Object:
+    """Return a pod whose container waits for ``reason``."""
+    status = {"name": "c", "state": {"waiting": {"reason": reason, "message": "not found"}}}
+    return obj(POD, status={"phase": "Pending", "containerStatuses": [status]})
+
+
+def test_fluxjob_is_not_ok_while_a_pod_of_its_minicluster_cannot_start() -> None:
+    running = condition("JobRunning", "True")
+    starting = condition("PodsReady", "False", "Starting", "The pods are being started")
+    failing = condition("PodsReady", "False", "ImagePullBackOff", "Pod p: not found")
+    status = {"miniCluster": "x", "conditions": [running, starting]}
+    assert summarize(FLUX_JOB, obj(FLUX_JOB, status=status)).level is Level.PROGRESSING
+    pods = related(pods=[waiting_pod("ImagePullBackOff")])
+    summary = summarize(FLUX_JOB, obj(FLUX_JOB, status=status), pods)
+    assert (summary.level, messages(summary)) == (
+        Level.WARNING,
+        ["Pod x: container c waits: ImagePullBackOff (not found)"],
+    )
+    status["conditions"] = [running, failing]
+    summary = summarize(FLUX_JOB, obj(FLUX_JOB, status=status))
+    assert (summary.level, messages(summary)) == (
+        Level.WARNING,
+        ["ImagePullBackOff: Pod p: not found"],
+    )
+    foreign = obj(FLUX_JOB, status={"conditions": [running]})
+    assert messages(summarize(FLUX_JOB, foreign, pods)) == []
+
+
 def test_minicluster_shows_ready_brokers() -> None:
     status = {"conditions": [condition("JobMiniClusterReady", "True")], "ready": 2, "size": 4}
     summary = summarize(MINICLUSTER, obj(MINICLUSTER, status=status))

@@ -18,7 +18,9 @@ from cfo.api.flux.facts import is_false, is_true, message_of, own_queue, queue_o
 from cfo.api.flux.names import (
     EVICTED,
     OBJECTS_READY,
+    PODS_READY,
     QUOTA_RESERVED,
+    STARTING,
     SUCCEEDED,
     SUSPEND_ANNOTATION,
     UP_TO_DATE,
@@ -221,6 +223,7 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
         _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
     elif is_by_kueue and is_true(cluster, JobState.WAITING):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
+        status.remove(PODS_READY)
         status.enter(JobState.WAITING, message_of(cluster, JobState.WAITING))
     elif status.state is JobState.WAITING:
         _await_objects(step, cluster)
@@ -274,6 +277,7 @@ def _cause_of_eviction(seen: JobObservation) -> tuple[str, str] | None:
 def _release(step: JobStep, reason: str, message: str) -> None:
     """Give the quota back."""
     step.status.set(QUOTA_RESERVED, False, reason, message)
+    step.status.remove(PODS_READY)
     step.status.enter(JobState.WAITING, message)
     for name in ("startTime", "exitCode", "miniCluster"):
         step.status[name] = None
@@ -324,10 +328,28 @@ def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     if not status["startTime"]:
         status["startTime"] = status.now
         step.normal("Launched", "The MiniCluster was started")
-    are_ready = is_true(cluster, JobState.RUNNING)
-    message = "The brokers are ready" if are_ready else "The pods are being started"
+    message = _report_pods(step, cluster)
     state = JobState.RUNNING if runs_command else JobState.READY
     status.enter(state, message)
+
+
+def _report_pods(step: JobStep, cluster: Object) -> str:
+    """Record whether the brokers are ready, and why a pod cannot start; return the message."""
+    status = step.status
+    conditions = (cluster.get("status") or {}).get("conditions")
+    problem = find_condition(conditions, PODS_READY) or {}
+    if problem.get("status") == "False":
+        reason = str(problem.get("reason"))
+        message = str(problem.get("message"))
+        if status.find(PODS_READY).get("reason") != reason:
+            step.warning("PodsNotReady", message)
+        status.set(PODS_READY, False, reason, message)
+        return message
+    if is_true(cluster, JobState.RUNNING):
+        status.set(PODS_READY, True, "BrokersReady", "The brokers are ready")
+        return "The brokers are ready"
+    status.set(PODS_READY, False, STARTING, "The pods are being started")
+    return "The pods are being started"
 
 
 def _finish(seen: JobObservation, step: JobStep, cluster: Object) -> None:
@@ -374,6 +396,7 @@ def _end(
     status = step.status
     status["completionTime"] = ended or status.now
     status["position"] = None
+    status.remove(PODS_READY)
     status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)

@@ -7,7 +7,8 @@ changes of its size, deadline, retries, labels and suspension.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from cfo.controllers.flux.minicluster.plan import (
     JOB_LABELS_ANNOTATION,
@@ -25,8 +26,12 @@ from cfo.controllers.flux.minicluster.resources import (
     job_labels,
 )
 from cfo.runtime import Object, annotations_of, find_condition, labels_of
+from cfo.runtime.objects import parse_time
 
 _SIGNALLED = 128
+
+_USUAL_CREATION: Final = timedelta(seconds=30)
+"""How long the controller of Jobs usually needs at most until it has created the pods."""
 
 
 def end_condition(job: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -42,6 +47,23 @@ def end_condition(job: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 def is_suspended(job: Mapping[str, Any]) -> bool:
     """Return whether the Job is suspended."""
     return bool((job.get("spec") or {}).get("suspend"))
+
+
+def missing_pods(job: Mapping[str, Any]) -> int:
+    """Return how many pods of a Job that was started do not exist; 0 while failed pods are being replaced."""
+    status = job.get("status") or {}
+    if is_suspended(job) or end_condition(job) is not None or not status.get("startTime"):
+        return 0
+    if status.get("failed") or status.get("terminating"):
+        return 0
+    existing = int(status.get("active") or 0) + int(status.get("succeeded") or 0)
+    return max(0, int((job.get("spec") or {}).get("parallelism") or 0) - existing)
+
+
+def creation_seconds(job: Mapping[str, Any], now: datetime) -> float:
+    """Return for how many seconds pods of a Job that was started may still be missing; 0 if they should exist."""
+    started = parse_time(job["status"]["startTime"])
+    return max(0.0, (started + _USUAL_CREATION - now).total_seconds())
 
 
 def has_started(job: Mapping[str, Any]) -> bool:

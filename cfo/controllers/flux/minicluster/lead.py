@@ -1,18 +1,23 @@
-"""The pods of MiniClusters in the informer: labels that are missing, and how the lead broker ended.
+"""The pods of MiniClusters in the informer: missing labels, why a pod cannot start, and how the lead broker ended.
 
 Only the required fields of each pod are decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
 from cfo.controllers.naming_label import NamingLabel
-from cfo.controllers.pod_status import status_of_pod
+from cfo.controllers.pod_status import (
+    PodFailure,
+    failure_has_changed,
+    failure_of,
+    status_of_pod,
+)
 from cfo.runtime import Entry, Event
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -60,17 +65,39 @@ def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None
     return LeadPod(states[-1].phase, last)
 
 
+_MAX_EXAMINED: Final = 200
+"""How many pods are examined for a failure at most, so that a large MiniCluster does not occupy a worker."""
+
+
+def failure_in(pods: Iterable[Entry], owners: Collection[str]) -> PodFailure | None:
+    """Return why a pod cannot start: the lead broker's, or else the first one by name; ``None`` if all can.
+
+    ``owners`` are the uids of the Job and the MiniCluster: other pods with the label do not count. Only the first 200
+    pods are examined. Pods that have failed do not count either, because the Job replaces them.
+    """
+    own = [pod for pod in pods if _controller_uid(pod) in owners and not pod.meta.is_deleting]
+    own.sort(key=lambda pod: (not _is_lead(pod), pod.key.name))
+    for pod in own[:_MAX_EXAMINED]:
+        status = status_of_pod(pod)
+        failure = failure_of(status) if status.phase != "Failed" else None
+        if failure is not None:
+            return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")
+    return None
+
+
 def needs_reconcile(event: Event) -> bool:
     """Return whether the event of a pod concerns its MiniCluster.
 
-    These are a pod without its index label, a pod that was deleted, and a change of the lead broker's state. All other
-    changes are visible in the status of the Job.
+    These are a pod without its index label, a pod that was deleted, a change of the lead broker's state, and of the
+    reason why a pod cannot start. All other changes are visible in the status of the Job.
     """
     old = event.old
     new = event.new
     if new is None:
         return old is not None
     if unlabelled_index(new) is not None:
+        return True
+    if failure_has_changed(event):
         return True
     if not _is_lead(new):
         return False

@@ -26,15 +26,19 @@ from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.minicluster.job_changes import (
+    creation_seconds,
     end_condition,
     has_started,
     ignored_changes,
     is_outdated,
+    is_suspended,
     limited_size,
     maximum_size,
+    missing_pods,
 )
 from cfo.controllers.flux.minicluster.lead import (
     CLUSTERS,
+    failure_in,
     lead_of,
     needs_reconcile,
     unlabelled_pods,
@@ -72,6 +76,7 @@ from cfo.controllers.flux.minicluster.status import (
     notices,
 )
 from cfo.controllers.flux.minicluster.writes import NEXT_BATCH_SECONDS, MiniClusterWrites
+from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -85,6 +90,7 @@ from cfo.runtime import (
     Clock,
     Conflict,
     EnqueueRequestsFromMapFunc,
+    Entry,
     EventRecorder,
     Manager,
     NamespacedName,
@@ -176,6 +182,8 @@ class MiniClusterReconciler:
         unlabelled_remain = job is not None and await self._label_pods(cluster, job)
         writes.raise_errors()
         requeue_after = await self._clean_up(cluster, job) or writes.retry_after
+        if job is not None and missing_pods(job) and not requeue_after:
+            requeue_after = creation_seconds(job, self.clock.now())
         return Result(requeue_after=NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
 
     async def _job_of(self, cluster: Object) -> Object | None:
@@ -292,7 +300,13 @@ class MiniClusterReconciler:
         invalid: str,
     ) -> bool:
         """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
-        pods = CLUSTERS.entries(self.informers.pods, key_of(cluster)) if job is not None else []
+        pods: list[Entry] = []
+        failure: PodFailure | None = None
+        if job is not None:
+            pods = CLUSTERS.entries(self.informers.pods, key_of(cluster))
+        if job is not None and end_condition(job) is None and not is_suspended(job):
+            failure = failure_in(pods, (uid_of(job), uid_of(cluster)))
+            failure = failure or self._missing_pods(job)
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
@@ -300,6 +314,7 @@ class MiniClusterReconciler:
             error=invalid,
             problem=problem,
             outdated=ignored_changes(job, cluster) if job is not None and has_started(job) else "",
+            failure=failure,
         )
         status = desired_status(cluster, observed, self.clock.now())
         status = {name: value for name, value in status.items() if name not in self._undeclared}
@@ -318,6 +333,17 @@ class MiniClusterReconciler:
         for kind, reason, message in notices(cluster, status):
             self.events.event(cluster, kind, reason, message)
         return True
+
+    def _missing_pods(self, job: Object) -> PodFailure | None:
+        """Return that pods of the Job could not be created: its status does not say why, only its Events do."""
+        missing = missing_pods(job)
+        if not missing or creation_seconds(job, self.clock.now()) > 0:
+            return None
+        return PodFailure(
+            "PodsMissing",
+            f"{missing} of {job['spec']['parallelism']} pods cannot be created. The Events of the Job say why: "
+            f"kubectl describe job {name_of(job)}",
+        )
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:
         """Delete a MiniCluster that has ended, if its spec says so; return the seconds until then, or 0.

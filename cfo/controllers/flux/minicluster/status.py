@@ -7,8 +7,8 @@ new cluster is *Requested* and then *Ready*. Beyond that:
 * it is *Running*, in addition to Ready, from when enough brokers were ready until it is suspended or ends;
 * it is *Finished*, and nothing else of these, when its Job has ended.
 
-Further conditions follow: ``ObjectsReady``; ``Succeeded`` once it has ended; ``Valid`` and ``UpToDate`` if they are, or
-were, false.
+Further conditions follow: ``ObjectsReady``; ``Succeeded`` once it has ended; ``Valid``, ``UpToDate`` and
+``PodsReady`` if they are, or were, false.
 """
 
 from __future__ import annotations
@@ -20,10 +20,19 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, message_of, queue_of
-from cfo.api.flux.names import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, JobState
+from cfo.api.flux.names import (
+    OBJECTS_READY,
+    PODS_READY,
+    STATES,
+    SUCCEEDED,
+    UP_TO_DATE,
+    VALID,
+    JobState,
+)
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import size_of
+from cfo.controllers.pod_status import PodFailure, is_same_failure
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 
 ADDED_STATUS: Final = frozenset(
@@ -39,7 +48,7 @@ class Observed:
     """What a reconcile found out about a MiniCluster.
 
     ``error`` is the validation message, or empty. ``problem`` is a reason and a message if an object could not be
-    created. ``outdated`` says what in the spec cannot be followed, or is empty.
+    created. ``outdated`` says what in the spec cannot be followed, or is empty. ``failure`` is why a pod cannot start.
     """
 
     job: Object | None = None
@@ -48,6 +57,7 @@ class Observed:
     error: str = ""
     problem: tuple[str, str] | None = None
     outdated: str = ""
+    failure: PodFailure | None = None
 
     @property
     def problem_message(self) -> str:
@@ -100,6 +110,12 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
         set_state(UP_TO_DATE, False, "Started", observed.outdated)
     elif find_condition(conditions, UP_TO_DATE) is not None:
         set_state(UP_TO_DATE, True, UP_TO_DATE, "The spec is in effect.")
+    pods_ready = find_condition(conditions, PODS_READY)
+    if observed.failure is not None:
+        failure = _reported_failure(pods_ready or {}, observed.failure)
+        set_state(PODS_READY, False, failure.reason, failure.message)
+    elif pods_ready is not None:
+        set_state(PODS_READY, True, "Started", "No pod reports a problem.")
     end = end_condition(job)
     exit_code = _exit_code(before, observed)
     if end is not None:
@@ -134,6 +150,14 @@ def _conditions_to_change(before: Mapping[str, Any]) -> list[Object]:
     return conditions + copy.deepcopy(others)
 
 
+def _reported_failure(before: Mapping[str, Any], failure: PodFailure) -> PodFailure:
+    """Return the failure to report: the one in the condition ``before``, if only the attempt is another one."""
+    known = PodFailure(str(before.get("reason") or ""), str(before.get("message") or ""))
+    if before.get("status") == "False" and is_same_failure(known, failure):
+        return known
+    return failure
+
+
 def _missing_objects(observed: Observed) -> tuple[str, str]:
     """Return why objects of the MiniCluster are missing: reason and message."""
     if observed.error:
@@ -159,6 +183,8 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType,
     found: list[tuple[EventType, str, str]] = []
     if changed(VALID, to=False):
         found.append(("Warning", "InvalidSpec", message_of(new, VALID)))
+    if changed(PODS_READY, to=False):
+        found.append(("Warning", "PodsNotReady", message_of(new, PODS_READY)))
     if changed(UP_TO_DATE, to=False):
         found.append(("Warning", "ChangeNotApplied", message_of(new, UP_TO_DATE)))
     if changed(JobState.WAITING, to=True):

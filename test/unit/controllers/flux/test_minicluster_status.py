@@ -11,15 +11,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.controllers.flux.minicluster.job_changes import (
+    creation_seconds,
     has_started,
     ignored_changes,
     job_patch,
     known_hosts,
     limited_size,
     maximum_size,
+    missing_pods,
 )
 from cfo.controllers.flux.minicluster.lead import (
     LeadPod,
+    failure_in,
     lead_of,
     needs_reconcile,
     unlabelled_index,
@@ -27,7 +30,8 @@ from cfo.controllers.flux.minicluster.lead import (
 from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
 from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_encode
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
-from cfo.runtime import GVK, Entry, Event, NamespacedName
+from cfo.controllers.pod_status import PodFailure
+from cfo.runtime import GVK, Entry, Event, NamespacedName, find_condition
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import EventType
 from cfo.runtime.objects.unstructured import Object
@@ -386,6 +390,74 @@ def test_only_relevant_changes_of_pods_cause_a_reconcile() -> None:
     assert is_relevant(lead, pod(phase="Succeeded", **container()))
     assert not is_relevant(lead, pod(phase="Running", podIP="1.2.3.4"))
     assert not is_relevant(worker, pod("1", phase="Failed"))
+    waiting = {
+        "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ErrImagePull"}}}]
+    }
+    assert is_relevant(worker, pod("1", phase="Pending", **waiting))
+
+
+def image_failure(name: str, reason: str) -> Object:
+    """Return the status of a container whose image cannot be pulled."""
+    waiting = {"reason": reason, "message": f"{reason} of nope:1"}
+    return {"containerStatuses": [{"name": name, "state": {"waiting": waiting}}]}
+
+
+def test_failure_is_that_of_the_lead_broker_or_of_the_first_pod_that_belongs_to_the_cluster() -> (
+    None
+):
+    lead = pod(phase="Pending", **image_failure("lead", "ErrImagePull"))
+    worker = pod("1", phase="Pending", **image_failure("worker", "InvalidImageName"))
+    foreign = pod(uid="other", phase="Pending", **image_failure("foreign", "ErrImagePull"))
+    ended = pod(phase="Failed", reason="Evicted", message="node is low on memory")
+    found = failure_in([worker, foreign, lead], {"j"})
+    assert found is not None
+    assert (found.reason, found.message.partition(": ")[2]) == (
+        "ErrImagePull",
+        "container lead: ErrImagePull of nope:1",
+    )
+    found = failure_in([worker, foreign, ended], {"j"})
+    assert found is not None
+    assert found.reason == "InvalidImageName"
+    assert failure_in([foreign, ended], {"j"}) is None
+
+
+def test_condition_does_not_follow_each_attempt_to_pull_an_image() -> None:
+    cluster, job = stored(mini_cluster())
+    first = PodFailure("ErrImagePull", "Pod p: container c: not found")
+    later = PodFailure("ImagePullBackOff", "Pod p: container c: Back-off pulling image")
+    other = PodFailure("ImagePullBackOff", "Pod p: container d: Back-off pulling image")
+
+    def pods_ready(failure: PodFailure | None) -> Object:
+        observed = Observed(job=job, failure=failure)
+        cluster["status"] = desired_status(cluster, observed, NOW)
+        return dict(find_condition(cluster["status"]["conditions"], "PodsReady") or {})
+
+    assert pods_ready(None) == {}
+    assert pods_ready(first)["message"] == first.message
+    assert pods_ready(later)["message"] == first.message
+    assert pods_ready(other)["message"] == other.message
+    assert pods_ready(None)["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"startTime": "2026-01-01T00:00:00Z"}, 2),
+        ({"startTime": "2026-01-01T00:00:00Z", "active": 1, "succeeded": 1}, 0),
+        ({"startTime": "2026-01-01T00:00:00Z", "failed": 1}, 0),
+        ({}, 0),
+    ],
+    ids=["none exist", "all exist", "failed pods are replaced", "not started"],
+)
+def test_pods_that_the_job_could_not_create_are_counted(status: Object, expected: int) -> None:
+    job = {"spec": {"parallelism": 2}, "status": status}
+    assert missing_pods(job) == expected
+
+
+def test_pods_are_missing_only_after_the_usual_time_of_their_creation() -> None:
+    job = {"status": {"startTime": "2026-01-01T00:00:00Z"}}
+    assert creation_seconds(job, datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)) == 20
+    assert creation_seconds(job, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)) == 0
 
 
 def test_z85_matches_the_specification() -> None:

@@ -268,3 +268,30 @@ def test_job_follows_kueue_until_it_ends() -> None:
         [JobState.WAITING],
         "False",
     )
+
+
+def test_job_reports_why_a_pod_of_its_minicluster_cannot_start() -> None:
+    obj = job(JobState.RUNNING, reserved=True)
+    cluster = cluster_of(obj, suspended=False)
+    obj["status"]["startTime"] = rfc3339(NOW)
+    _, starting = step(obj, cluster=cluster)
+    assert condition(starting, "PodsReady")["reason"] == "Starting"
+    message = "Pod job-0-x: container job: image not found"
+    problem = {
+        "type": "PodsReady",
+        "status": "False",
+        "reason": "ImagePullBackOff",
+        "message": message,
+    }
+    cluster["status"]["conditions"].append(problem)
+    result, failing = step(starting, cluster=cluster)
+    assert result.events == [("Warning", "PodsNotReady", message)]
+    assert condition(failing, "PodsReady")["message"] == message
+    assert condition(failing, "JobRunning")["message"] == message
+    again, _ = step(failing, cluster=cluster)
+    assert again.events == []
+    cluster["status"]["conditions"] = [{"type": "JobRunning", "status": "True"}]
+    _, ready = step(failing, cluster=cluster)
+    assert condition(ready, "PodsReady")["status"] == "True"
+    refused = refused_step(failing, NOW, "exceeded quota").status
+    assert refused.find("PodsReady") == {}
