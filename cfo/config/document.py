@@ -14,6 +14,7 @@ from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 
 _APPWRAPPER = "appwrapper"
+_GO_SETTINGS = f"{_APPWRAPPER}.{APPWRAPPER_SETTINGS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,23 @@ def parse(text: str) -> ParsedConfiguration:
     if document is None:
         document = {}
     if not isinstance(document, dict):
-        raise ConfigurationError(f"must be a mapping of sections, not {_json_type(document)}")
+        raise ConfigurationError(f"must be a mapping of sections, not {_describe(document)}")
     if _is_manifest(document):
         raise ConfigurationError(_manifest_problem(document))
     findings = Findings(warnings)
     settings = known_settings(document, findings)
-    _merge_appwrapper_config(settings, warnings)
+    _merge_appwrapper_config(settings, findings.warnings)
+    problems = list(findings.problems)
+    configuration = OperatorConfiguration()
     try:
-        configuration = OperatorConfiguration.of(settings)
+        configuration = OperatorConfiguration.from_document(settings)
     except ConfigurationError as error:
-        raise ConfigurationError(*findings.problems, *error.problems) from None
-    if findings.problems:
-        raise ConfigurationError(*findings.problems)
-    if len(warnings) >= MAX_WARNINGS:
-        warnings[MAX_WARNINGS:] = [f"at most {MAX_WARNINGS} warnings are shown"]
+        problems += error.problems
+    if problems:
+        raise ConfigurationError(*problems)
+    warnings = findings.warnings[:MAX_WARNINGS]
+    if len(findings.warnings) > MAX_WARNINGS:
+        warnings.append(f"at most {MAX_WARNINGS} warnings are shown")
     return ParsedConfiguration(configuration, warnings, text)
 
 
@@ -67,14 +71,18 @@ def extract_document(text: str) -> str:
     data = found.get("data") or {}
     if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
         raise ConfigurationError("data: must be a mapping of strings")
-    return single_document(data)[1]
+    _, document = single_document(data)
+    return document
 
 
 _MANIFEST_FIELDS = ("metadata", "spec", "data", "stringData", "binaryData", "items")
 
 
 def _is_manifest(document: Mapping[str, Any]) -> bool:
-    """Return whether ``document`` is a Kubernetes object; the keys apiVersion and kind alone are unknown keys."""
+    """Return whether ``document`` is a Kubernetes object.
+
+    A document that has only apiVersion and kind is none; these keys are reported as unknown.
+    """
     return isinstance(document.get("kind"), str) and any(
         name in document for name in _MANIFEST_FIELDS
     )
@@ -120,21 +128,23 @@ def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> N
         return
     inner = section.pop(APPWRAPPER_SETTINGS)
     if not isinstance(inner, dict):
-        raise ConfigurationError(f"appwrapper.Config: must be a mapping, not {_json_type(inner)}")
-    document[_APPWRAPPER] = _merge(inner, section, _APPWRAPPER, warnings)
+        raise ConfigurationError(f"{_GO_SETTINGS}: must be a mapping, not {_describe(inner)}")
+    document[_APPWRAPPER] = _merge(inner, section, "", warnings)
 
 
 def _merge(
     base: dict[str, Any], override: dict[str, Any], path: str, warnings: list[str]
 ) -> dict[str, Any]:
+    """Return ``base`` with the values of ``override``, and warn of each that differs; ``path`` ends with a dot."""
     merged = base | override
-    for key in (key for key in override if key in base):
-        here = f"{path}.{key}"
+    for key in override:
+        if key not in base:
+            continue
+        here = f"{path}{key}"
         if isinstance(base[key], dict) and isinstance(override[key], dict):
-            merged[key] = _merge(base[key], override[key], here, warnings)
-        elif base[key] != override[key] and len(warnings) < MAX_WARNINGS:
-            there = here.replace("appwrapper.", "appwrapper.Config.", 1)
-            warnings.append(f"{here} is set, so {there} is ignored")
+            merged[key] = _merge(base[key], override[key], f"{here}.", warnings)
+        elif base[key] != override[key] and len(warnings) <= MAX_WARNINGS:
+            warnings.append(f"{_APPWRAPPER}.{here} is set, so {_GO_SETTINGS}.{here} is ignored")
     return merged
 
 
@@ -146,7 +156,8 @@ def _without_none(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _json_type(value: object) -> str:
+def _describe(value: object) -> str:
+    """Return the type of a container or string, and a value of any other type itself."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

@@ -26,7 +26,7 @@ class Findings:
 
     def add_unknown(self, path: str, key: str, known: Iterable[str]) -> None:
         """Warn that no setting has the name ``key``, and suggest the nearest of the ``known`` names."""
-        if len(self.warnings) >= MAX_WARNINGS:  # a suggestion takes time
+        if len(self.warnings) > MAX_WARNINGS:  # a suggestion takes time
             return
         import difflib  # 0.2 MB, only for warnings
 
@@ -37,7 +37,7 @@ class Findings:
 
     def add_spelling(self, path: str, name: str) -> None:
         """Warn that the last key of ``path``, which names the setting ``name``, is spelled differently."""
-        if len(self.warnings) < MAX_WARNINGS:
+        if len(self.warnings) <= MAX_WARNINGS:
             self.warnings.append(
                 f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go"
             )

@@ -15,6 +15,7 @@ from cfo.runtime.process import printable
 MAX_CHARACTERS: Final = 256 << 10
 """The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
 MAX_WARNINGS: Final = 100
+"""The most warnings that are shown. One more is collected, which proves that there are more."""
 MAX_KEY: Final = 100
 """The characters of a key that messages show."""
 
@@ -55,7 +56,7 @@ def _load(text: str) -> tuple[Any, list[str]]:
         if node is None:
             return None, []
         _count_values(node, {})
-        warnings = list(islice(_duplicate_keys(node, "", set()), MAX_WARNINGS))
+        warnings = list(islice(_duplicate_keys(node, "", set()), MAX_WARNINGS + 1))
         return loader.construct_document(node), warnings
     finally:
         loader.dispose()

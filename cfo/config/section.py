@@ -29,7 +29,7 @@ from cfo.config.durations import format_duration
 from cfo.runtime.process import printable
 
 _MAX_PROBLEMS: Final = 20
-_MAX_SHOWN: Final = 100
+_MAX_VALUE_CHARACTERS: Final = 100
 
 
 class ConfigurationError(ValueError):
@@ -39,6 +39,7 @@ class ConfigurationError(ValueError):
     """
 
     def __init__(self, *problems: str) -> None:
+        # One more is the line that counts the others, if these problems are those of an error that was raised before.
         if len(problems) > _MAX_PROBLEMS + 1:
             problems = (
                 *problems[:_MAX_PROBLEMS],
@@ -56,7 +57,7 @@ class ConfigurationError(ValueError):
 class Section(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """A section of the document: keys in camelCase, values do not change.
+    """A section of the document, whose keys are in camelCase. Instances are immutable.
 
     A setting is annotated with its type, with its :class:`msgspec.Meta`, and with its description. The type is one that
     msgspec converts, or a class with a method ``parse``, which returns an instance or raises :class:`ValueError` with
@@ -64,7 +65,7 @@ class Section(
     """
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
+    def from_document(cls, data: Mapping[str, Any]) -> Self:
         """Return the section with the settings ``data`` by their keys, and defaults for others.
 
         Raises :class:`ConfigurationError` with the path of each unknown key and each invalid or missing value.
@@ -72,13 +73,12 @@ class Section(
         try:
             section: Self = _convert(data, cls)
         except msgspec.ValidationError as error:
-            problems = list(_problems(data, cls, "", error))
-            raise ConfigurationError(*problems) from None
+            raise ConfigurationError(*_explain(data, cls, "", error)) from None
         return section
 
     @classmethod
     def normalized(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the settings of a document in the form that :meth:`of` accepts, without those that mean "unset"."""
+        """Return the settings of a document in the form of :meth:`from_document`, without those that mean "unset"."""
         return data
 
     def to_document(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def section_model(annotation: Any) -> type[Section] | None:
 
 def value_type(annotation: Any) -> Any:
     """Return the type of the values of a setting that is set."""
-    return _unwrapped(annotation)[-1]
+    return _layers(annotation)[-1]
 
 
 _UNIONS: Final = (Union, UnionType)
@@ -115,18 +115,21 @@ _ALLOWED: Final = {
 }
 
 
-def _unwrapped(annotation: Any) -> list[Any]:
-    """Return an annotation and what it consists of: without metadata, without ``None``, and so on."""
-    found = [annotation]
+def _layers(annotation: Any) -> list[Any]:
+    """Return an annotation, then what is left of it without its metadata or without ``None``, down to the bare type.
+
+    Each layer can have metadata of its own. The only unions in the models are with ``None``.
+    """
+    layers = [annotation]
     while True:
-        origin = get_origin(found[-1])
-        arguments = get_args(found[-1])
+        origin = get_origin(layers[-1])
+        arguments = get_args(layers[-1])
         if origin is Annotated:
-            found.append(arguments[0])
+            layers.append(arguments[0])
         elif origin in _UNIONS:
-            found.append(next(one for one in arguments if one is not NoneType))
+            layers.append(next(one for one in arguments if one is not NoneType))
         else:
-            return found
+            return layers
 
 
 def _convert(value: object, kind: Any) -> Any:
@@ -143,42 +146,36 @@ def _plain(value: object) -> str:
     return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 
-def _problems_of(value: object, kind: Any, path: str) -> Iterator[str]:
+def _validate(value: object, kind: Any, path: str) -> Iterator[str]:
     """Yield a line for each invalid part of ``value``."""
     try:
         _convert(value, kind)
     except msgspec.ValidationError as error:
-        yield from _problems(value, kind, path, error)
+        yield from _explain(value, kind, path, error)
 
 
-def _problems(value: object, kind: Any, path: str, error: msgspec.ValidationError) -> Iterator[str]:
-    """Yield a line for each invalid part of ``value``; if no part is invalid, the ``error`` is about all of it."""
-    are_parts_valid = True
-    for problem in _problems_of_parts(value, kind, path):
-        are_parts_valid = False
-        yield problem
-    if are_parts_valid:
-        yield _problem(path, value, _allowed(kind, error))
+def _explain(value: object, kind: Any, path: str, error: msgspec.ValidationError) -> Sequence[str]:
+    """Return a line for each invalid part of ``value``; if no part is invalid, the ``error`` is about all of it."""
+    problems = list(_explain_parts(value, kind, path))
+    return problems or [_format_problem(path, value, _allowed(kind, error))]
 
 
-def _problems_of_parts(value: object, kind: Any, path: str) -> Iterator[str]:
+def _explain_parts(value: object, kind: Any, path: str) -> Iterator[str]:
     kind = value_type(kind)
     arguments = get_args(kind)
     section = section_model(kind)
     if section is not None and isinstance(value, Mapping):
-        yield from _problems_of_settings(value, section, path)
+        yield from _explain_settings(value, section, path)
     elif get_origin(kind) is list and isinstance(value, Sequence) and not isinstance(value, str):
         for index, item in enumerate(value):
-            yield from _problems_of(item, arguments[0], f"{path}[{index}]")
+            yield from _validate(item, arguments[0], f"{path}[{index}]")
     elif get_origin(kind) is dict and isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _problems_of(key, arguments[0], path)
-            yield from _problems_of(item, arguments[1], f"{path}.{key}")
+            yield from _validate(key, arguments[0], path)
+            yield from _validate(item, arguments[1], f"{path}.{key}")
 
 
-def _problems_of_settings(
-    given: Mapping[Any, Any], section: type[Section], path: str
-) -> Iterator[str]:
+def _explain_settings(given: Mapping[Any, Any], section: type[Section], path: str) -> Iterator[str]:
     settings = settings_of(section)
     prefix = f"{path}." if path else ""
     for key in given:
@@ -186,7 +183,7 @@ def _problems_of_settings(
             yield f"{prefix}{key}: is unknown"
     for key, setting in settings.items():
         if key in given:
-            yield from _problems_of(given[key], setting.type, f"{prefix}{key}")
+            yield from _validate(given[key], setting.type, f"{prefix}{key}")
         elif setting.required:
             yield f"{prefix}{key}: is required"
 
@@ -195,7 +192,7 @@ def _allowed(annotation: Any, error: msgspec.ValidationError) -> str:
     """Say what is allowed instead of a value that msgspec refuses with ``error``."""
     if error.__cause__ is not None:  # of a method `parse` or `__post_init__`
         return str(error.__cause__)
-    for each in _unwrapped(annotation):
+    for each in _layers(annotation):
         for item in get_args(each):
             if isinstance(item, msgspec.Meta) and item.description is not None:
                 return f"must be {item.description}"
@@ -208,9 +205,10 @@ def _allowed(annotation: Any, error: msgspec.ValidationError) -> str:
     return f"must be {_ALLOWED[get_origin(kind) or kind]}"
 
 
-def _problem(path: str, value: object, allowed: str) -> str:
+def _format_problem(path: str, value: object, allowed: str) -> str:
     """Return a line that names path, beginning of the value and what is allowed."""
     where = f"{path}: " if path else ""
-    is_long = isinstance(value, dict | list) and value
-    shown = "" if is_long else f"{printable(repr(value), _MAX_SHOWN)}: "
+    is_container = isinstance(value, dict | list) and len(value) > 0
+    shown = "" if is_container else f"{printable(repr(value), _MAX_VALUE_CHARACTERS)}: "
+    # The message of a method `parse` may begin with the value.
     return f"{where}{shown}{allowed.removeprefix(shown)}"

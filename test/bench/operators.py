@@ -82,7 +82,7 @@ async def run_operator(
         case "kopf":
             templates = server.folder / "children.json"
             templates.write_bytes(
-                render_templates(KubeRayConfiguration.of(configuration["kuberay"]))
+                render_templates(KubeRayConfiguration.from_document(configuration["kuberay"]))
             )
             command = [
                 sys.executable,

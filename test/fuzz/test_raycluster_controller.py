@@ -31,7 +31,7 @@ CLUSTERS = mutated(corpus_of("RayCluster"), 6)
 NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
 CONFIG = KubeRayConfiguration()
 NGINX = ingress_resources.choose_ingress_class(None, ingress_resources.NGINX_CLASS, None)
-RESTRICTED = KubeRayConfiguration.of({"networkPolicy": {"egress": {"restrict": True}}})
+RESTRICTED = KubeRayConfiguration.from_document({"networkPolicy": {"egress": {"restrict": True}}})
 GATEWAY = GatewayConfiguration(
     name="gw",
     namespace="gateways",
@@ -119,7 +119,7 @@ def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: b
     stored = as_stored(cluster)
     if stored is None:
         return
-    config = KubeRayConfiguration.of({"mTLSEnabled": mtls})
+    config = KubeRayConfiguration.from_document({"mTLSEnabled": mtls})
     policy = policies.desired_head_policy(RayClusterFacts(stored), config, ["ray-system"])
     open_ports = {
         port["port"]

@@ -85,7 +85,7 @@ async def run_proxies(
         version="test",
         oauth=False,
         mtls=False,
-        authentication=AuthenticationConfiguration.of(authentication),
+        authentication=AuthenticationConfiguration.from_document(authentication),
     )
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()

@@ -63,7 +63,7 @@ TOKEN = {"authOptions": {"mode": "token"}}
 
 def admitted(cluster: Object, *, mtls: bool = True) -> Object:
     """Return the cluster as the webhook stores it with :data:`PROXY_SETTINGS`."""
-    authentication = AuthenticationConfiguration.of(AUTHENTICATION)
+    authentication = AuthenticationConfiguration.from_document(AUTHENTICATION)
     settings = InjectionSettings(
         version="test", oauth=False, mtls=mtls, authentication=authentication
     )

@@ -337,7 +337,7 @@ async def test_recorded_scenarios_end_in_the_recorded_state(configuration: str) 
         key=lambda case: case == LAST_SCENARIO,
     )
     settings = load_raycluster(f"{configuration}/{cases[0]}")["config"]
-    config = KubeRayConfiguration.of(settings["kuberay"])
+    config = KubeRayConfiguration.from_document(settings["kuberay"])
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
     async with (

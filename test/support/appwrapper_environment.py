@@ -55,7 +55,7 @@ SHORT_PERIODS: dict[str, str] = {
 def configuration(**settings: Any) -> AppWrapperConfiguration:
     """Return the configuration section ``appwrapper`` with ``settings`` (camelCase) and :data:`SHORT_PERIODS`."""
     tolerance = {**SHORT_PERIODS, **settings.pop("faultTolerance", {})}
-    return AppWrapperConfiguration.of(
+    return AppWrapperConfiguration.from_document(
         {"enabled": True, "requireAdmissionWebhook": False, "faultTolerance": tolerance, **settings}
     )
 

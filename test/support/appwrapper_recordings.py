@@ -64,7 +64,9 @@ def user_of(action: dict[str, Any]) -> UserInfo:
 
 def settings_of(recording: dict[str, Any]) -> AppWrapperConfiguration:
     """Return the configuration as the Go operator read it: only the settings under ``Config``."""
-    return AppWrapperConfiguration.of(recording["config"]["appwrapper"].get("Config") or {})
+    return AppWrapperConfiguration.from_document(
+        recording["config"]["appwrapper"].get("Config") or {}
+    )
 
 
 def actions(

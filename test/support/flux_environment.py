@@ -179,7 +179,7 @@ async def run_minicluster_controller(
 ) -> AsyncIterator[Manager]:
     """Run the controller of MiniClusters until the end of the block; as admin, or with ``token``."""
     env.clear_requests()
-    configuration = FluxConfiguration.of({"enabled": True})
+    configuration = FluxConfiguration.from_document({"enabled": True})
     operator_settings = structs.replace(OperatorConfiguration(), flux=configuration)
     config = await env.operator_config(operator_settings, token=token)
     async with Transport(config, observe=env.exchanges.append) as transport:
@@ -235,7 +235,7 @@ async def run_flux_controllers(
 ) -> AsyncIterator[Manager]:
     """Run all Flux controllers, with the configuration ``settings``, in the operator's namespace ``operator``."""
     env.clear_requests()
-    configuration = FluxConfiguration.of({"enabled": True, **settings})
+    configuration = FluxConfiguration.from_document({"enabled": True, **settings})
     operator_settings = structs.replace(OperatorConfiguration(), flux=configuration)
     config = await env.operator_config(operator_settings)
     async with Transport(config, observe=env.exchanges.append) as transport:

@@ -142,7 +142,7 @@ OAUTH_SETTINGS = {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"
 
 def kuberay_config(**settings: Any) -> KubeRayConfiguration:
     """Return the ``kuberay`` section of the configuration with these settings, validated as if a user had set them."""
-    return KubeRayConfiguration.of(settings)
+    return KubeRayConfiguration.from_document(settings)
 
 
 def ray_cluster(

@@ -629,7 +629,7 @@ def test_rates_are_finite_numbers(value: str) -> None:
 
 def test_section_of_a_program_names_unknown_and_missing_keys() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        OperatorConfiguration.of({"kuberay": {"profiles": [{"nme": "a"}]}, "metric": {}})
+        OperatorConfiguration.from_document({"kuberay": {"profiles": [{"nme": "a"}]}, "metric": {}})
     assert caught.value.problems == (
         "metric: is unknown",
         "kuberay.profiles[0].nme: is unknown",

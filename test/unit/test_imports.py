@@ -26,7 +26,7 @@ from cfo.runtime import ClientConfig
 for configuration in sys.argv[1:]:
     pid = os.fork()
     if not pid:
-        parsed = OperatorConfiguration.of(json.loads(configuration))
+        parsed = OperatorConfiguration.from_document(json.loads(configuration))
         new_manager(ClientConfig(server="https://localhost"), parsed, "ns")
         print_imported()
         os._exit(0)

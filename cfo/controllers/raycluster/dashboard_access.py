@@ -1,13 +1,13 @@
-"""Decides, for all controllers, who authenticates the users of a dashboard and what exposes it.
+"""Decides, for all controllers, who authenticates the users of a dashboard and what exposes it: its exposure.
 
-The decision is :func:`~cfo.api.raycluster.authentication.authentication_of`. This module adds what can only be
-observed: the platform, and whether the running head pods require Ray's token. KubeRay does not change running pods when
-``authOptions`` changes, so a RayCluster that requests tokens is not exposed while one of its head pods has none.
+:func:`~cfo.api.raycluster.authentication.authentication_of` decides who authenticates. This module adds what can only
+be observed: the platform, and whether the running head pods require Ray's token. KubeRay does not change running pods
+when ``authOptions`` changes, so a RayCluster that requests tokens is not exposed while one of its head pods has none.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -42,10 +42,10 @@ from cfo.runtime.manager import SelectionKeywords
 
 
 class Exposure(msgspec.Struct, frozen=True):
-    """The decision for one RayCluster.
+    """Who authenticates the users of one RayCluster's dashboard, and what exposes it.
 
-    ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed. ``is_exposed`` is whether the
-    operator exposes it: no other actor does, and the cluster has what the profile of its namespace enforces.
+    ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed at all. ``is_by_operator`` is whether the
+    operator is responsible: no other actor is, and the cluster has what the profile of its namespace enforces.
     ``reason`` and ``message`` are those of the Warning Event that explains this; empty if it needs no explanation.
     ``head_requires_token`` is whether a head pod runs, and requires Ray's token.
     """
@@ -55,23 +55,27 @@ class Exposure(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     head_requires_token: bool = False
-    is_exposed: bool = True
+    is_by_operator: bool = True
 
     @property
     def route_backend(self) -> Backend | None:
         """What the operator's own Route, Ingress or HTTPRoute targets; ``None`` if there must be none."""
-        return self.backend if self.is_exposed else None
+        return self.backend if self.is_by_operator else None
+
+
+_AUTH_OPTIONS: Final = "authOptions"
+"""The feature of KubeRay with which Ray requires a token."""
 
 
 def _trusts_ray_tokens(config: KubeRayConfiguration) -> bool:
-    return "authOptions" in config.kuberay_features
+    return _AUTH_OPTIONS in config.kuberay_features
 
 
 def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
-    """Return the selection of Ingresses: all, because any can use a host, if the operator can create one.
+    """Return which Ingresses are watched.
 
-    If the configuration exposes no dashboard on vanilla Kubernetes, only those with the cluster label are needed: they
-    are deleted.
+    If the configuration can expose a dashboard on vanilla Kubernetes, all of them, because any of them may use its
+    host. Otherwise only those with the cluster label, which are deleted.
     """
     may_expose = (
         not config.ray_dashboard_oauth_enabled
@@ -85,7 +89,7 @@ class DashboardAccess:
     """Decides about dashboards. ``head_pods`` is ``None`` if the configuration does not trust Ray's tokens."""
 
     rules = (Rule("", "pods", ("list", "watch")),)
-    """The permissions that Ray's tokens need."""
+    """The permissions to watch head pods, which only Ray's tokens need."""
 
     def __init__(self, platform: Platform, head_pods: HeadPods | None) -> None:
         self._platform = platform
@@ -100,7 +104,7 @@ class DashboardAccess:
         return cls(platform, head_pods)
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
-        """Feed ``controller`` with the RayClusters for which the decision may have changed.
+        """Feed ``controller`` with the RayClusters whose exposure may have changed.
 
         ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.watches`.
         """
@@ -118,20 +122,23 @@ class DashboardAccess:
             controller.watch(source)
 
     async def exposure_of(self, facts: RayClusterFacts, settings: NamespaceSettings) -> Exposure:
-        """Return the decision for a cluster, whose namespace has ``settings``.
+        """Return the exposure of a cluster, whose namespace has ``settings``.
 
         Raises :class:`~cfo.runtime.DiscoveryIncomplete` while the platform, or the head pods that have to be
         checked, are unknown.
         """
         features = settings.kuberay.kuberay_features
         if facts.actor(Concern.AUTHENTICATION, features) in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
-            return Exposure(Authentication.OTHER, None, is_exposed=False)
-        decision = await self._decide(facts, settings.kuberay)
+            # They authenticate by means of their own, which the RayCluster does not show.
+            return Exposure(Authentication.OTHER, None, is_by_operator=False)
+        exposure = await self._exposure_by(facts, settings.kuberay)
         enforced = frozenset(map(Concern, settings.enforced))
         is_ours = facts.actor(Concern.EXPOSURE, features) is Actor.OPERATOR
-        return replace(decision, is_exposed=is_ours and not lacks_tls(facts, enforced, features))
+        is_by_operator = is_ours and not lacks_tls(facts, enforced, features)
+        return replace(exposure, is_by_operator=is_by_operator)
 
-    async def _decide(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> Exposure:
+    async def _exposure_by(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> Exposure:
+        """Return the exposure of a cluster whose users are authenticated by Ray, by a proxy or not at all."""
         authentication = authentication_of(
             facts,
             required=config.ray_dashboard_oauth_enabled,
@@ -150,23 +157,27 @@ class DashboardAccess:
             case Authentication.AUTH_PROXY if backend is None:
                 return Exposure(authentication, None, "AuthenticationProxyMissing", _PROXY_MISSING)
             case Authentication.RAY_TOKEN:
-                informer = self._head_pods.informer if self._head_pods is not None else None
-                if informer is None or informer.is_forbidden:
-                    return Exposure(authentication, None, "RayTokenUnverified", _HEADS_UNKNOWN)
-                if not informer.has_synced:
-                    raise DiscoveryIncomplete("head pods are not listed yet")
-                assert self._head_pods is not None
-                if not self._head_pods.are_known(facts.cluster):
-                    return Exposure(authentication, None, "RayTokenUnverified", _HEADS_TOO_LARGE)
-                pods = [entry.object() for entry in self._head_pods.of(facts.cluster)]
-                without = [
-                    name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})
-                ]
-                if without:
-                    message = _RUNNING_WITHOUT.format(pod=without[0])
-                    return Exposure(authentication, None, "RayTokenNotRequired", message)
-                return Exposure(authentication, backend, head_requires_token=bool(pods))
+                return self._exposure_by_ray(facts, backend)
         return Exposure(authentication, backend)
+
+    def _exposure_by_ray(self, facts: RayClusterFacts, backend: Backend | None) -> Exposure:
+        """Return the exposure of a cluster that requests tokens: none while a head pod does not require them."""
+        authentication = Authentication.RAY_TOKEN
+        # Without head pods the configuration trusts no tokens, so the first condition only guards against a mistake.
+        if self._head_pods is None or self._head_pods.informer.is_forbidden:
+            return Exposure(authentication, None, "RayTokenUnverified", _HEADS_UNKNOWN)
+        if not self._head_pods.informer.has_synced:
+            raise DiscoveryIncomplete("head pods are not listed yet")
+        if not self._head_pods.are_known(facts.cluster):
+            return Exposure(authentication, None, "RayTokenUnverified", _HEADS_TOO_LARGE)
+        pods = [entry.object() for entry in self._head_pods.of(facts.cluster)]
+        pods_without_token = [
+            name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})
+        ]
+        if pods_without_token:
+            message = _RUNNING_WITHOUT.format(pod=pods_without_token[0])
+            return Exposure(authentication, None, "RayTokenNotRequired", message)
+        return Exposure(authentication, backend, head_requires_token=bool(pods))
 
 
 _NO_OPENSHIFT = "this cluster is not OpenShift"

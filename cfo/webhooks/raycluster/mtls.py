@@ -2,8 +2,7 @@
 
 The init container signs the certificate with the key of the CA, or requests it from the operator, depending on
 ``kuberay.ca.issuer``. In the first case, the key is in a volume of its own, which only the init container mounts: code
-that runs in Ray must not be able to create certificates. In the second case, no pod mounts the key. RayClusters keep
-the entries with which they were created (:mod:`.injection_plan`); the oldest have one volume with certificate and key.
+that runs in Ray must not be able to create certificates. In the second case, no pod mounts the key.
 
 Both commands run in the image ``CERT_GENERATOR_IMAGE``, where the certificate of the RayCluster's CA is mounted at
 :data:`CA_DIRECTORY`. They write the node's key and certificate, and the CA's certificate, to :data:`TLS_DIRECTORY`,
@@ -69,7 +68,7 @@ _SECURITY_CONTEXT: Final = {
 """What the Pod Security Standard ``restricted`` requires of each container; the user ID is that of the pod."""
 
 _TOKEN_SECONDS: Final = 3600
-"""The lifetime of the token, which the kubelet renews: the init container needs it for minutes."""
+"""The lifetime of the token. The init container needs it only for minutes; the kubelet renews it."""
 
 # A token of its own, because pods and service accounts can disable the usual one. Kubernetes maintains the ConfigMap in
 # all namespaces.
@@ -101,9 +100,9 @@ def mtls_additions(
 
     With ``requests_certificate``, the pod requests its certificate, instead of signing it with the key of the CA.
     """
-    certificate: Object = {"name": CERTIFICATE_CONTAINER, "image": image}
+    init_container: Object = {"name": CERTIFICATE_CONTAINER, "image": image}
     if requests_certificate:
-        certificate |= {
+        init_container |= {
             "command": request_command(),
             "env": [dict(_POD_IP)],
             "securityContext": _SECURITY_CONTEXT,
@@ -114,16 +113,18 @@ def mtls_additions(
         host_names: list[str] = []
         if is_head:
             host_names = head_host_names(facts.cluster, domain)
-        certificate["command"] = certificate_command(host_names)
+        init_container["command"] = signing_command(host_names)
         mount = _CA_KEY_MOUNT
         volume = _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
-    certificate["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
+    init_container["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
     volumes = (
         _secret_volume(_CA_VOLUME, facts, "ca.crt"),
         {"name": _CERTIFICATE_VOLUME, "emptyDir": {}},
         dict(volume),
     )
-    return PodAdditions(init_containers=(certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
+    return PodAdditions(
+        init_containers=(init_container,), volumes=volumes, env=_ENV, mounts=_MOUNTS
+    )
 
 
 def known_mtls_additions(facts: RayClusterFacts) -> PodAdditions:
@@ -165,7 +166,7 @@ _SIGN_OPTIONS: Final = (
 )
 
 
-def certificate_command(names: Iterable[str]) -> list[str]:
+def signing_command(names: Iterable[str]) -> list[str]:
     """Return the command that creates a certificate for the names of the node itself and for ``names``."""
     lines = [
         "authorityKeyIdentifier=keyid,issuer",
@@ -193,9 +194,10 @@ def head_service_replacement(
     before = head_service_host({**old, "status": None})
     after = head_service_host({**new, "status": None})
     if before == after or not is_host_name(after):
-        return list
+        return list  # a function that copies the command without a change
 
     def with_new_name(command: Sequence[str]) -> list[str]:
+        # The lines that signing_command() writes: DNS.5 = NAME, the last one before the closing quote.
         return [word.replace(f' = {before}"', f' = {after}"') for word in command]
 
     return with_new_name
@@ -211,9 +213,10 @@ _CREATE_REQUEST: Final = (
     '-subj /CN=ray-node -addext "subjectAltName=IP:127.0.0.1,IP:$MY_POD_IP,DNS:localhost" 2>openssl.log'
 )
 
-# curl reads the header from its standard input, because other processes can read command lines. kube-apiserver formats
-# JSON for curl with line breaks and spaces, others without. OpenSSL creates the key for its owner only, but Ray can run
-# as another user than the init container.
+# - send: curl reads the header from its standard input, because other processes can read command lines.
+# - chmod: OpenSSL creates the key for its owner only, but Ray can run as another user than the init container.
+# - answer: the request is created only if it does not exist yet.
+# - sed, case: kube-apiserver formats JSON for curl with line breaks and spaces, others without.
 _SCRIPT: Final = f"""\
 cd {TLS_DIRECTORY} || exit 1
 host=$KUBERNETES_SERVICE_HOST
@@ -227,15 +230,15 @@ send() {{
 chmod a+r server.key
 name="ray-node-$(openssl rand -hex 16)"
 body='@BODY@'
-seconds=0
-while [ "$seconds" -lt {TIMEOUT_SECONDS} ]; do
+deadline=$(($(date +%s) + {TIMEOUT_SECONDS}))
+while [ "$(date +%s)" -lt "$deadline" ]; do
   answer=$(send "$api/$name" 2>/dev/null) ||
     answer=$(send -H 'Content-Type: application/json' --data "$body" "$api")
   certificate=$(printf '%s' "$answer" | sed -n 's/.*"certificate": *"\\([A-Za-z0-9+/=]*\\)".*/\\1/p')
   if [ -n "$certificate" ]; then
     printf '%s' "$certificate" | openssl base64 -d -A >server.crt
     cp {CA_DIRECTORY}/ca.crt . && openssl verify -CAfile ca.crt server.crt
-    exit
+    exit $?
   fi
   case $answer in
   *'"type":"Denied"'* | *'"type": "Denied"'* | *'"type":"Failed"'* | *'"type": "Failed"'*)
@@ -244,7 +247,6 @@ while [ "$seconds" -lt {TIMEOUT_SECONDS} ]; do
     ;;
   esac
   sleep 1
-  seconds=$((seconds + 1))
 done
 echo "The operator has not signed the CertificateSigningRequest $name" >&2
 exit 1

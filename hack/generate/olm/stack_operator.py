@@ -111,7 +111,7 @@ class StackOperator(NamedTuple):
 
     def webhooks(self, namespace: str) -> list[Object]:
         """Return the validating webhooks, whose names contain the version: OLM creates a configuration for each."""
-        configuration = OperatorConfiguration.of(self.configuration())
+        configuration = OperatorConfiguration.from_document(self.configuration())
         groups = {gvk.group for gvk in _STACKS.gvks}
         webhooks: list[Object] = []
         for found in operator.webhook_configurations(namespace, configuration):

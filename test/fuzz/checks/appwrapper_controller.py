@@ -33,7 +33,7 @@ def mutated_templates(draw: st.DrawFn) -> Object:
 
 
 WRAPPERS = mutated(CORPUS, 6) | mutated_templates()
-CONFIG = AppWrapperConfiguration.of({"enabled": True, "schedulerName": "fair"})
+CONFIG = AppWrapperConfiguration.from_document({"enabled": True, "schedulerName": "fair"})
 PODS = st.lists(
     st.builds(
         WrapperPod,

@@ -167,7 +167,7 @@ def check_flux_job(job: Any, true: list[str] = [], setup: Any = FULL_SETUP) -> N
         assert_small(cluster, 2 * len(before) + 10_000)
         for seen in (None, cluster):
             observation = JobObservation(
-                job=stored, now=NOW, errors=message, cluster=seen, verdict=verdict
+                job=stored, now=NOW, validation_error=message, named_cluster=seen, verdict=verdict
             )
             step = decide_step(observation)
             status = step.status.as_object()

@@ -87,7 +87,7 @@ def unbounded(manager: Manager) -> set[tuple[str, str]]:
 async def test_informers_of_all_features_have_limits(openshift: bool) -> None:
     """A kind that only administrators can create, or that is the operator's own, has the API server's limit."""
     kuberay = {**CONFIGURATION["kuberay"], "rayDashboardOAuthEnabled": openshift}
-    configuration = OperatorConfiguration.of({**CONFIGURATION, "kuberay": kuberay})
+    configuration = OperatorConfiguration.from_document({**CONFIGURATION, "kuberay": kuberay})
     crds = (*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), *CRDS)
     async with start_environment(*crds) as env:
         manager = new_manager(ClientConfig.for_control_plane(env.plane), configuration, "default")

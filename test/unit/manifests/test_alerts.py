@@ -75,7 +75,7 @@ class Operator:
     """The metrics of an operator with all features, whose caches are empty."""
 
     def __init__(self) -> None:
-        config = OperatorConfiguration.of({"appwrapper": {"enabled": True}})
+        config = OperatorConfiguration.from_document({"appwrapper": {"enabled": True}})
         self.manager = new_manager(ClientConfig(server="https://localhost"), config, "ns")
         registry = self.manager.metrics.registry
         self.clusters, self.secrets, self.setups = Objects(), Objects(metadata_only=True), Objects()

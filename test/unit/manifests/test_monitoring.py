@@ -40,7 +40,7 @@ _BY_LABELS = re.compile(r"\bby \(([^)]*)\)")
 @pytest.fixture(scope="module")
 def operator_metrics() -> dict[str, set[str]]:
     """Return the names of all samples with their labels, with every feature enabled."""
-    all_enabled = OperatorConfiguration.of({"appwrapper": {"enabled": True}})
+    all_enabled = OperatorConfiguration.from_document({"appwrapper": {"enabled": True}})
     options = webhook_options(all_enabled.webhook, "ns")
     manager = new_manager(ClientConfig(server="https://localhost"), all_enabled, "ns", options)
     PhaseMetrics(

@@ -27,7 +27,7 @@ def webhook(**settings: Any) -> InferenceStackWebhook:
     """Return the webhook of an operator of v2, which does not check permissions."""
     settings = {"operatorVersion": "v2", "userRBACAdmissionCheck": False, **settings}
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
-    return setup(manager, InferenceStackConfiguration.of(settings))
+    return setup(manager, InferenceStackConfiguration.from_document(settings))
 
 
 async def create(obj: Object) -> list[str]:

@@ -68,7 +68,7 @@ def entered_modules() -> Iterator[set[str]]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> WebhookServer:
     """A server with the webhooks of RayClusters, which runs without a socket."""
-    config = KubeRayConfiguration.of(
+    config = KubeRayConfiguration.from_document(
         {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
     )
     manager = Manager(Transport(ClientConfig(server="https://127.0.0.1:6443", token="t")))

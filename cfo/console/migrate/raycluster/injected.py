@@ -21,7 +21,7 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Injection, InjectionSettings
-from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
+from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, signing_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 
 _OWN_ARGUMENT: Final = "--openshift-sar="
@@ -120,7 +120,7 @@ def _with_found_names(additions: PodAdditions, pod: Mapping[str, Any]) -> PodAdd
         if CA_KEY_DIRECTORY not in str(item["command"]):
             return item
         found = _names_in(_named(pod.get("initContainers"), str(item["name"])))
-        return {**item, "command": certificate_command(found)}
+        return {**item, "command": signing_command(found)}
 
     return replace(additions, init_containers=tuple(map(container, additions.init_containers)))
 

@@ -120,12 +120,12 @@ class FluxJobReconciler:
         return JobObservation(
             job=job,
             now=self.clock.now(),
-            errors=error_message(errors) if errors else "",
-            cluster=cluster,
+            validation_error=error_message(errors) if errors else "",
+            named_cluster=cluster,
             verdict=self.ledger.verdict(key, uid_of(job), generation),
-            drained=self.ledger.is_drained(key),
-            cleanup=cleanup,
-            setup_queue=kueue_queue_of(setup.get("spec") or {}),
+            is_drained=self.ledger.is_drained(key),
+            deletes_cluster=cleanup,
+            kueue_queue=kueue_queue_of(setup.get("spec") or {}),
             keep_seconds=int(keep_seconds),
         )
 

@@ -22,6 +22,9 @@ from cfo.runtime.process import micro_time
 
 _MESSAGE_LIMIT: Final = 4096
 
+_STATE_ORDER: Final[Mapping[str, int]] = {state: index for index, state in enumerate(STATES)}
+"""The position of each state among the conditions; all others come after them."""
+
 
 def state_of(job: Mapping[str, Any]) -> JobState | None:
     """Return the state of a FluxJob: the first of the five conditions that is true."""
@@ -29,15 +32,18 @@ def state_of(job: Mapping[str, Any]) -> JobState | None:
 
 
 class JobStatus(Conditions):
-    """A copy of the job's status that is changed, for its current generation; ``now`` is the time of the changes."""
+    """The job's next status, for its current generation: first a copy of the stored one.
+
+    ``now`` is the time of the changes, and :attr:`timestamp` the same time in its wire form.
+    """
 
     def __init__(self, job: Object, now: datetime) -> None:
         super().__init__(job, now=now, time_format=micro_time)
-        self.now = micro_time(now)
+        self.timestamp = micro_time(now)
         self.state = state_of(job)
         self._fields: Object = {
             "jobid": f"{name_of(job)}-{uid_of(job)}",
-            **(job.get("status") or {}),
+            **(job.get("status") or {}),  # may have a jobid, which is kept
         }
         self._fields["observedGeneration"] = int(job["metadata"].get("generation") or 0)
 
@@ -54,21 +60,22 @@ class JobStatus(Conditions):
     def enter(self, state: JobState, message: str = "") -> None:
         """Make ``state`` the only state, with this message (default: its name)."""
         self.state = state
-        for kind in STATES:
-            if kind is state:
-                self.set(kind, True, kind, message or kind)
+        for condition_type in STATES:
+            if condition_type is state:
+                self.set(condition_type, True, condition_type, message or condition_type)
             else:
-                self.set(kind, False, kind, kind)
+                self.set(condition_type, False, condition_type, condition_type)
 
     def as_object(self) -> Object:
         """Return the status in its wire form."""
-        order = {kind: index for index, kind in enumerate(STATES)}
-        conditions = sorted(self.as_list(), key=lambda item: order.get(item["type"], len(order)))
+        conditions = sorted(
+            self.as_list(), key=lambda item: _STATE_ORDER.get(item["type"], len(_STATE_ORDER))
+        )
         return {**self._fields, "conditions": conditions}
 
     def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
         """Set a condition; its message is cut at 4096 characters."""
-        return super().set(condition_type, status, reason, str(message)[:_MESSAGE_LIMIT])
+        return super().set(condition_type, status, reason, message[:_MESSAGE_LIMIT])
 
 
 class MiniClusterAction(Enum):
@@ -76,9 +83,13 @@ class MiniClusterAction(Enum):
 
     NONE = "none"
     CREATE = "create"
+    """Create it, suspended until it is launched."""
     LAUNCH = "launch"
+    """Resume it, so that its pods start."""
     SUSPEND = "suspend"
+    """Suspend it, which deletes its pods."""
     PATCH = "patch"
+    """Apply :attr:`JobStep.patch`."""
     DELETE = "delete"
 
 
@@ -86,21 +97,22 @@ class MiniClusterAction(Enum):
 class JobObservation:
     """A FluxJob and what is known about it.
 
-    ``errors`` is the validation message, empty if it is valid. ``cluster`` is the object with the name of its
-    MiniCluster. ``verdict`` is what the queue has decided, if that has not been carried out. ``drained``: no pod of the
-    job exists or can be created. ``cleanup`` and ``keep_seconds``: whether the MiniCluster is deleted after the end,
-    and how long after it. ``setup_queue``: the LocalQueue of Kueue to which its FluxSetup leaves its jobs.
+    ``validation_error`` is empty if the job is valid. ``named_cluster`` is the object with the name of its MiniCluster,
+    also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out. ``is_drained``: no
+    pod of the job exists or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the MiniCluster is
+    deleted after the end, and how long after it. ``kueue_queue``: the LocalQueue of Kueue to which its FluxSetup leaves
+    its jobs now; that of the verdict is the one that was used when it was admitted.
     """
 
     job: Object
     now: datetime
-    errors: str = ""
-    cluster: Object | None = None
+    validation_error: str = ""
+    named_cluster: Object | None = None
     verdict: Verdict | None = None
-    drained: bool = False
-    cleanup: bool = True
+    is_drained: bool = False
+    deletes_cluster: bool = True
     keep_seconds: int = 0
-    setup_queue: str = ""
+    kueue_queue: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -110,7 +122,7 @@ class JobObservation:
     @property
     def own_cluster(self) -> Object | None:
         """The MiniCluster of the job, if it exists and is not being deleted."""
-        cluster = self.cluster
+        cluster = self.named_cluster
         if cluster is None or is_deleting(cluster) or not is_controlled_by(cluster, self.job):
             return None
         return cluster
@@ -118,7 +130,11 @@ class JobObservation:
 
 @dataclass(slots=True)
 class JobStep:
-    """The step to take: a new status, Events, what to do with the MiniCluster, and when to look again (seconds)."""
+    """The step to take: the next status and Events, what to do with the MiniCluster, and when to reconcile again.
+
+    ``patch`` is for :attr:`MiniClusterAction.PATCH`. ``requeue_after`` is in seconds. ``delete_job``: delete the job
+    itself, whose time to live has passed. ``kueue_queue`` is the LocalQueue of a MiniCluster that is created.
+    """
 
     status: JobStatus
     action: MiniClusterAction = MiniClusterAction.NONE

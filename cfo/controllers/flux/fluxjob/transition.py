@@ -74,7 +74,7 @@ def decide_step(seen: JobObservation) -> JobStep:
         _clean_up(seen, step)
     elif status.is_true(QUOTA_RESERVED):
         _go_on(seen, step)
-    elif seen.errors:
+    elif seen.validation_error:
         _reject(seen, step)
         _keep_suspended(seen, step)
     elif status.state is None:
@@ -89,11 +89,11 @@ def decide_step(seen: JobObservation) -> JobStep:
 
 def _reject(seen: JobObservation, step: JobStep) -> None:
     status = step.status
-    if status.find(VALID).get("message") != seen.errors:
-        step.warning("Invalid", seen.errors)
-    status.set(VALID, False, "Invalid", seen.errors)
+    if status.find(VALID).get("message") != seen.validation_error:
+        step.warning("Invalid", seen.validation_error)
+    status.set(VALID, False, "Invalid", seen.validation_error)
     status["position"] = None
-    status.enter(status.state or JobState.REQUESTED, seen.errors)
+    status.enter(status.state or JobState.REQUESTED, seen.validation_error)
 
 
 def _accept(step: JobStep) -> None:
@@ -127,7 +127,7 @@ def _wait(seen: JobObservation, step: JobStep) -> None:
         step.warning(verdict.reason, verdict.message)
     status.enter(JobState.WAITING, verdict.message)
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
-    if verdict.reason == KUEUE and seen.cluster is None:
+    if verdict.reason == KUEUE and seen.named_cluster is None:
         step.action = MiniClusterAction.CREATE
         step.kueue_queue = verdict.kueue_queue
 
@@ -136,7 +136,7 @@ def _is_changed(seen: JobObservation, cluster: Object) -> bool:
     """Return whether the MiniCluster is not the one that would be created for the job now."""
     if is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster):
         return True
-    wanted = own_queue(seen.job) or seen.setup_queue
+    wanted = own_queue(seen.job) or seen.kueue_queue
     return queue_of(cluster) != wanted
 
 
@@ -205,7 +205,7 @@ def _pass_on(step: JobStep, patch: Object | None) -> None:
 
 def _go_on(seen: JobObservation, step: JobStep) -> None:
     """Continue a job that holds quota."""
-    cluster = seen.cluster
+    cluster = seen.named_cluster
     if seen.own_cluster is None and cluster is not None:
         _wait_for_the_name(seen, step, cluster)
         return
@@ -258,7 +258,7 @@ def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
         step.action = MiniClusterAction.SUSPEND
     evicted = status.find(EVICTED)
     message = str(evicted.get("message"))
-    if seen.drained and step.action is MiniClusterAction.NONE:
+    if seen.is_drained and step.action is MiniClusterAction.NONE:
         _release(step, str(evicted.get("reason")), message)
     else:
         status.enter(JobState.WAITING, f"Waiting until the pods are deleted: {message}")
@@ -326,7 +326,7 @@ def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     patch = size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True)
     _pass_on(step, patch)
     if not status["startTime"]:
-        status["startTime"] = status.now
+        status["startTime"] = status.timestamp
         step.normal("Launched", "The MiniCluster was started")
     message = _report_pods(step, cluster)
     state = JobState.RUNNING if runs_command else JobState.READY
@@ -394,7 +394,7 @@ def _end(
     step: JobStep, reason: str, message: str, *, succeeded: bool, ended: str | None = None
 ) -> None:
     status = step.status
-    status["completionTime"] = ended or status.now
+    status["completionTime"] = ended or status.timestamp
     status["position"] = None
     status.remove(PODS_READY)
     status.enter(JobState.FINISHED, message)
@@ -412,7 +412,7 @@ def _clean_up(seen: JobObservation, step: JobStep) -> None:
     if not completion:
         return
     ended = parse_time(completion)
-    if seen.cleanup and seen.own_cluster is not None:
+    if seen.deletes_cluster and seen.own_cluster is not None:
         remaining = _seconds_until(ended, seen.keep_seconds, seen.now)
         if remaining > 0:
             step.requeue_after = remaining

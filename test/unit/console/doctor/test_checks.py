@@ -44,7 +44,7 @@ def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
     found = OtherOperator(
         ["ValidatingWebhookConfiguration v"] if webhooks else [], ["Deployment d"]
     )
-    found.configuration = OperatorConfiguration.of(settings)
+    found.configuration = OperatorConfiguration.from_document(settings)
     return {"opendatahub": found}
 
 
@@ -66,7 +66,7 @@ def test_other_operators_must_reconcile_other_objects(
     others: Any, own: dict[str, Any], expected: str
 ) -> None:
     checked = "namespace ours (Lease l, holder h)"
-    (finding,) = other_operators.findings(others, OperatorConfiguration.of(own), checked)
+    (finding,) = other_operators.findings(others, OperatorConfiguration.from_document(own), checked)
     assert finding.status == expected
     assert (checked in finding.message) is (expected != "ok")
     assert not others or next(iter(others)) in finding.message

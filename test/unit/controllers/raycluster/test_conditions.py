@@ -258,7 +258,7 @@ def test_network_policies_are_named(policies: list[str], expected: tuple[str, st
 
 def concern() -> tuple[ClusterConditions, ClusterEnvironment, KubeRayConfiguration]:
     manager = offline_manager()
-    config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": False})
+    config = KubeRayConfiguration.from_document({"rayDashboardOAuthEnabled": False})
     environment = ClusterEnvironment.detect(manager, config)
     environment.platform._openshift = False
     return ClusterConditions(manager, config, environment), environment, config

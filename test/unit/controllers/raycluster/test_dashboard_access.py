@@ -26,7 +26,7 @@ class World:
     def __init__(self, *, is_openshift: bool = False, **settings: Any) -> None:
         self.manager = offline_manager()
         fields = {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
-        self.config = KubeRayConfiguration.of({**fields, **settings})
+        self.config = KubeRayConfiguration.from_document({**fields, **settings})
         self.environment = ClusterEnvironment.detect(self.manager, self.config)
         self.environment.platform._openshift = is_openshift
         if is_openshift:
@@ -80,13 +80,13 @@ async def test_disabled_authentication_exposes_ray_itself() -> None:
 async def test_cluster_that_multikueue_manages_is_exposed_by_another_actor() -> None:
     cluster = stored_cluster(managedBy="kueue.x-k8s.io/multikueue")
     found = await World(is_openshift=True).exposure(cluster)
-    assert (found.authentication, found.is_exposed) == (Authentication.OTHER, False)
+    assert (found.authentication, found.is_by_operator) == (Authentication.OTHER, False)
 
 
 async def test_profile_that_requires_tls_hides_a_cluster_without_it() -> None:
     world = World(rayDashboardOAuthEnabled=False)
     found = await world.exposure(stored_cluster(), profile="strict", enforced=frozenset({"mtls"}))
-    assert not found.is_exposed
+    assert not found.is_by_operator
     assert found.route_backend is None
 
 

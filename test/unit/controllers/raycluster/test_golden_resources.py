@@ -112,7 +112,7 @@ def applied_fields(value: Any) -> set[tuple[str, ...]]:
 def test_desired_objects_equal_recorded_objects(case: str) -> None:
     recording = load_raycluster(case)
     scenario = case.partition("/")[2]
-    config = KubeRayConfiguration.of(recording["config"]["kuberay"])
+    config = KubeRayConfiguration.from_document(recording["config"]["kuberay"])
     for title, objects in observations(recording):
         clusters = [
             item for item in objects if item["kind"] == "RayCluster" and not is_deleting(item)

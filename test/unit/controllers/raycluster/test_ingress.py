@@ -55,7 +55,7 @@ class World:
         self.manager = offline_manager()
         extra = {"gateway": gateway} if gateway else {}
         fields = {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}
-        self.config = KubeRayConfiguration.of({**fields, **extra, **settings})
+        self.config = KubeRayConfiguration.from_document({**fields, **extra, **settings})
         self.environment = ClusterEnvironment.detect(self.manager, self.config)
         self.concern = Ingresses(self.manager, self.config, self.environment)
         kinds = self.environment.gateway_kinds

@@ -42,7 +42,7 @@ class World:
     def __init__(self, *clusters: Object, **settings: Any) -> None:
         self.manager: Manager = offline_manager()
         fields = {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
-        self.config = KubeRayConfiguration.of({**fields, **settings})
+        self.config = KubeRayConfiguration.from_document({**fields, **settings})
         self.environment = ClusterEnvironment.detect(self.manager, self.config)
         self.concern = DashboardProxies(self.manager, self.config, self.environment)
         self.clusters = clusters or (stored_cluster(),)
@@ -144,7 +144,7 @@ def test_openshift_proxy_has_its_objects_and_then_its_routes() -> None:
 def test_routes_of_a_cluster_that_is_not_exposed_are_absent() -> None:
     world = World()
     world.list_openshift()
-    decision = world.decide(Authentication.OAUTH_PROXY, is_openshift=True, is_exposed=False)
+    decision = world.decide(Authentication.OAUTH_PROXY, is_openshift=True, is_by_operator=False)
     assert decision.then is not None
     following = decision.then(written(decision))
     assert following is not None

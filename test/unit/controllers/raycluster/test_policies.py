@@ -68,7 +68,7 @@ def head(cluster: Object, **settings: Any) -> dict[str, set[Any]]:
     """Return the ports that the policy of the head opens, with ``settings`` in the configuration."""
     return opened(
         desired_head_policy(
-            RayClusterFacts(cluster), KubeRayConfiguration.of(settings), ["ray-system"]
+            RayClusterFacts(cluster), KubeRayConfiguration.from_document(settings), ["ray-system"]
         )
     )
 
@@ -111,13 +111,15 @@ def test_serve_is_open_to_its_namespace_kuberay_and_configured_namespaces() -> N
     assert found["web"] == serve
     assert not found[EVERYONE] & serve
     workers = opened(
-        desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.of(settings))
+        desired_workers_policy(
+            RayClusterFacts(cluster), KubeRayConfiguration.from_document(settings)
+        )
     )
     assert workers == {OWN_CLUSTER: {"all"}, OWN_NAMESPACE: serve, "nginx": serve}
     (rule,) = [
         rule
         for rule in desired_workers_policy(
-            RayClusterFacts(cluster), KubeRayConfiguration.of(settings)
+            RayClusterFacts(cluster), KubeRayConfiguration.from_document(settings)
         )["spec"]["ingress"]
         if "nginx" in str(rule)
     ]
@@ -198,7 +200,7 @@ def test_head_with_only_refused_ports_is_open_only_to_its_cluster() -> None:
 def test_dashboard_is_open_as_far_as_it_authenticates(
     cluster: Object, behind_proxy: bool, requires_token: bool, expected: dict[str, set[Any]]
 ) -> None:
-    config = KubeRayConfiguration.of({"ingress": {"namespaces": ["nginx"]}})
+    config = KubeRayConfiguration.from_document({"ingress": {"namespaces": ["nginx"]}})
     policy = desired_head_policy(
         RayClusterFacts(cluster),
         config,
@@ -225,7 +227,7 @@ EGRESS = {
 
 
 def test_egress_is_restricted_to_cluster_dns_api_servers_and_destinations() -> None:
-    config = KubeRayConfiguration.of({"networkPolicy": {"egress": EGRESS}})
+    config = KubeRayConfiguration.from_document({"networkPolicy": {"egress": EGRESS}})
     policies = (
         desired_head_policy(RayClusterFacts(cluster_with()), config, ["ray-system"]),
         desired_workers_policy(RayClusterFacts(cluster_with()), config),
@@ -251,7 +253,7 @@ def test_egress_without_settings_is_not_restricted_and_without_destinations_is_c
     spec = desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert "egress" not in spec
-    closed = KubeRayConfiguration.of(
+    closed = KubeRayConfiguration.from_document(
         {"networkPolicy": {"egress": {"restrict": True, "dnsNamespaces": []}}}
     )
     assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), closed), "egress") == {

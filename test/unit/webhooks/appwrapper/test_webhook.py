@@ -92,7 +92,7 @@ def test_components_of_all_kinds_of_the_operator_are_validated(
     found: list[Any] = []
     setup = webhooks.setup
     monkeypatch.setattr(webhooks, "setup", lambda *args: (found.append(args[2]), setup(*args)))
-    configuration = OperatorConfiguration.of({"kuberay": {"enabled": enabled}})
+    configuration = OperatorConfiguration.from_document({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
     (validators,) = found
     kinds = {gvk for kind in FEATURE_KINDS for gvk in kind.gvks}

@@ -16,8 +16,8 @@ from cfo.webhooks.raycluster.mtls import (
     CA_DIRECTORY,
     CA_KEY_DIRECTORY,
     TLS_DIRECTORY,
-    certificate_command,
     head_service_replacement,
+    signing_command,
 )
 
 
@@ -52,15 +52,15 @@ def test_names_follow_actual_head_service() -> None:
 @pytest.mark.parametrize("service", ["$(reboot)", "a b", 'x"; reboot; "', "`id`", "A", "%s"])
 def test_invalid_host_name_is_never_passed_to_the_shell(service: str) -> None:
     assert head_host_names(cluster(service=service), "apps.test") == ["rayclient-rc-ns.apps.test"]
-    command = certificate_command(head_host_names(cluster(), ""))
+    command = signing_command(head_host_names(cluster(), ""))
     assert head_service_replacement(cluster(), cluster(service=service))(command) == command
 
 
 def test_renamed_head_service_is_replaced_in_command() -> None:
     before, after = cluster(), cluster(service="mine")
     for domain in ("", "apps.test"):
-        command = certificate_command(head_host_names(before, domain))
-        assert head_service_replacement(before, after)(command) == certificate_command(
+        command = signing_command(head_host_names(before, domain))
+        assert head_service_replacement(before, after)(command) == signing_command(
             head_host_names(after, domain)
         )
         assert head_service_replacement(before, before)(command) == command
@@ -75,7 +75,7 @@ def test_command_creates_certificate_signed_by_cluster_ca(algorithm: Any, tmp_pa
         (tmp_path / folder).mkdir()
     for folder, name in (("ca", "ca.crt"), ("key", "ca.key")):
         (tmp_path / folder / name).write_bytes(cluster_ca.data()[name])
-    shell, option, script = certificate_command(head_host_names(cluster(), "apps.test"))
+    shell, option, script = signing_command(head_host_names(cluster(), "apps.test"))
     for directory in sorted(directories, key=len, reverse=True):
         script = script.replace(directory, str(tmp_path / directories[directory]))
     subprocess.run(

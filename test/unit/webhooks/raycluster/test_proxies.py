@@ -31,7 +31,7 @@ OIDC: dict[str, Any] = {
 
 
 def settings_of(**authentication: Any) -> Any:
-    config = AuthenticationConfiguration.of({"enabled": True, **authentication})
+    config = AuthenticationConfiguration.from_document({"enabled": True, **authentication})
     images = Images(oauth2_proxy="oauth2:1", kube_rbac_proxy="rbac:1")
     return replace(NO_INJECTION, authentication=config, images=images)
 

@@ -39,7 +39,9 @@ class FakePlatform:
         return self.domain
 
     def webhook(self, *, oauth: bool = True, mtls: bool = True) -> RayClusterWebhook:
-        config = KubeRayConfiguration.of({"rayDashboardOAuthEnabled": oauth, "mTLSEnabled": mtls})
+        config = KubeRayConfiguration.from_document(
+            {"rayDashboardOAuthEnabled": oauth, "mTLSEnabled": mtls}
+        )
         return RayClusterWebhook(
             settings_of=AsyncMock(return_value=ProfileTable(config).strictest()),
             version="v1",

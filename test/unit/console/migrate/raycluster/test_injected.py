@@ -149,7 +149,7 @@ OIDC = {"issuerURL": "https://issuer.test", "secretName": "oidc"}
 
 @pytest.mark.parametrize("oidc", [None, OIDC])
 def test_own_proxies_are_removed(oidc: Object | None) -> None:
-    config = KubeRayConfiguration.of({"authentication": {"enabled": True, "oidc": oidc}})
+    config = KubeRayConfiguration.from_document({"authentication": {"enabled": True, "oidc": oidc}})
     settings = replace(SETTINGS, oauth=False, mtls=False, authentication=config.authentication)
     user = user_cluster("rc")
     cluster = default(user, None, settings).cluster
@@ -157,7 +157,7 @@ def test_own_proxies_are_removed(oidc: Object | None) -> None:
     cleaning = clean(cluster, known_settings(config))
     assert (cleaning.differing, cleaning.cluster["spec"]) == ((), user["spec"])
     assert cleaning.features == {"OAuth proxy"}
-    changed = KubeRayConfiguration.of({"authentication": {"audiences": ["other"]}})
+    changed = KubeRayConfiguration.from_document({"authentication": {"audiences": ["other"]}})
     if oidc:
         assert clean(cluster, known_settings(changed)).differing != ()
 

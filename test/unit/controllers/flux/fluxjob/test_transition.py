@@ -109,22 +109,22 @@ def test_queue_label_of_the_minicluster_releases_no_quota_of_an_admitted_job() -
     obj = job(JobState.RUNNING, reserved=True)
     cluster = cluster_of(obj, "JobWaitingForResources", suspended=False)
     cluster["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
-    assert condition(step(obj, cluster=cluster)[1], "QuotaReserved")["status"] == "True"
+    assert condition(step(obj, named_cluster=cluster)[1], "QuotaReserved")["status"] == "True"
 
 
 def test_job_is_ready_only_when_the_objects_of_the_current_generation_exist() -> None:
     obj = job(reserved=True)
     cluster = cluster_of(obj, "ObjectsReady")
-    assert state(step(obj, cluster=cluster)[1]) == [JobState.READY]
+    assert state(step(obj, named_cluster=cluster)[1]) == [JobState.READY]
     cluster["metadata"]["generation"] = 2
-    assert state(step(obj, cluster=cluster)[1]) == [JobState.WAITING]
+    assert state(step(obj, named_cluster=cluster)[1]) == [JobState.WAITING]
 
 
 def test_launch_is_visible_before_the_state_is_running() -> None:
     obj = job(JobState.READY, reserved=True)
-    result, after = step(obj, cluster=cluster_of(obj, "ObjectsReady"))
+    result, after = step(obj, named_cluster=cluster_of(obj, "ObjectsReady"))
     assert (result.action, state(after)) == (MiniClusterAction.LAUNCH, [JobState.READY])
-    result, after = step(obj, cluster=cluster_of(obj, "ObjectsReady", suspended=False))
+    result, after = step(obj, named_cluster=cluster_of(obj, "ObjectsReady", suspended=False))
     assert (result.action, state(after)) == (MiniClusterAction.NONE, [JobState.RUNNING])
     assert after["status"]["startTime"]
 
@@ -133,20 +133,20 @@ def test_job_is_launched_if_the_crd_of_the_go_operator_has_no_suspend_field() ->
     obj = job(JobState.READY, reserved=True)
     cluster = cluster_of(obj, "ObjectsReady")
     del cluster["spec"]["suspend"]
-    assert step(obj, cluster=cluster)[0].action is MiniClusterAction.LAUNCH
+    assert step(obj, named_cluster=cluster)[0].action is MiniClusterAction.LAUNCH
     cluster["metadata"]["annotations"][SUSPEND_ANNOTATION] = "false"
-    assert state(step(obj, cluster=cluster)[1]) == [JobState.RUNNING]
+    assert state(step(obj, named_cluster=cluster)[1]) == [JobState.RUNNING]
 
 
 def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
     obj = job(JobState.RUNNING, reserved=True)
     verdict = Verdict(reason="Preempted", message="Evicted")
-    result, after = step(obj, cluster=cluster_of(obj, suspended=False), verdict=verdict)
+    result, after = step(obj, named_cluster=cluster_of(obj, suspended=False), verdict=verdict)
     assert result.action is MiniClusterAction.SUSPEND
     assert condition(after, "QuotaReserved")["status"] == "True"
-    result, after = step(after, cluster=cluster_of(obj), drained=False)
+    result, after = step(after, named_cluster=cluster_of(obj), is_drained=False)
     assert condition(after, "QuotaReserved")["status"] == "True"
-    result, after = step(after, cluster=cluster_of(obj), drained=True)
+    result, after = step(after, named_cluster=cluster_of(obj), is_drained=True)
     assert condition(after, "QuotaReserved") | {"lastTransitionTime": ""} == {
         "type": "QuotaReserved",
         "status": "False",
@@ -160,23 +160,30 @@ def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
 @pytest.mark.parametrize("errors", ["", "spec.size: 0"])
 def test_resumed_minicluster_of_a_job_without_quota_is_suspended_again(errors: str) -> None:
     obj = job()
-    result, after = step(obj, cluster=cluster_of(obj, suspended=False), errors=errors)
+    result, after = step(
+        obj, named_cluster=cluster_of(obj, suspended=False), validation_error=errors
+    )
     assert (result.action, condition(after, "QuotaReserved")["status"]) == (
         MiniClusterAction.SUSPEND,
         "False",
     )
-    assert step(obj, cluster=cluster_of(obj), errors=errors)[0].action is MiniClusterAction.NONE
+    assert (
+        step(obj, named_cluster=cluster_of(obj), validation_error=errors)[0].action
+        is MiniClusterAction.NONE
+    )
     kueue = cluster_of(obj, suspended=False)
     kueue["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
-    assert step(obj, cluster=kueue, setup_queue="lq")[0].action is MiniClusterAction.NONE
+    assert step(obj, named_cluster=kueue, kueue_queue="lq")[0].action is MiniClusterAction.NONE
     for queue in ("", "other"):  # its FluxSetup has changed
-        assert step(obj, cluster=kueue, setup_queue=queue)[0].action is MiniClusterAction.DELETE
+        assert (
+            step(obj, named_cluster=kueue, kueue_queue=queue)[0].action is MiniClusterAction.DELETE
+        )
 
 
 def test_job_that_ends_before_its_eviction_is_finished() -> None:
     obj = job(JobState.RUNNING, reserved=True)
     cluster = cluster_of(obj, "JobFinished", "Succeeded", suspended=False, exitCode=0)
-    _, after = step(obj, cluster=cluster, verdict=Verdict(reason="Preempted", message=""))
+    _, after = step(obj, named_cluster=cluster, verdict=Verdict(reason="Preempted", message=""))
     assert state(after) == [JobState.FINISHED]
     assert after["status"]["exitCode"] == 0
 
@@ -185,21 +192,23 @@ def test_evicted_job_that_was_changed_gets_another_minicluster() -> None:
     obj = job()
     cluster = cluster_of(obj)
     obj["spec"]["size"] = 7
-    assert step(obj, cluster=cluster)[0].action is MiniClusterAction.DELETE
+    assert step(obj, named_cluster=cluster)[0].action is MiniClusterAction.DELETE
 
 
 def test_finished_job_is_cleaned_up_after_its_time() -> None:
     obj = job(JobState.FINISHED, ttlSecondsAfterFinished=60)
     obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=10))
     cluster = cluster_of(obj)
-    result, _ = step(obj, cluster=cluster, keep_seconds=30)
+    result, _ = step(obj, named_cluster=cluster, keep_seconds=30)
     assert (result.action, result.requeue_after, result.delete_job) == (
         MiniClusterAction.NONE,
         20,
         False,
     )
-    assert step(obj, cluster=cluster)[0].action is MiniClusterAction.DELETE
-    assert step(obj, cluster=cluster, cleanup=False)[0].action is MiniClusterAction.NONE
+    assert step(obj, named_cluster=cluster)[0].action is MiniClusterAction.DELETE
+    assert (
+        step(obj, named_cluster=cluster, deletes_cluster=False)[0].action is MiniClusterAction.NONE
+    )
     obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=60))
     assert step(obj)[0].delete_job
 
@@ -216,7 +225,7 @@ def test_job_with_a_rejected_minicluster_fails() -> None:
     cluster["status"]["conditions"].append(
         {"type": "Valid", "status": "False", "message": "spec.size: 0"}
     )
-    assert state(step(obj, cluster=cluster)[1]) == [JobState.FINISHED]
+    assert state(step(obj, named_cluster=cluster)[1]) == [JobState.FINISHED]
 
 
 def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pause() -> None:
@@ -240,7 +249,7 @@ def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pa
     admitted, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
     again = refused_step(after, later, "exceeded quota")
     assert admitted.events == again.events == []  # reported once
-    _, after = step(after, cluster=cluster_of(obj))
+    _, after = step(after, named_cluster=cluster_of(obj))
     assert condition(after, "MiniClusterRefused") == {}
 
 
@@ -249,21 +258,21 @@ def test_job_follows_kueue_until_it_ends() -> None:
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     result, after = step(obj, verdict=Verdict(reason="WaitingForKueue", message="Waiting"))
     assert result.action is MiniClusterAction.CREATE
-    _, after = step(after, cluster=cluster_of(obj, "JobWaitingForResources"))
+    _, after = step(after, named_cluster=cluster_of(obj, "JobWaitingForResources"))
     assert state(after) == [JobState.WAITING]
     changed = {**after, "spec": {**after["spec"], "command": "other"}}
     assert (
-        step(changed, cluster=cluster_of(obj, "JobMiniClusterReady"))[0].action
+        step(changed, named_cluster=cluster_of(obj, "JobMiniClusterReady"))[0].action
         is MiniClusterAction.DELETE
     )
-    _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
+    _, after = step(after, named_cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
     assert (state(after), condition(after, "QuotaReserved")["reason"]) == (
         [JobState.READY],
         "AdmittedByKueue",
     )
-    _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
+    _, after = step(after, named_cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
     assert state(after) == [JobState.RUNNING]
-    _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobWaitingForResources"))
+    _, after = step(after, named_cluster=cluster_of(obj, "ObjectsReady", "JobWaitingForResources"))
     assert (state(after), condition(after, "QuotaReserved")["status"]) == (
         [JobState.WAITING],
         "False",
