@@ -13,6 +13,7 @@ from typing import Any, Final
 from cfo.controllers.flux.minicluster.plan import (
     JOB_LABELS_ANNOTATION,
     MAXIMUM_SIZE_ANNOTATION,
+    SCRIPTS_HASH_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     Plan,
     size_of,
@@ -25,6 +26,7 @@ from cfo.controllers.flux.minicluster.resources import (
     job_label_keys,
     job_labels,
 )
+from cfo.controllers.flux.minicluster.scripts import scripts_hash
 from cfo.runtime import Object, annotations_of, find_condition, labels_of
 from cfo.runtime.objects import parse_time
 
@@ -83,6 +85,15 @@ def is_outdated(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether the spec of ``cluster`` was changed in a way that this Job cannot follow."""
     recorded = annotations_of(job).get(SPEC_HASH_ANNOTATION)
     return recorded is not None and recorded != spec_hash(cluster)
+
+
+def keeps_scripts(job: Mapping[str, Any], plan: Plan) -> bool:
+    """Return whether the Job has started with the scripts of another version of the operator.
+
+    A pod that replaces another one must run the same scripts as its peers.
+    """
+    recorded = annotations_of(job).get(SCRIPTS_HASH_ANNOTATION)
+    return has_started(job) and recorded != scripts_hash(plan)
 
 
 def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.flux.minicluster.job_changes import (
     is_suspended,
     job_patch,
+    keeps_scripts,
     known_hosts,
     suspension_patch,
     template_is_own,
@@ -244,13 +245,11 @@ def scripts_and_certificate(plan: Plan, existing: ExistingObjects) -> list[Child
     size = sum(map(len, config_map["data"].values()))
     if existing.job is not None and size > MAX_CACHED_BYTES:
         return children  # it is not cached, so each reconcile would send it; it was written before the Job
-    children.append(
-        Child.present(
-            config_map,
-            update=Update.KEEP if existing.keep else Update.APPLY,
-            consequence=_CANNOT_START,
-        )
-    )
+    keeps = existing.keep
+    if existing.job is not None and not keeps:
+        keeps = keeps_scripts(existing.job, plan)
+    update = Update.KEEP if keeps else Update.APPLY
+    children.append(Child.present(config_map, update=update, consequence=_CANNOT_START))
     return children
 
 

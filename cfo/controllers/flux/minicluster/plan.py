@@ -33,6 +33,9 @@ SPEC_HASH_ANNOTATION: Final = "flux-framework.org/spec-hash"
 MAXIMUM_SIZE_ANNOTATION: Final = "flux-framework.org/maximum-size"
 """Annotation of the Job: the number of hosts that its brokers know, which is the limit of scaling."""
 
+SCRIPTS_HASH_ANNOTATION: Final = "flux-framework.org/scripts-hash"
+"""Annotation of the Job: the hash of the scripts with which it was created, for as many pods as its maximum size."""
+
 SCRIPTS_PATH: Final = "/flux_operator/"
 """The directory in which all containers find the scripts and the certificate."""
 

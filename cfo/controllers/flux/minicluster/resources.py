@@ -24,6 +24,7 @@ from cfo.controllers.flux.minicluster.plan import (
     JOB_LABELS_ANNOTATION,
     JOB_NAME_LABEL,
     MAXIMUM_SIZE_ANNOTATION,
+    SCRIPTS_HASH_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     Plan,
     config_map_name,
@@ -33,7 +34,7 @@ from cfo.controllers.flux.minicluster.plan import (
     wanted_suspend,
 )
 from cfo.controllers.flux.minicluster.pods import pod_template
-from cfo.controllers.flux.minicluster.scripts import script_files
+from cfo.controllers.flux.minicluster.scripts import script_files, scripts_hash
 from cfo.runtime import CONFIG_MAP, GVK, JOB, SECRET, SERVICE, Object
 from cfo.runtime.objects import new_object
 
@@ -118,6 +119,7 @@ def desired_job(plan: Plan) -> Object:
     annotations = {
         SPEC_HASH_ANNOTATION: spec_hash(plan.cluster),
         MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
+        SCRIPTS_HASH_ANNOTATION: scripts_hash(plan),
     }
     label_keys = job_label_keys(plan)
     if label_keys:

@@ -13,7 +13,9 @@ Sources for the brokers: `flux-config-bootstrap`_, `flux-broker-attributes`_, `f
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from shlex import quote
@@ -197,6 +199,18 @@ def script_files(plan: Plan) -> dict[str, tuple[str, str]]:
         if index != plan.runner and not container.get("noWrapEntrypoint"):
             found[f"start-{index}"] = (f"start-{index}.sh", sidecar_script(plan, container))
     return found
+
+
+def scripts_hash(plan: Plan) -> str:
+    """Return the hash of the scripts of a MiniCluster, which does not depend on its current size.
+
+    It differs between versions of the operator whose scripts differ.
+    """
+    files_at_maximum = script_files(replace(plan, size=plan.maximum))
+    digest = hashlib.blake2b(digest_size=16)
+    for key, (_, text) in sorted(files_at_maximum.items()):
+        digest.update(f"{key}\n{text}\n".encode())
+    return digest.hexdigest()
 
 
 def init_script(plan: Plan) -> str:

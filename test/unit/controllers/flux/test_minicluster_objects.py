@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import orjson
 import pytest
@@ -24,6 +25,7 @@ from cfo.controllers.flux.minicluster.objects import (
     suspended_job,
     unwanted_services,
 )
+from cfo.controllers.flux.minicluster.plan import SCRIPTS_HASH_ANNOTATION
 from cfo.controllers.flux.minicluster.pods import pod_template
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.runtime import GVK, JOB, SECRET, SERVICE, Entry, Object, owner_reference
@@ -117,6 +119,29 @@ def test_scripts_and_certificate_are_present_until_the_job_is_foreign() -> None:
     (kept, _) = scripts_and_certificate(plan, ExistingObjects(secret=stored))
     assert kept.desired == stored.object()
     assert scripts_and_certificate(plan, ExistingObjects(job={"spec": {"template": {}}})) == []
+
+
+def test_job_that_has_started_keeps_the_scripts_of_another_version() -> None:
+    """L3: a pod that is replaced after an upgrade must run the same scripts as its peers."""
+    cluster = cluster_with(size=2, maxSize=4)
+    plan = plan_of(cluster, None)
+    started = desired_job(plan)
+    started["status"] = {"startTime": "2026-01-01T00:00:00Z"}
+    resized = {**cluster, "spec": {**cluster["spec"], "size": 3}}
+    for current in (cluster, resized):
+        (_, config_map) = scripts_and_certificate(
+            plan_of(current, started), ExistingObjects(job=started)
+        )
+        assert config_map.update is Update.APPLY
+    waiting = {**started, "spec": {**started["spec"], "suspend": True}, "status": {}}
+    with mock.patch("cfo.controllers.flux.minicluster.scripts._text", return_value="echo new"):
+        newer = plan_of(cluster, None)
+        for job, update in ((started, Update.KEEP), (waiting, Update.APPLY)):
+            (_, config_map) = scripts_and_certificate(newer, ExistingObjects(job=job))
+            assert config_map.update is update
+    del started["metadata"]["annotations"][SCRIPTS_HASH_ANNOTATION]
+    (_, config_map) = scripts_and_certificate(plan, ExistingObjects(job=started))
+    assert config_map.update is Update.KEEP, "created by a version that did not record its scripts"
 
 
 def test_job_follows_the_spec() -> None:
