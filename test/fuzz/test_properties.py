@@ -11,11 +11,13 @@ from unittest import mock
 import click
 import pytest
 
+from cfo.api.appwrapper import inference
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.section import ConfigurationError
-from cfo.controllers.appwrapper import settings
+from cfo.controllers.appwrapper import settings, transition
 from test.fuzz.checks import (
     appwrapper_controller,
+    appwrapper_quota,
     configuration,
     console,
     flux,
@@ -30,6 +32,7 @@ from test.fuzz.mutations import HOSTILE
 from test.fuzz.stored_objects import as_stored
 from test.support.flux_environment import mini_cluster
 from test.support.migration import injected, user_cluster
+from test.support.quota_world import PropertyViolated
 
 CLUSTER = mini_cluster(maxSize=4)
 RAY_CLUSTER = injected(user_cluster("rc"))
@@ -134,6 +137,62 @@ def test_check_fails_with_a_worse_function(
         pytest.raises((AssertionError, KeyError, ValueError)),
     ):
         CHECKS[name]()
+
+
+Action = tuple[int, int]
+JOB, MPI_JOB, RAY_CLUSTER_KIND, DEPLOYMENT_KIND, IDLE_DEPLOYMENT = range(5)
+
+QUOTA_MUTANTS: list[tuple[int, list[Action], Any, str, Callable[..., Any], str]] = [
+    (
+        RAY_CLUSTER_KIND,
+        [(6, 2), (2, 0)],
+        inference,
+        "_has_autoscaler",
+        _constant(False),
+        "3 pods of RayCluster on a quota for 2",
+    ),
+    (
+        MPI_JOB,
+        [],
+        transition,
+        "_success",
+        lambda _, completed, unfinished: "done" if completed and not unfinished else "",
+        "hold resources",
+    ),
+    (JOB, [(5, 0)], transition, "_retried_pods", _constant([]), "the controllers of all failed"),
+    (MPI_JOB, [], transition, "MPI_JOBS", (), "the AppWrapper is stuck in the phase Running"),
+    (
+        DEPLOYMENT_KIND,
+        [(6, 3), (2, 0), (9, 10), (9, 25), (9, 26)],
+        transition,
+        "_excess_message",
+        _constant(""),
+        "more pods than were admitted are tolerated forever",
+    ),
+    (IDLE_DEPLOYMENT, [(6, 1), (2, 0)], transition, "_is_revived", _constant(False), "run without"),
+    (
+        RAY_CLUSTER_KIND,
+        [(4, 0), (4, 0)],
+        transition,
+        "SERVICES",
+        frozenset(),
+        "quota is released while RayCluster creates pods",
+    ),
+]
+"""Kind, schedule and message that Hypothesis finds if a function is replaced: the rule is taken out."""
+
+
+@pytest.mark.parametrize("mutant", QUOTA_MUTANTS, ids=lambda mutant: mutant[3])
+def test_quota_is_exceeded_without_each_rule(
+    mutant: tuple[int, list[Action], Any, str, Callable[..., Any], str],
+) -> None:
+    kind, schedule, target, attribute, replacement, message = mutant
+    appwrapper_quota.check_schedule([kind], schedule)
+    with (
+        mock.patch.object(target, attribute, replacement),
+        pytest.raises(PropertyViolated, match=message),
+    ):
+        appwrapper_quota.check_schedule([kind], schedule)
 
 
 def test_valid_objects_are_stored_and_each_hostile_string_is_in_use() -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import yaml
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.runtime.objects.kinds import JOB, NODE, POD
@@ -28,12 +27,16 @@ from test.support.appwrapper_environment import (
     start_appwrapper_environment,
     wrapper,
 )
+from test.support.kueue_queue import (
+    FLAVOR,
+    WORKLOAD,
+    admission_of,
+    kueue_crds,
+    workload_condition,
+)
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, load_appwrapper
 
-KUEUE_CRDS = ("workloads", "clusterqueues", "localqueues", "resourceflavors")
-WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
-FLAVOR = GVK("kueue.x-k8s.io", "v1beta2", "ResourceFlavor")
 CLUSTER_QUEUE = GVK("kueue.x-k8s.io", "v1beta2", "ClusterQueue")
 
 pytestmark = pytest.mark.skipif(
@@ -43,18 +46,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 async def environment() -> AsyncIterator[AppWrapperEnvironment]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    folder = GOLDEN.parent / "crds"
-    crds = [
-        yaml.load((folder / f"kueue.x-k8s.io_{kind}.yaml").read_text(), Loader=loader)
-        for kind in KUEUE_CRDS
-    ]
-    for crd in crds:
-        crd["spec"].pop("conversion", None)
-        crd["spec"]["versions"] = [
-            version for version in crd["spec"]["versions"] if version["name"] == "v1beta2"
-        ]
-    async with start_appwrapper_environment(*crds, controllers=CONTROLLERS) as environment:
+    async with start_appwrapper_environment(*kueue_crds(), controllers=CONTROLLERS) as environment:
         await environment.create_namespace()
         flavor_spec: dict[str, Any] = {
             "nodeLabels": {"pool": "gold"},
@@ -92,37 +84,15 @@ async def get_workload(environment: AppWrapperEnvironment) -> Object:
 async def admit_workload(environment: AppWrapperEnvironment) -> Object:
     """Admit the Workload as Kueue's scheduler does."""
     workload = await get_workload(environment)
-    now = "2026-01-01T00:00:00Z"
-    conditions = [
-        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": now}
-        for kind in ("QuotaReserved", "Admitted")
-    ]
-    assignments = [
-        {
-            "name": item["name"],
-            "count": item["count"],
-            "flavors": {"cpu": "gold"},
-            "resourceUsage": {"cpu": "1"},
-        }
-        for item in workload["spec"]["podSets"]
-    ]
-    status = {
-        "conditions": conditions,
-        "admission": {"clusterQueue": "cq", "podSetAssignments": assignments},
-    }
+    conditions = [workload_condition(kind) for kind in ("QuotaReserved", "Admitted")]
+    status = {"conditions": conditions, "admission": admission_of(workload)}
     return await environment.patch(workload, {"status": status}, subresource="status")
 
 
 async def evict_workload(environment: AppWrapperEnvironment) -> None:
     """Evict the Workload as Kueue's scheduler does on preemption."""
     workload = await get_workload(environment)
-    evicted = {
-        "type": "Evicted",
-        "status": "True",
-        "reason": "Preempted",
-        "message": "Preempted to accommodate a workload",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
+    evicted = workload_condition("Evicted", message="Preempted to accommodate a workload")
     conditions = [*workload["status"]["conditions"], evicted]
     await environment.patch(workload, {"status": {"conditions": conditions}}, subresource="status")
 

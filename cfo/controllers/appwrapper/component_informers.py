@@ -191,8 +191,7 @@ def _result(gvk: GVK, status: object) -> tuple[bool, bool, bool]:
     failed = "Failed" in conditions
     completed = _COMPLETED.get(gvk) in conditions
     has_begun = gvk in _BEGUN and bool(known.get(_BEGUN[gvk]))
-    ends = failed or completed or "FailureTarget" in conditions
-    return failed, completed, has_begun and not ends
+    return failed, completed, has_begun and not failed and not completed
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:

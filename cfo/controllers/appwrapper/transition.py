@@ -331,23 +331,23 @@ def _end_remaining_pods(
     decision: WrapperDecision,
     completed: Mapping[str, Component],
 ) -> None:
-    """Delete the pods that a completed MPIJob leaves, and by force those of completed components that do not end."""
+    """Delete pods that a completed MPIJob leaves, and by force all of the AppWrapper that do not terminate in time."""
     grace = observation.settings.forceful_deletion_grace
     remaining: list[str] = []
     for pod in observation.pods:
+        if not pod.ancestor or not pod.holds_resources or pod.forced:
+            continue
+        if pod.deleting:
+            deadline = (time_or_none(pod.end_requested_for) or observation.now) + grace
+            if observation.now >= deadline:
+                decision.deletions.append(Deletion(POD, pod.key, pod.uid, force=True))
+            else:
+                decision.requeue_at(deadline)
+            continue
         component = completed.get(pod.ancestor)
-        if component is None or not pod.holds_resources or pod.forced:
-            continue
-        if not pod.deleting:
-            if component.gvk in MPI_JOBS:
-                remaining.append(pod.key.name)
-                decision.deletions.append(Deletion(POD, pod.key, pod.uid))
-            continue
-        deadline = (time_or_none(pod.end_requested_for) or observation.now) + grace
-        if observation.now >= deadline:
-            decision.deletions.append(Deletion(POD, pod.key, pod.uid, force=True))
-        else:
-            decision.requeue_at(deadline)
+        if component is not None and component.gvk in MPI_JOBS:
+            remaining.append(pod.key.name)
+            decision.deletions.append(Deletion(POD, pod.key, pod.uid))
     if remaining:
         names = ", ".join(sorted(remaining)[:_MAX_SHOWN_COMPONENTS])
         decision.record_normal(

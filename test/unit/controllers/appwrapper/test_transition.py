@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.controllers.appwrapper.component_informers import _from_entry, _from_object
+from cfo.controllers.appwrapper.component_informers import _REPORTING, _from_entry, _from_object
 from cfo.controllers.appwrapper.components import (
     ComponentObject,
     components_of,
@@ -707,7 +708,7 @@ def test_result_is_what_the_own_controller_of_a_component_reports(
                 },
                 False,
             )
-            for kind in ("Failed", "FailureTarget", "Complete")
+            for kind in ("Failed", "Complete")
         ),
     ],
 )
@@ -715,6 +716,15 @@ def test_controller_of_jobs_retries_until_it_reports_the_end(
     gvk: GVK, status: Any, retries: bool
 ) -> None:
     assert _from_object({"metadata": {}, "status": status}, "", gvk).retries is retries
+
+
+def test_page_of_differences_names_each_kind_that_reports_its_end() -> None:
+    """L1: the Go operator also reads the failure of Jobs and PyTorchJobs."""
+    page = Path(__file__).parents[4] / "docs" / "differences.md"
+    (row,) = [line for line in page.read_text().splitlines() if "reports decides" in line]
+    _, here, go, *_ = row.split("|")
+    assert all(gvk.kind in here for gvk in _REPORTING)
+    assert go.strip().startswith("the failure of a Job or PyTorchJob")
 
 
 def test_rayjob_is_ready_before_its_submitter_exists() -> None:
