@@ -49,7 +49,7 @@ from cfo.runtime import (
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
-from cfo.runtime.process import AddressUnavailable, SystemClock, ping
+from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, ping
 from cfo.runtime.webhook import (
     AnotherOperator,
     CertificateFiles,
@@ -352,15 +352,17 @@ def new_manager(
     configuration: OperatorConfiguration,
     namespace: str,
     webhook: WebhookOptions | None = None,
+    clock: Clock | None = None,
 ) -> Manager:
     """Return a manager with all controllers that ``configuration`` enables, ready to run.
 
     ``namespace`` is the operator's namespace; ``webhook`` configures its webhook server (``None`` disables it).
+    ``clock`` replaces the system's.
     """
     url = webhook.url if webhook is not None else None
     election = leader_election_options(target, configuration.leader_election, namespace, url)
     options = _manager_options(configuration, namespace, election, webhook)
-    manager = Manager(target, options)
+    manager = Manager(target, options, clock=clock)
     build = Info(
         "cfo_build", "The version of the operator and of Python.", registry=manager.metrics.registry
     )
@@ -425,14 +427,15 @@ async def run(
     webhook_cert_dir: Path | None = None,
     configure_manager: Callable[[Manager], None] | None = None,
     handle_signals: bool = True,
+    clock: Clock | None = None,
     task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
 ) -> None:
     """Run the operator against ``target`` until it receives a signal or a component crashes.
 
     ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory in
     which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
-    ``configure_manager`` is called with the manager before it starts. Raises :class:`ConfigurationError`,
-    :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
+    ``configure_manager`` is called with the manager before it starts; ``clock`` replaces the system's. Raises
+    :class:`ConfigurationError`, :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
     :meth:`cfo.runtime.manager.manager.Manager.run`.
     """
     webhook = None
@@ -458,7 +461,7 @@ async def run(
         ) from error
     for warning in parsed.warnings:
         _log.warning(warning)
-    manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
+    manager = new_manager(target, parsed.configuration, config_map.namespace, webhook, clock)
     manager.mapper.adopt(mapper)
     manager.add(ConfigurationWatch(manager, config_map, parsed))
     if configure_manager is not None:

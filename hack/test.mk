@@ -1,6 +1,6 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
-.PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases soak soak-programs chaos test-browser \
-	test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance
+.PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases soak soak-programs faults chaos \
+	test-browser test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance
 
 test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
 
@@ -44,6 +44,10 @@ soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, toge
 soak-programs: $(VENV)/.installed ## Run the hostile tenants for SOAK_SECONDS on the programs of "envtest assets"
 	KUBEBUILDER_ASSETS="$$($(abspath $(BIN))/envtest assets)" CFO_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s \
 		test/integration/hostile/test_soak.py
+
+FAULTS ?=
+faults: $(VENV)/.installed ## Cause FAULTS="etcd* storm*" (default: all) on the programs in KUBEBUILDER_ASSETS, also in an update from UPGRADE_FROM
+	@set -f; $(BIN)/python -m test.faults $(FAULTS) $(if $(UPGRADE_FROM),--previous $(UPGRADE_FROM))
 
 chaos: $(VENV)/.installed ## Run this operator and kopf operators with a fault at each of their writes, for several minutes
 	$(BIN)/python -m pytest -s -m nightly test/integration/test_chaos.py

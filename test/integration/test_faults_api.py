@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import anyio
 import pytest
@@ -19,7 +17,6 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials
 from cfo.runtime.client.discovery import RESTMapper
-from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
@@ -29,6 +26,7 @@ from envtest.faults import Fault, Faults
 from test.support.faults import (
     FastClock,
     new_manager,
+    repeat_until_accepted,
     run_with_faulty_transport,
     snapshot,
     wait_for_snapshot,
@@ -143,8 +141,8 @@ async def test_clusters_converge_after_temporary_faults(platform: str, names: li
                     # The fault affects the requests of this test, too: they are repeated until they succeed.
                     env.plane.store.close_watchers()  # type: ignore[attr-defined]
                     active = [faults.add(fault) for fault in FAULTS[name]()]
-                    tasks.start_soon(_repeat_until_accepted, lambda obj=created: env.create(obj))
-                    tasks.start_soon(_repeat_until_accepted, lambda obj=deleted: env.delete(obj))
+                    tasks.start_soon(repeat_until_accepted, lambda obj=created: env.create(obj))
+                    tasks.start_soon(repeat_until_accepted, lambda obj=deleted: env.delete(obj))
                 await eventually(partial(_is_over, active), f"the fault {name} is over")
                 faults.clear()
                 await wait_for_snapshot(
@@ -180,22 +178,6 @@ def _cluster_keys() -> list[NamespacedName]:
         for kind in ("creating", "deleting")
         for number in range(len(FAULTS))
     ]
-
-
-async def _repeat_until_accepted(send: Callable[[], Any]) -> None:
-    """Repeat a request of this test until it succeeds, or the object already exists."""
-
-    async def is_accepted() -> bool:
-        try:
-            await send()
-        except AlreadyExists:
-            return True
-        except (APIError, TransportError):
-            await asyncio.sleep(0.05)
-            return False
-        return True
-
-    await eventually(is_accepted, "the request of this test succeeds")
 
 
 @pytest.mark.embedded(reason="it injects faults")
@@ -353,5 +335,5 @@ async def test_controllers_recover_when_deleted_crd_is_recreated() -> None:
             env.client.mapper.invalidate()
             await env.plane.install_crds(*VANILLA_CRDS)
             namespace = await env.create_namespace("second")
-            await _repeat_until_accepted(lambda: env.create(ray_cluster(namespace=namespace)))
+            await repeat_until_accepted(lambda: env.create(ray_cluster(namespace=namespace)))
             await wait_for_snapshot(env, namespace, expected)

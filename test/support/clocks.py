@@ -158,3 +158,17 @@ class SteppedClock(SystemClock):
             elif timer.handle is not None and timer.callback is not None:
                 timer.handle.cancel()
                 timer.handle = asyncio.get_running_loop().call_later(timer.due - now, timer.fire)
+
+
+class WallClock(SystemClock):
+    """The system clock with a date that a test steps; durations and timers are not affected, as of a corrected date."""
+
+    def __init__(self) -> None:
+        self._offset = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self._offset
+
+    def step(self, offset: timedelta) -> None:
+        """Move the date."""
+        self._offset += offset

@@ -21,6 +21,7 @@ from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
@@ -33,6 +34,7 @@ __all__ = [
     "FaultyTransport",
     "WatchGate",
     "new_manager",
+    "repeat_until_accepted",
     "run_manager_until_crash",
     "run_manager_with_faulty_transport",
     "run_until_crash",
@@ -149,6 +151,22 @@ async def wait_for_snapshot(
         return await owners_exist(env, namespace, openshift=openshift)
 
     await eventually(is_as_expected, description)
+
+
+async def repeat_until_accepted(send: Callable[[], Any]) -> None:
+    """Repeat a request of this test until it succeeds, or the object already exists."""
+
+    async def is_accepted() -> bool:
+        try:
+            await send()
+        except AlreadyExists:
+            return True
+        except (APIError, TransportError) as error:
+            await asyncio.sleep(0.05)
+            raise AssertionError(str(error)) from None
+        return True
+
+    await eventually(is_accepted, "the request of this test succeeds")
 
 
 class FastClock(SystemClock):

@@ -1,7 +1,7 @@
 """A TCP proxy between a client and a control plane that a test can cut, silence or slow down at any byte.
 
 The client connects with plain HTTP, the proxy with TLS to the control plane. So the proxy sees the responses' bytes,
-and can cut them in the middle of a line or of an HTTP chunk.
+and can cut them in the middle of a line or of an HTTP chunk. It can also answer in place of the API server.
 """
 
 from __future__ import annotations
@@ -9,16 +9,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import orjson
+import yaml
 
 from cfo.runtime.client.config import ClientConfig
 from envtest import ControlPlane
 
-__all__ = ["FaultyProxy", "start_faulty_proxy"]
+__all__ = ["Answer", "FaultyProxy", "start_faulty_proxy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the proxy responds in place of the API server; ``retry_after`` is in seconds (``None``: no header)."""
+
+    code: int
+    reason: str
+    retry_after: int | None = None
+
+    def encode(self) -> bytes:
+        """Return the HTTP response, with a Status object as kube-apiserver sends it."""
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "the server is overloaded, please try again later",
+            "reason": self.reason,
+            "code": self.code,
+        }
+        body = orjson.dumps(status)
+        retry = "" if self.retry_after is None else f"Retry-After: {self.retry_after}\r\n"
+        head = (
+            f"HTTP/1.1 {self.code} {self.reason}\r\nContent-Type: application/json\r\n{retry}"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
 class FaultyProxy:
@@ -27,7 +63,9 @@ class FaultyProxy:
     :attr:`cut_within_bytes`: each new connection breaks after a random number of response bytes, at most this many.
     :attr:`refuses_connections`: new connections are closed immediately.
     :attr:`latency`: how long each chunk of data is delayed, in seconds.
-    :attr:`opened` counts the accepted connections, :attr:`cuts` the broken ones.
+    :attr:`answer`: what requests on new connections get; they do not reach the API server.
+    :attr:`opened` counts the accepted connections, :attr:`cuts` the broken ones, :attr:`answered` the requests that got
+    an answer.
     :attr:`config` is the configuration of a client that connects through the proxy.
     """
 
@@ -41,9 +79,16 @@ class FaultyProxy:
         self.cut_within_bytes: int | None = None
         self.refuses_connections = False
         self.latency = 0.0
+        self.answer: Answer | None = None
         self.opened = 0
         self.cuts = 0
+        self.answered = 0
         self.config: ClientConfig = ClientConfig.for_control_plane(plane)
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
 
     def silence(self) -> None:
         """Stop forwarding on all open connections, in both directions, and leave them open."""
@@ -54,6 +99,13 @@ class FaultyProxy:
         for task in list(self._connections.values()):
             self.cuts += 1
             task.cancel()
+
+    def kubeconfig(self, path: Path, plane: ControlPlane, token: str) -> None:
+        """Write a kubeconfig for a client that connects through the proxy with ``token``."""
+        document = yaml.safe_load(plane.kubeconfig(token=token))
+        document["clusters"][0]["cluster"] = {"server": self.config.server}
+        path.write_text(yaml.safe_dump(document))
+        path.chmod(0o600)
 
     async def handle_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -67,6 +119,9 @@ class FaultyProxy:
         self.opened += 1
         self._connections[writer] = task
         try:
+            if self.answer is not None:
+                await self._answer(reader, writer)
+                return
             server_reader, server_writer = await asyncio.open_connection(
                 *self._address, ssl=self._tls
             )
@@ -79,12 +134,25 @@ class FaultyProxy:
             finally:
                 requests.cancel()
                 server_writer.transport.abort()
-        except (OSError, ssl.SSLError, asyncio.CancelledError):
+        except (OSError, ssl.SSLError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # asyncio's streams log an error for tasks that end otherwise
         finally:
             self._connections.pop(writer, None)
             self._silenced.discard(writer)
             writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer each request on a connection; close it at the first one for which there is no answer any more."""
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = _CONTENT_LENGTH.search(head)
+            if length is not None:
+                await reader.readexactly(int(length[1]))
+            if self.answer is None:
+                return
+            self.answered += 1
+            writer.write(self.answer.encode())
+            await writer.drain()
 
     async def _forward(
         self,

@@ -8,8 +8,9 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -46,7 +47,8 @@ class OperatorProcess:
         self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        assert self.process.stderr is not None
+        if self.process.stderr is None:
+            return
         async for line in self.process.stderr:
             self.output += line.decode()
 
@@ -82,24 +84,38 @@ class OperatorProcess:
 
 @asynccontextmanager
 async def run_operator(
-    environment: Environment, directory: Path, *arguments: str, **variables: str
+    environment: Environment,
+    directory: Path,
+    *arguments: str,
+    log: Path | None = None,
+    executable: Path | None = None,
+    **variables: str,
 ) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` against the control plane of ``environment`` until the end of the block.
 
-    ``variables`` are added to the environment of the process. Those of the interpreter (``PYTHON...``) only take effect
-    in a process that has not imported anything, so such a process is not forked.
+    The log is collected, unless it is written to the file ``log``. ``executable`` is the ``cfo`` of another version.
+    ``variables`` are added to the environment of the
+    process. Those of the interpreter (``PYTHON...``) only take effect in a process that has not imported anything, so
+    such a process is not forked.
     """
     kubeconfig = directory / "kubeconfig"
     namespace = variables.get("NAMESPACE", "default")
     await _write_kubeconfig(environment, namespace, kubeconfig)
     command = ("run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments)
     env = {**os.environ, "NAMESPACE": "default", **variables}
+    if executable is not None:
+        env.pop("PYTHONPATH", None)  # it has modules of its own
     process: asyncio.subprocess.Process | PreloadedCommand
-    if any(name.startswith("PYTHON") for name in variables):
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cfo", *command, env=env, cwd=directory, stderr=pipe
-        )
+    program = (sys.executable, "-m", "cfo") if executable is None else (str(executable),)
+    is_new = any(name.startswith("PYTHON") for name in variables)
+    if is_new or log is not None or executable is not None:
+        with ExitStack() as stack:
+            stderr: Any = asyncio.subprocess.PIPE
+            if log is not None:
+                stderr = stack.enter_context(log.open("ab"))
+            process = await asyncio.create_subprocess_exec(
+                *program, *command, env=env, cwd=directory, stderr=stderr
+            )
     else:
         process = await PreloadedCommand.start(*command, env=env, cwd=directory)
     running = OperatorProcess(process)

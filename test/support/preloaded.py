@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -76,7 +77,8 @@ class PreloadedCommand:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # its end is reported a little later
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
