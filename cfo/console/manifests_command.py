@@ -11,8 +11,10 @@ import yaml
 from cfo.config.model import OperatorConfiguration
 from cfo.console.errors import InvalidInput, echo
 from cfo.features import OPTIONAL_ROLES
+from cfo.manifests import guardrails
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render
+from cfo.runtime import Object
 from cfo.runtime.objects import is_dns_label
 from cfo.version import CONFIG_MAP_NAME
 
@@ -40,13 +42,30 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     metavar="CIDR",
     help="With the component network-policy: addresses of API servers; no others can call the webhooks. Repeatable.",
 )
+@click.option(
+    "--tenant",
+    metavar="NAMESPACE",
+    help="Print what protects a namespace of tenants instead: quota, default requests, NetworkPolicies, Pod Security "
+    "admission, and the policy of the component reserved-hosts.",
+)
 def command(
-    namespace: str, image: str, components: tuple[str, ...], api_servers: tuple[str, ...]
+    namespace: str,
+    image: str,
+    components: tuple[str, ...],
+    api_servers: tuple[str, ...],
+    tenant: str | None,
 ) -> None:
     """Print the manifests that install the operator.
 
     To install it, pipe them into: kubectl apply --server-side -f -
     """
+    if tenant is not None:
+        if not is_dns_label(tenant):
+            raise InvalidInput(f"--tenant: {tenant!r}: must be a lower-case DNS label")
+        if components or api_servers:
+            raise InvalidInput("--tenant: must not be combined with --with or --api-server-cidr")
+        _print(guardrails.render(tenant))
+        return
     if not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
     if not _IMAGE.fullmatch(image):
@@ -71,5 +90,8 @@ def command(
             f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default",
             err=True,
         )
-    objects = render(namespace, image, components, api_servers)
+    _print(render(namespace, image, components, api_servers))
+
+
+def _print(objects: list[Object]) -> None:
     click.echo(yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False, width=120), nl=False)

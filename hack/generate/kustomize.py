@@ -15,7 +15,7 @@ import orjson
 import yaml
 
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests import host_policy, overlays
+from cfo.manifests import guardrails, host_policy, overlays
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image, named
 from cfo.manifests.overlays import bases
@@ -241,6 +241,10 @@ def files() -> dict[str, str]:
         "network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)}
     )
     generated |= _component("reserved-hosts", {"policy.yaml": host_policy.policy()})
+    generated["config/tenant-guardrails/guardrails.yaml"] = HEADER + dump(*guardrails.namespaced())
+    generated["config/tenant-guardrails/kustomization.yaml"] = _kustomization(
+        ["guardrails.yaml"], components=["../reserved-hosts"]
+    )
     for role in OPTIONAL_ROLES:
         generated |= _component(role.name, {"role.yaml": optional_access(role, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)

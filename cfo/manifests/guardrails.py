@@ -1,0 +1,113 @@
+"""What an administrator applies to each namespace of tenants: limits of objects, and isolation from other namespaces.
+
+The aggregated role ``edit`` does not allow tenants to change ResourceQuotas, LimitRanges and Namespaces. It allows them
+to change NetworkPolicies, so these protect a tenant only from the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
+from cfo.manifests import host_policy
+from cfo.manifests.names import PREFIX, named
+from cfo.runtime import Object
+
+_COMPUTE: Final = {
+    "requests.cpu": "64",
+    "requests.memory": "256Gi",
+    "requests.nvidia.com/gpu": "8",
+    "requests.storage": "1Ti",
+}
+
+_COUNTS: Final = {
+    "pods": "200",
+    "persistentvolumeclaims": "50",
+    "services.loadbalancers": "0",
+    "services.nodeports": "0",
+    "count/configmaps": "200",
+    "count/secrets": "200",
+    "count/serviceaccounts": "100",
+    "count/services": "100",
+    "count/deployments.apps": "100",
+    "count/statefulsets.apps": "50",
+    "count/jobs.batch": "100",
+    "count/horizontalpodautoscalers.autoscaling": "50",
+    "count/poddisruptionbudgets.policy": "50",
+    "count/ingresses.networking.k8s.io": "50",
+    "count/networkpolicies.networking.k8s.io": "100",
+    "count/leases.coordination.k8s.io": "50",
+    "count/appwrappers.workload.codeflare.dev": "100",
+    "count/rayclusters.ray.io": "20",
+    "count/rayjobs.ray.io": "20",
+    "count/rayservices.ray.io": "20",
+    "count/fluxsetups.flux-framework.org": "5",
+    "count/fluxjobs.flux-framework.org": "200",
+    "count/miniclusters.flux-framework.org": "50",
+    "count/inferencestacks.doublewordai.co": "10",
+    "count/inferencestacks.models.takeoff.co": "10",
+    "count/httproutes.gateway.networking.k8s.io": "50",
+    "count/tlsroutes.gateway.networking.k8s.io": "50",
+    "count/backendtlspolicies.gateway.networking.k8s.io": "50",
+    "count/routes.route.openshift.io": "50",
+    "count/scaledobjects.keda.sh": "50",
+    "count/servicemonitors.monitoring.coreos.com": "50",
+    "count/workloads.kueue.x-k8s.io": "400",
+    "count/jobsets.jobset.x-k8s.io": "50",
+    "count/leaderworkersets.leaderworkerset.x-k8s.io": "50",
+    "count/mpijobs.kubeflow.org": "50",
+    "count/pytorchjobs.kubeflow.org": "50",
+    "count/podgroups.scheduling.sigs.k8s.io": "100",
+    "count/podgroups.scheduling.x-k8s.io": "100",
+}
+"""Every kind in a namespace that the operator caches or creates for tenants; a RayCluster needs some five of each."""
+
+POD_SECURITY_LABELS: Final = {"pod-security.kubernetes.io/enforce": "baseline"}
+"""The labels of a Namespace with which its pods can neither be privileged nor use the files of nodes."""
+
+
+def quota(namespace: str = "") -> Object:
+    """Return the ResourceQuota; without ``namespace``, kubectl's option decides where it is applied."""
+    return _guardrail("v1", "ResourceQuota", "quota", namespace, hard={**_COMPUTE, **_COUNTS})
+
+
+def limit_range(namespace: str = "") -> Object:
+    """Return the LimitRange: with the quota, pods without requests would be refused."""
+    limits = {"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "128Mi"}}
+    return _guardrail("v1", "LimitRange", "requests", namespace, limits=[limits])
+
+
+def network_policies(namespace: str = "") -> list[Object]:
+    """Return NetworkPolicies that deny what other namespaces send, except where another policy allows it.
+
+    Policies add up, so pods of RayClusters are not opened to their namespace: those of the operator decide.
+    """
+    everyone: dict[str, Any] = {}
+    not_ray = {"matchExpressions": [{"key": POD_CLUSTER_LABEL, "operator": "DoesNotExist"}]}
+    deny = {"podSelector": everyone, "policyTypes": ["Ingress"]}
+    allow = {
+        "podSelector": not_ray,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": everyone}]}],
+    }
+    api = "networking.k8s.io/v1"
+    return [
+        _guardrail(api, "NetworkPolicy", "default-deny", namespace, **deny),
+        _guardrail(api, "NetworkPolicy", "same-namespace", namespace, **allow),
+    ]
+
+
+def namespaced(namespace: str = "") -> list[Object]:
+    """Return the objects in a namespace of tenants."""
+    return [quota(namespace), limit_range(namespace), *network_policies(namespace)]
+
+
+def render(namespace: str) -> list[Object]:
+    """Return everything for ``namespace``: the Namespace with Pod Security admission, its objects, and the policies."""
+    labelled = named("v1", "Namespace", namespace)
+    labelled["metadata"]["labels"] = dict(POD_SECURITY_LABELS)
+    return [labelled, *namespaced(namespace), *host_policy.policy()]
+
+
+def _guardrail(api_version: str, kind: str, name: str, namespace: str, **spec: Any) -> Object:
+    return named(api_version, kind, f"{PREFIX}-tenant-{name}", namespace, spec=spec)

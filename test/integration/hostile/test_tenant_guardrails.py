@@ -1,0 +1,146 @@
+"""Tests of the manifests for namespaces of tenants: each rule refuses what it should, and the operator still works."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cfo.manifests import guardrails
+from cfo.runtime.client.errors import APIError
+from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
+from test.integration.hostile.attacks import ingress
+from test.support.appwrapper_environment import configuration as appwrapper_configuration
+from test.support.appwrapper_environment import job, pod, run_appwrapper_controllers, wrapper
+from test.support.flux_environment import flux_job, flux_setup, mini_cluster
+from test.support.inference_environment import new_stack
+from test.support.raycluster_environment import (
+    PLAIN_SETTINGS,
+    eventually,
+    kuberay_config,
+    ray_cluster,
+    run_controllers,
+)
+from test.support.tenants import ATTACKER, CONTROLLERS, TenantPlane, start_tenant_plane
+
+QUOTA = GVK("", "v1", "ResourceQuota")
+
+
+@asynccontextmanager
+async def start_guarded_plane(**hard: str) -> AsyncIterator[TenantPlane]:
+    """Run a plane with the guardrails in the attacker's namespace, and the limits ``hard`` in its quota."""
+    async with start_tenant_plane(controllers=(*CONTROLLERS, "resourcequota")) as tenants:
+        quota = guardrails.quota(ATTACKER)
+        for obj in guardrails.render(ATTACKER):
+            if obj["kind"] != quota["kind"]:
+                await tenants.client.apply(obj)
+        quota["spec"]["hard"] |= hard
+        await tenants.client.apply(quota)
+
+        async def is_counted() -> bool:
+            stored = await tenants.client.get(QUOTA, key_of(quota), live=True)
+            assert stored is not None
+            status = stored.get("status") or {}
+            return bool(status.get("hard") == stored["spec"]["hard"])
+
+        await eventually(is_counted, "the quota is effective")
+        yield tenants
+
+
+def of_attacker(obj: Object) -> Object:
+    """Return ``obj`` in the attacker's namespace."""
+    return {**obj, "metadata": {**obj["metadata"], "namespace": ATTACKER}}
+
+
+def plain(api_version: str, kind: str, **fields: Any) -> Object:
+    """Return an object with only these fields."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, **fields}
+
+
+COUNTED: list[Object] = [
+    plain("v1", "ConfigMap"),
+    plain("v1", "Secret"),
+    plain("v1", "ServiceAccount"),
+    plain("v1", "Service", spec={"ports": [{"port": 80}]}),
+    plain("coordination.k8s.io/v1", "Lease"),
+    plain("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}}),
+    plain(
+        "v1",
+        "PersistentVolumeClaim",
+        spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    ),
+    ingress("x", ATTACKER, "shop.apps.test"),
+    pod(),
+    job(),
+    ray_cluster(),
+    wrapper(pod()),
+    flux_job(),
+    flux_setup(),
+    mini_cluster(),
+    new_stack({}),
+]
+
+
+async def test_quota_refuses_each_kind_beyond_its_limit() -> None:
+    none = dict.fromkeys(guardrails.quota()["spec"]["hard"], "0")
+    async with start_guarded_plane(**none) as tenants:
+        for obj in COUNTED:
+            with pytest.raises(APIError, match="exceeded quota: codeflare-operator-tenant-quota"):
+                await tenants.client.create(of_attacker(obj))
+
+
+async def test_pods_have_requests_and_no_privileges() -> None:
+    async with start_guarded_plane() as tenants:
+        stored = await tenants.attacker.create(of_attacker(pod("plain")))
+        assert stored["spec"]["containers"][0]["resources"] == {
+            "requests": {"cpu": "100m", "memory": "128Mi"}
+        }
+        privileged = of_attacker(pod("privileged"))
+        privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+        with pytest.raises(APIError, match='violates PodSecurity "baseline'):
+            await tenants.attacker.create(privileged)
+
+
+async def test_reserved_hosts_are_refused() -> None:
+    async with start_guarded_plane() as tenants:
+        taken = ingress("taken", ATTACKER, "ray-dashboard-prod-victim.apps.test")
+
+        async def is_refused() -> bool:
+            try:
+                await tenants.attacker.create(taken, dry_run=True)
+            except APIError as error:
+                return "reserved for RayClusters" in error.message
+            return False
+
+        await eventually(is_refused, "the policy is effective")
+
+
+async def test_tenant_cannot_change_the_guardrails_except_network_policies() -> None:
+    async with start_guarded_plane() as tenants:
+        for obj in guardrails.render(ATTACKER):
+            if obj["kind"] == "NetworkPolicy":
+                continue
+            with pytest.raises(APIError, match="forbidden"):
+                await tenants.attacker.apply(obj)
+
+
+async def test_operator_works_within_the_guardrails() -> None:
+    async with start_guarded_plane() as tenants:
+        async with run_controllers(tenants, kuberay_config(**PLAIN_SETTINGS)):
+            await tenants.attacker.create(of_attacker(ray_cluster("rc")))
+            await tenants.wait_until_idle()
+            created = await tenants.children(ATTACKER)
+            assert {kind for kind, _ in created} >= {INGRESS.kind, NETWORK_POLICY.kind}
+            host = created[INGRESS.kind, "ray-dashboard-rc"]["spec"]["rules"][0]["host"]
+            assert host == f"ray-dashboard-rc-{ATTACKER}.apps.test"
+        async with run_appwrapper_controllers(tenants, appwrapper_configuration()):
+            await tenants.attacker.create(of_attacker(wrapper(pod("wrapped"))))
+
+            async def is_created() -> bool:
+                key = NamespacedName(ATTACKER, "wrapped")
+                return await tenants.client.get(POD, key, live=True) is not None
+
+            await eventually(is_created, "the AppWrapper's pod")

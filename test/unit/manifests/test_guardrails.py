@@ -1,0 +1,93 @@
+"""Tests of the manifests for namespaces of tenants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cfo import operator
+from cfo.cli import cli
+from cfo.features import OPTIONAL_ROLES
+from cfo.manifests import guardrails
+
+CLUSTER_SCOPED = {
+    "authentications.config.openshift.io",
+    "certificatesigningrequests.certificates.k8s.io",
+    "clusterqueues.kueue.x-k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "dscinitializations.dscinitialization.opendatahub.io",
+    "ingressclasses.networking.k8s.io",
+    "ingresses.config.openshift.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "namespaces",
+    "nodes",
+    "priorityclasses.scheduling.k8s.io",
+    "resourceflavors.kueue.x-k8s.io",
+    "subjectaccessreviews.authorization.k8s.io",
+    "tokenreviews.authentication.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+}
+EVENTS = {"events", "events.events.k8s.io"}
+"""The role edit does not allow tenants to create Events, and a full quota would hide those of the operator."""
+
+
+def test_quota_has_every_kind_that_the_operator_caches_or_creates() -> None:
+    rules = operator.rules("ns")
+    for role in OPTIONAL_ROLES:
+        rules += role.rules()
+    used: set[str] = set()
+    for rule in rules:
+        if {"watch", "create"}.isdisjoint(rule.verbs):
+            continue
+        suffix = f".{rule.group}" if rule.group else ""
+        used |= {f"{resource}{suffix}" for resource in rule.resources if "/" not in resource}
+    counted = {name.removeprefix("count/") for name in guardrails.quota()["spec"]["hard"]}
+    assert used - CLUSTER_SCOPED - EVENTS <= counted
+
+
+def output(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["manifests", *arguments], prog_name="cfo")
+    return result.exit_code, result.output
+
+
+def test_command_prints_the_guardrails_of_a_namespace() -> None:
+    code, text = output("--tenant", "team-a")
+    objects: list[dict[str, Any]] = list(yaml.safe_load_all(text))
+    assert code == 0
+    assert objects == guardrails.render("team-a")
+    assert {obj["metadata"].get("namespace", "team-a") for obj in objects} == {"team-a"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tenant", "A b"], "Error: --tenant: 'A b': must be a lower-case DNS label\n"),
+        (
+            ["--tenant", "a", "--with", "prometheus"],
+            "Error: --tenant: must not be combined with --with or --api-server-cidr\n",
+        ),
+    ],
+)
+def test_invalid_options_are_refused(arguments: list[str], message: str) -> None:
+    assert output(*arguments) == (2, message)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [({}, [{"from": [{"podSelector": {}}]}]), ({"ray.io/cluster": "rc"}, [])],
+)
+def test_only_pods_of_the_namespace_reach_its_pods_and_none_reach_rayclusters(
+    labels: dict[str, str], expected: list[dict[str, Any]]
+) -> None:
+    sources = []
+    for policy in guardrails.network_policies("team-a"):
+        selector = policy["spec"]["podSelector"]
+        excluded = {each["key"] for each in selector.get("matchExpressions", ())}
+        if excluded.isdisjoint(labels):
+            sources += policy["spec"].get("ingress", [])
+    assert sources == expected
