@@ -305,6 +305,25 @@ async def test_content_that_is_not_trusted_is_replaced(world: World) -> None:
     assert message.startswith("ConfigMap child had the labels of this ConfigMap")
 
 
+async def test_content_that_is_not_trusted_is_not_used_while_a_finalizer_keeps_it(
+    world: World,
+) -> None:
+    kept = config_map(theirs="yes")
+    kept["metadata"]["finalizers"] = ["example.com/hold"]
+    before = await world.client.create(kept)
+    child = Child.computed(
+        CONFIG_MAP, KEY, counted, belongs=lambda _: True, is_trusted=lambda _: False
+    )
+    result = await world.write_one(child)
+    assert (result.outcome, result.message) == (
+        Outcome.WAITING,
+        "ConfigMap child is being deleted",
+    )
+    assert result.obj is not None
+    assert uid_of(result.obj) == uid_of(before)
+    assert world.events.recorded == []
+
+
 async def test_object_is_adopted_before_its_update(world: World) -> None:
     await world.client.create(config_map(owner=world.owner, theirs="yes"))
     child = Child.present(config_map(a="b"), adoption=lambda _: {"data": {"theirs": None}})
@@ -318,7 +337,7 @@ async def test_another_child_is_written_if_the_name_is_taken(world: World) -> No
     child = Child.present(
         config_map(a="b"),
         consequence="another name is used",
-        otherwise=Child.present(config_map("other", a="b")),
+        fallback=Child.present(config_map("other", a="b")),
     )
     results = await world.write(child)
     assert results.is_done()
@@ -336,7 +355,7 @@ async def test_child_with_an_unmet_requirement_is_skipped(world: World) -> None:
     third = Child.present(
         config_map("third"),
         requires=(second.id,),
-        otherwise=Child.present(config_map("instead")),
+        fallback=Child.present(config_map("instead")),
     )
     results = await world.write(first, second, third)
     outcomes = [result.outcome for result in results]
@@ -370,13 +389,15 @@ async def test_kind_that_is_not_served_is_reported(world: World) -> None:
 
 
 async def test_number_of_created_objects_is_limited(world: World) -> None:
-    children = [Child.present(config_map(f"child-{number}")) for number in range(3)]
+    children = [Child.present(config_map(f"child-{number}")) for number in range(4)]
     results = await world.write(*children, max_created=2)
     assert results.is_limited
     assert results.created == 2
     assert await world.stored("child-2") is None
-    assert not (await world.write(*children, max_created=2)).is_limited
-    assert await world.stored("child-2") is not None
+    results = await world.write(*children, max_created=2)
+    assert results.created == 2
+    assert not results.is_limited, "nothing is left to be created"
+    assert await world.stored("child-3") is not None
 
 
 async def test_unwanted_objects_of_the_owner_are_pruned(plane: ControlPlane, world: World) -> None:

@@ -9,7 +9,7 @@ from test.support.inference_environment import InferenceEnvironment
 from test.support.raycluster_environment import eventually
 
 GATEWAY = "s-inference-stack-gateway"
-"""The name of the Ingress and of the HTTPRoute of the stack ``s``."""
+"""The name that the Ingress and the HTTPRoute of stack ``s`` have."""
 
 PARENT = {"name": "shared", "namespace": "gateways"}
 

@@ -44,8 +44,9 @@ from cfo.runtime.manager import SelectionKeywords
 class Exposure(msgspec.Struct, frozen=True):
     """Who authenticates the users of one RayCluster's dashboard, and what exposes it.
 
-    ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed at all. ``is_by_operator`` is whether the
-    operator is responsible: no other actor is, and the cluster has what the profile of its namespace enforces.
+    ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed at all. ``is_by_operator`` is
+    whether the operator is responsible: no other actor is, and the cluster has what the profile of its namespace
+    enforces.
     ``reason`` and ``message`` are those of the Warning Event that explains this; empty if it needs no explanation.
     ``head_requires_token`` is whether a head pod runs, and requires Ray's token.
     """

@@ -248,7 +248,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             route,
             consequence=f"{hosts.noun} {hosts.plain} has no route of this RayCluster",
             requires=requirements,
-            otherwise=Child.absent(gvk, key, belongs=belongs) if requirements else None,
+            fallback=Child.absent(gvk, key, belongs=belongs) if requirements else None,
         )
 
     def _report(self, decision: Decision, route: Mapping[str, Any]) -> None:

@@ -86,7 +86,7 @@ class ProxyBindings:
             NamespacedName("", usual),
             lambda _: desired_cluster_role_binding(facts, usual),
             is_trusted=None,
-            otherwise=with_hash,
+            fallback=with_hash,
         )
 
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:

@@ -11,9 +11,7 @@ from .children import NameTaken as NameTaken
 from .children import ObjectID as ObjectID
 from .children import Outcome as Outcome
 from .children import Update as Update
-from .children import apply_status as apply_status
 from .children import has_everything as has_everything
-from .children import identity_of as identity_of
 from .children import reconcile_children as reconcile_children
 from .client import Client as Client
 from .client import PatchType as PatchType
@@ -46,6 +44,8 @@ from .kubeconfig_errors import KubeconfigError as KubeconfigError
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .recorded_requests import EncodingError as EncodingError
+from .status import apply_status as apply_status
+from .status import identity_of as identity_of
 from .transport import APIRequest as APIRequest
 from .transport import Exchange as Exchange
 from .transport import Response as Response

@@ -7,7 +7,7 @@ A reconciler decides with pure functions which objects should exist, and describ
   some objects. Therefore the first write of an object can only create it. If the name is taken, the object is read from
   the API server and its owner is checked.
 * A change carries the uid and the resourceVersion that were checked, a deletion the uid, so neither reaches an object
-  that another client created in the meantime, and a change none whose owner reference was removed.
+  that another client created in the meantime. A change fails if the owner reference was removed in the meantime.
 * A failed write does not prevent the others. What no retry can change is reported once; all else is retried.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
+from itertools import chain
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 import msgspec
@@ -62,10 +63,11 @@ PREDECESSOR_RETRY_SECONDS: Final = 5.0
 """How long to wait for the garbage collection of an object whose owner was deleted and created again."""
 
 _LASTING: Final = (Invalid, Forbidden, BadRequest)
-"""Errors that a retry does not remove: someone has to change the object, a policy, a quota or a permission."""
+"""Errors that a retry does not remove: the object, a policy, a quota or a permission has to be changed."""
 
 _FEW_CHILDREN: Final = 8
-"""Children that are as desired cost no request, so other tasks run after each one of more than these."""
+"""How many children are written before other tasks run: those that are as desired send no request, so they await
+nothing."""
 
 ObjectID: TypeAlias = tuple[GVK, NamespacedName]
 """Identifies an object in the API."""
@@ -94,7 +96,7 @@ class ChildOptions(TypedDict, total=False):
     has_owner_reference: bool
     current: Object | None
     consequence: str
-    otherwise: Child | None
+    fallback: Child | None
     requires: tuple[ObjectID, ...]
     propagation_policy: Propagation | None
 
@@ -102,40 +104,43 @@ class ChildOptions(TypedDict, total=False):
 class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """An object that should exist for an owner, or that should not.
 
-    Create it with :meth:`present`, :meth:`computed` or :meth:`absent`.
-
-    ``belongs`` returns whether an existing object is the owner's (default: the owner is its controller, by uid).
-    ``consequence`` says in half a sentence what it means for the user when an object of another owner has the name.
-    ``otherwise`` is written instead if the name is taken, or if a requirement is not met. ``requires`` are the
-    children, earlier in the list, that must be as desired first.
+    Create it with :meth:`present`, :meth:`computed` or :meth:`absent`, whose ``options`` are the fields from ``update``
+    on.
     """
 
     gvk: GVK
     key: NamespacedName
     desired: Object | None = None
     compute: Callable[[Object | None], Object] | None = None
-    in_thread: bool = False
     update: Update | Callable[[Object], Mapping[str, Any]] = Update.APPLY
+    """What happens to an existing object, or a function that returns the merge patch for it (empty: none is sent)."""
+    in_thread: bool = False
+    """Whether ``compute`` runs in a worker thread."""
     belongs: Callable[[Object], bool] | None = None
+    """Returns whether an existing object is the owner's (default: the owner is its controller, by uid)."""
     is_trusted: Callable[[Object], bool] | None = None
+    """Returns whether the content of an existing object of the owner may be used. Another one is deleted and created
+    again, because an update would keep its other keys."""
     adoption: Callable[[Object], Mapping[str, Any]] | None = None
+    """Returns a merge patch that an existing object gets before the update, for example of its ``managedFields``
+    (empty: none is sent)."""
     has_owner_reference: bool = True
+    """Whether the owner becomes the controller. It never does if it cannot: it is in a namespace, and the child is not
+    in the same."""
     current: Object | None = None
+    """The existing object, if the caller has read it from the API server."""
     consequence: str = ""
-    otherwise: Child | None = None
+    """What it means for the user when an object of another owner has the name, in half a sentence."""
+    fallback: Child | None = None
+    """Written instead if the name is taken, or if a requirement is not met."""
     requires: tuple[ObjectID, ...] = ()
+    """The children, earlier in the list, that must be as desired first."""
     propagation_policy: Propagation | None = None
+    """What a deletion does with the objects that this one owns (default: that of the kind)."""
 
     @classmethod
     def present(cls, desired: Object | TypedObject, **options: Unpack[ChildOptions]) -> Self:
-        """Return a child that exists as ``desired``; ``options`` are fields of the class.
-
-        ``update`` is what happens to an existing object: an :class:`Update`, or a function that returns the merge patch
-        for it (empty: none is sent). ``adoption`` returns a merge patch that is sent to an existing object before the
-        update, for example of its ``managedFields``; empty: none. ``has_owner_reference``: whether the owner becomes
-        the controller; it never does if it cannot, because it is in a namespace and the child is not in the same.
-        ``current`` is the existing object, if the caller has read it from the API server.
-        """
+        """Return a child that exists as ``desired``."""
         obj = to_object(desired)
         return cls(gvk=gvk_of(obj), key=key_of(obj), desired=obj, **options)
 
@@ -149,10 +154,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ) -> Self:
         """Return a child that is computed from the existing object, for example a Secret whose keys are kept.
 
-        ``compute`` gets the existing object with its content (``None``: there is none), and runs in a worker thread
-        with ``in_thread``. The result is applied unless the object has all of it already. ``is_trusted``
-        returns whether the content of an existing object of the owner may be used; another one is deleted and created
-        again, because an update would keep its other keys.
+        ``compute`` gets the existing object with its content (``None``: there is none). Its result is applied unless
+        the object has all of it already.
         """
         return cls(gvk=gvk, key=key, compute=compute, **options)
 
@@ -216,14 +219,14 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.outcome is Outcome.DONE
 
     @property
-    def is_replaced(self) -> bool:
-        """Whether the ``otherwise`` of the child is written instead."""
-        is_refused = self.outcome in (Outcome.SKIPPED, Outcome.TAKEN)
-        return is_refused and self.child.otherwise is not None
+    def uses_fallback(self) -> bool:
+        """Whether the fallback of the child is written instead."""
+        is_blocked = self.outcome in (Outcome.SKIPPED, Outcome.TAKEN)
+        return is_blocked and self.child.fallback is not None
 
 
 class ChildResults:
-    """What became of all children of ``owner``, in their order; a child and its ``otherwise`` have a result each."""
+    """What became of all children of ``owner``, in their order; a child and its fallback have a result each."""
 
     def __init__(self, owner: Object) -> None:
         self.owner = owner
@@ -240,8 +243,8 @@ class ChildResults:
     def __iter__(self) -> Iterator[ChildResult]:
         return iter(self._results.values())
 
-    def __contains__(self, child: ObjectID) -> bool:
-        return child in self._results
+    def __contains__(self, child_id: ObjectID) -> bool:
+        return child_id in self._results
 
     def get(self, gvk: GVK, key: NamespacedName) -> ChildResult | None:
         """Return the result of a child; ``None`` if there was no such child."""
@@ -255,10 +258,10 @@ class ChildResults:
     def is_done(self, *children: ObjectID) -> bool:
         """Return whether these children are as desired; without arguments: whether all are.
 
-        Of a child with an ``otherwise`` that was written instead, only the latter counts.
+        Of a child whose fallback was written instead, only the fallback counts.
         """
         if not children:
-            return all(result.is_done or result.is_replaced for result in self)
+            return all(result.is_done or result.uses_fallback for result in self)
         return all(child in self and self._results[child].is_done for child in children)
 
     @property
@@ -278,9 +281,11 @@ class ChildResults:
     def add(self, result: ChildResult) -> None:
         """Add a result."""
         self._results[result.child.id] = result
-        self.created += result.is_new
-        self.deleted += result.is_deleted
-        if result.is_replaced:
+        if result.is_new:
+            self.created += 1
+        if result.is_deleted:
+            self.deleted += 1
+        if result.uses_fallback:
             return
         if result.outcome is Outcome.TAKEN:
             self.retry(NAME_CONFLICT_RETRY_SECONDS)
@@ -337,43 +342,24 @@ async def reconcile_children(
     writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
     results = writer.results
 
-    def is_exhausted() -> bool:
-        is_created = max_created and results.created >= max_created
-        is_deleted = max_deleted and results.deleted >= max_deleted
-        return bool(is_created or is_deleted)
+    def pruned() -> Iterator[Child]:
+        for gvk, key in prune:
+            if (gvk, key) not in results:
+                yield Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND)
 
-    for child in children:
-        await writer.write(child)
-        if is_exhausted():
+    def is_limit_reached() -> bool:
+        if max_created and results.created >= max_created:
+            return True
+        return bool(max_deleted) and results.deleted >= max_deleted
+
+    for index, child in enumerate(chain(children, pruned())):
+        if is_limit_reached():
             results.is_limited = True
-            return results
-        if len(children) > _FEW_CHILDREN:
+            break
+        if index >= _FEW_CHILDREN:
             await checkpoint()
-    for gvk, key in prune:
-        if (gvk, key) in results:
-            continue
-        await writer.write(Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND))
-        if is_exhausted():
-            results.is_limited = True
-            return results
+        await writer.write(child)
     return results
-
-
-async def apply_status(
-    client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True
-) -> Object:
-    """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored."""
-    desired = {**identity_of(obj), "status": status}
-    return await client.apply(desired, subresource="status", force=force)
-
-
-def identity_of(obj: Mapping[str, Any]) -> Object:
-    """Return kind, namespace, name and uid of ``obj``: a server-side apply of them reaches no other object."""
-    metadata = {"name": name_of(obj), "uid": uid_of(obj)}
-    if namespace_of(obj):
-        metadata["namespace"] = namespace_of(obj)
-    gvk = gvk_of(obj)
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
 
 
 class _ChildWriter:
@@ -399,10 +385,10 @@ class _ChildWriter:
         else:
             result = await self._attempt(child)
         self.results.add(result)
-        if child.otherwise is None or not result.is_replaced:
+        if child.fallback is None or not result.uses_fallback:
             self._report(result)
             return result
-        replacement = await self.write(child.otherwise)
+        replacement = await self.write(child.fallback)
         if replacement.is_done:
             self._report(result)
         return replacement
@@ -432,22 +418,26 @@ class _ChildWriter:
     # Create and update.
 
     async def _create_or_update(self, child: Child) -> ChildResult:
-        known = await self._known(child)
-        if known is None:
-            try:
-                created = await self._create(child)
-            except Conflict:
-                known = await self._read(child)
-                if known is None:
-                    raise  # it was deleted in the meantime: a retry creates it
-            else:
-                return ChildResult(child=child, outcome=Outcome.DONE, obj=created, is_new=True)
+        existing = await self._known(child)
+        if existing is not None:
+            return await self._update_checked(child, existing)
+        try:
+            created = await self._create(child)
+        except Conflict:
+            existing = await self._read(child)
+            if existing is None:
+                raise  # it was deleted in the meantime: a retry creates it
+            return await self._update_checked(child, existing)
+        return ChildResult(child=child, outcome=Outcome.DONE, obj=created, is_new=True)
+
+    async def _update_checked(self, child: Child, known: CachedState) -> ChildResult:
+        """Update an existing object; if it changed since its owner was checked, check it once more."""
         try:
             return await self._update_owned(child, known)
         except Conflict as error:
             if error.causes:
                 raise  # it names fields of another manager, which a retry does not release
-            # It changed since it was checked; its owner reference may have been removed.
+            # Its owner reference may have been removed.
             live = await self._read(child)
             if live is None or uid_of(live.object) != uid_of(known.object):
                 raise
@@ -481,12 +471,10 @@ class _ChildWriter:
         if not self._belongs(child, current):
             raise NameTaken(current, self._owner)
         if is_deleting(current):
-            message = f"{_title(current)} is being deleted"
-            return ChildResult(child=child, outcome=Outcome.WAITING, obj=current, message=message)
+            return _waiting(child, current)
         if child.is_trusted is not None and not child.is_trusted(current):
-            stored = await self._replace_object(child, current)
-        else:
-            stored = await self._update(child, await self._adopted(child, known))
+            return await self._replace_object(child, current)
+        stored = await self._update(child, await self._adopted(child, known))
         return ChildResult(child=child, outcome=Outcome.DONE, obj=stored)
 
     async def _adopted(self, child: Child, known: CachedState) -> CachedState:
@@ -528,7 +516,7 @@ class _ChildWriter:
             child.gvk, child.key, changes, PatchType.JSON, uid=uid_of(current)
         )
 
-    async def _replace_object(self, child: Child, current: Object) -> Object:
+    async def _replace_object(self, child: Child, current: Object) -> ChildResult:
         """Delete the object and create it again: an update would keep other keys, and an immutable object as is."""
         await self._client.delete(child.gvk, child.key, uid=uid_of(current))
         try:
@@ -536,13 +524,13 @@ class _ChildWriter:
                 self._with_owner(child, await self._desired(child, None))
             )
         except AlreadyExists:  # a finalizer keeps it
-            raise NameTaken(current, self._owner) from None
+            return _waiting(child, current)
         self._record(
             "UntrustedContentReplaced",
             f"{_title(current)} had the labels of this {gvk_of(self._owner).kind}, but no owner reference with its "
             "uid: its content was replaced. Restart the pods that use it",
         )
-        return created
+        return ChildResult(child=child, outcome=Outcome.DONE, obj=created)
 
     async def _desired(self, child: Child, current: Object | None) -> Object:
         if child.compute is None:
@@ -634,8 +622,14 @@ def _contains(current: Mapping[str, Any] | None, desired: Mapping[str, Any] | No
     return (desired or {}).items() <= (current or {}).items()
 
 
+def _waiting(child: Child, current: Object) -> ChildResult:
+    """Return the result for a child whose object is being deleted."""
+    message = f"{_title(current)} is being deleted"
+    return ChildResult(child=child, outcome=Outcome.WAITING, obj=current, message=message)
+
+
 def _outcome_of(error: APIError) -> Outcome:
-    """Return whether a retry of a failed request may succeed."""
+    """Return what a failed request means for its child."""
     if any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes):
         return Outcome.TERMINATING
     # A conflict with causes names fields of another manager, which a retry does not release.

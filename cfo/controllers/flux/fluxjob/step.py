@@ -98,10 +98,10 @@ class JobObservation:
     """A FluxJob and what is known about it.
 
     ``validation_error`` is empty if the job is valid. ``named_cluster`` is the object with the name of its MiniCluster,
-    also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out. ``is_drained``: no
-    pod of the job exists or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the MiniCluster is
-    deleted after the end, and how long after it. ``kueue_queue``: the LocalQueue of Kueue to which its FluxSetup leaves
-    its jobs now; that of the verdict is the one that was used when it was admitted.
+    also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out.
+    ``is_drained``: no pod of the job exists or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the
+    MiniCluster is deleted after the end, and how long after it. ``kueue_queue``: the LocalQueue of Kueue to which its
+    FluxSetup leaves its jobs now; that of the verdict is the one that was used when it was admitted.
     """
 
     job: Object

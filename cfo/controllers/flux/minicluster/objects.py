@@ -129,7 +129,7 @@ def main_service(plan: Plan, existing: ExistingObjects) -> Objects:
             plan,
             desired_service(plan),
             consequence=f"the pods of this MiniCluster have names below {own_name} instead",
-            otherwise=alternative,
+            fallback=alternative,
         )
     return objects
 
@@ -164,7 +164,7 @@ def sidecar_services(plan: Plan, existing: ExistingObjects) -> Objects:
             plan,
             desired_sidecar_service(plan, container, name),
             consequence=f"the container {name} of this MiniCluster has the Service {own_name} instead",
-            otherwise=_service(existing, plan, own),
+            fallback=_service(existing, plan, own),
         )
     return objects
 
@@ -195,7 +195,7 @@ def _add_service(
     desired: Object,
     *,
     consequence: str = _CANNOT_START,
-    otherwise: Child | None = None,
+    fallback: Child | None = None,
 ) -> None:
     """Add a Service; one whose type changes is deleted first, and the event of its deletion continues."""
     name = name_of(desired)
@@ -207,7 +207,7 @@ def _add_service(
         objects.add_problem("Creating", f"Service {name} is being replaced.")
         return
     objects.children.append(
-        _service(existing, plan, desired, consequence=consequence, otherwise=otherwise)
+        _service(existing, plan, desired, consequence=consequence, fallback=fallback)
     )
 
 
@@ -217,11 +217,11 @@ def _service(
     desired: Object,
     *,
     consequence: str = _CANNOT_START,
-    otherwise: Child | None = None,
+    fallback: Child | None = None,
 ) -> Child:
     is_own = belongs_to(existing.services.get(name_of(desired)), plan.cluster)
     update = Update.KEEP if existing.keep and is_own else Update.APPLY
-    return Child.present(desired, update=update, consequence=consequence, otherwise=otherwise)
+    return Child.present(desired, update=update, consequence=consequence, fallback=fallback)
 
 
 def _changes_type(current: Entry, desired: Object) -> bool:
@@ -333,7 +333,7 @@ def _absent(gvk: GVK, key: NamespacedName) -> Child:
 def problem_of(results: ChildResults) -> tuple[str, str] | None:
     """Return the reason and message of the first object that could not be written, for the status."""
     for result in results:
-        if result.is_replaced:
+        if result.uses_fallback:
             continue
         problem = _problem_of(result)
         if problem is not None:

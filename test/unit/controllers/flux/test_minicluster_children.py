@@ -66,7 +66,7 @@ def test_result_is_a_problem(found: ChildResult, problem: tuple[str, str] | None
 
 
 def test_taken_name_with_an_alternative_is_no_problem() -> None:
-    child = Child.present(job(), otherwise=Child.present(job()))
+    child = Child.present(job(), fallback=Child.present(job()))
     results = ChildResults(CLUSTER)
     results.add(ChildResult(child=child, outcome=Outcome.TAKEN, obj=job(), message="taken"))
     assert problem_of(results) is None

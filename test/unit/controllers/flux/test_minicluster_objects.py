@@ -61,8 +61,8 @@ def shown(children: list[Child]) -> list[str]:
     texts = []
     for child in children:
         text = f"{signs[child.is_absent]}{child.gvk.kind} {child.key.name}"
-        if child.otherwise is not None:
-            text += f" or {child.otherwise.key.name}"
+        if child.fallback is not None:
+            text += f" or {child.fallback.key.name}"
         texts.append(text)
     return texts
 

@@ -68,9 +68,9 @@ def test_service_has_another_name_if_the_wanted_one_is_taken() -> None:
     (main,) = main_service(plan, ExistingObjects()).children
     (sidecar,) = sidecar_services(plan, ExistingObjects()).children
     assert (main.key.name, sidecar.key.name) == ("h", "b")
-    assert main.otherwise is not None
-    assert sidecar.otherwise is not None
-    assert (main.otherwise.key.name, sidecar.otherwise.key.name) == ("a", "a-b")
+    assert main.fallback is not None
+    assert sidecar.fallback is not None
+    assert (main.fallback.key.name, sidecar.fallback.key.name) == ("a", "a-b")
 
 
 def test_service_keeps_the_other_name_once_it_has_it() -> None:
@@ -79,13 +79,13 @@ def test_service_keeps_the_other_name_once_it_has_it() -> None:
     (main,) = main_service(plan, existing).children
     (sidecar,) = sidecar_services(plan, existing).children
     assert (main.key.name, sidecar.key.name) == ("a", "a-b")
-    assert main.otherwise is None
+    assert main.fallback is None
 
 
 def test_service_of_an_existing_job_keeps_its_name() -> None:
     plan = Plan.of(cluster_with("a", headless="h"))
     (main,) = main_service(plan, ExistingObjects(job={})).children
-    assert (main.key.name, main.otherwise) == ("h", None)
+    assert (main.key.name, main.fallback) == ("h", None)
 
 
 def test_own_services_that_are_not_needed_are_unwanted() -> None:

@@ -283,7 +283,7 @@ def test_job_reports_why_a_pod_of_its_minicluster_cannot_start() -> None:
     obj = job(JobState.RUNNING, reserved=True)
     cluster = cluster_of(obj, suspended=False)
     obj["status"]["startTime"] = rfc3339(NOW)
-    _, starting = step(obj, cluster=cluster)
+    _, starting = step(obj, named_cluster=cluster)
     assert condition(starting, "PodsReady")["reason"] == "Starting"
     message = "Pod job-0-x: container job: image not found"
     problem = {
@@ -293,14 +293,14 @@ def test_job_reports_why_a_pod_of_its_minicluster_cannot_start() -> None:
         "message": message,
     }
     cluster["status"]["conditions"].append(problem)
-    result, failing = step(starting, cluster=cluster)
+    result, failing = step(starting, named_cluster=cluster)
     assert result.events == [("Warning", "PodsNotReady", message)]
     assert condition(failing, "PodsReady")["message"] == message
     assert condition(failing, "JobRunning")["message"] == message
-    again, _ = step(failing, cluster=cluster)
+    again, _ = step(failing, named_cluster=cluster)
     assert again.events == []
     cluster["status"]["conditions"] = [{"type": "JobRunning", "status": "True"}]
-    _, ready = step(failing, cluster=cluster)
+    _, ready = step(failing, named_cluster=cluster)
     assert condition(ready, "PodsReady")["status"] == "True"
     refused = refused_step(failing, NOW, "exceeded quota").status
     assert refused.find("PodsReady") == {}
