@@ -30,6 +30,8 @@ LABEL org.opencontainers.image.title="codeflare-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONPYCACHEPREFIX=/opt/pyc PYTHONUNBUFFERED=1 PATH=/opt/cfo/bin:$PATH HOME=/tmp
+# glibc raises this threshold, its default, after the first large object, and then keeps the memory of all later ones.
+ENV MALLOC_MMAP_THRESHOLD_=131072
 COPY --from=build /opt/cfo /opt/cfo
 COPY --from=build /opt/pyc /opt/pyc
 COPY deploy/image/manager /manager
