@@ -12,6 +12,8 @@ import pytest
 
 from cfo.runtime import (
     CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
     SECRET,
     Client,
     ClientConfig,
@@ -36,10 +38,13 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.client import connect
+from cfo.runtime.objects import new_object
 from envtest import ControlPlane
+from envtest.api_client import APIClient
 from test.support.website import Website, WebsiteSpec, WebsiteStatus
 
 FINALIZER = "example.com/cleanup"
+RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Object:
@@ -250,6 +255,51 @@ async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(
 
             with pytest.raises(TimeoutError, match="of the condition"):
                 await wait_for(client, CONFIG_MAP, key, fail, timeout=None)
+
+
+async def watch_until(api: APIClient, path: str, holds: Callable[[Object], bool]) -> None:
+    """Watch the objects at ``path`` until ``holds`` accepts one of them."""
+    async with api.watch(path) as watch:
+        while not holds((await watch.event(timeout=60))["object"]):
+            pass
+
+
+@pytest.mark.embedded(reason="needs the simulated nodes")
+async def test_timeout_of_a_wait_shows_conditions_pods_and_events() -> None:
+    controllers = ("gc", "namespace", "deployment", "pods", "resourcequota")
+    labels = {"app": "web"}
+    container = {"name": "web", "image": "web:not-found"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    deployment = {**new_object(DEPLOYMENT, "web", "default"), "spec": spec}
+    quota = new_object(RESOURCE_QUOTA, "one", "default", spec={"hard": {"pods": "1"}})
+    async with (
+        ControlPlane.embedded(controllers=controllers) as plane,
+        connect(ClientConfig.for_control_plane(plane), field_manager="tests") as client,
+        APIClient(plane) as api,
+    ):
+        await client.create(quota)
+        await wait_for(
+            client,
+            RESOURCE_QUOTA,
+            key_of(quota),
+            lambda obj: bool(obj and obj.get("status")),
+            timeout=120,
+        )
+        await client.create(deployment)
+        pods = "/api/v1/namespaces/default/pods"
+        await watch_until(api, pods, lambda pod: "containerStatuses" in pod["status"])
+        events = "/api/v1/namespaces/default/events"
+        await watch_until(api, events, lambda event: event["reason"] == "FailedCreate")
+        with pytest.raises(TimeoutError) as raised:
+            await wait_for(
+                client, DEPLOYMENT, key_of(deployment), has_condition("Ready"), timeout=0.5
+            )
+    shown = str(raised.value)
+    assert "ReplicaFailure: True (FailedCreate)" in shown
+    assert "container web waits: " in shown
+    assert "Warning of ReplicaSet web-" in shown
+    assert len(shown.splitlines()) <= 20
 
 
 async def test_lists_with_the_selector_of_an_informer_make_no_request(plane: ControlPlane) -> None:

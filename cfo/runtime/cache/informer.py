@@ -26,6 +26,7 @@ from cfo.runtime.cache.budget import ByteBudget
 from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
 from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.index import IndexFunction
+from cfo.runtime.cache.last_state import last_state
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import NAMESPACE_TOO_LARGE, Event, EventType, LeftOut, Store
@@ -43,6 +44,19 @@ Handler = Callable[[Event], None]
 
 Typically it adds a request to a work queue.
 """
+
+
+class WaitTimeoutError(TimeoutError):
+    """Raised by :meth:`Informer.wait_for`.
+
+    ``summary`` is the first line of its message, and ``last`` the object as it was last seen (``None``: it did not
+    exist), which the other lines describe.
+    """
+
+    def __init__(self, summary: str, last: Object | None) -> None:
+        super().__init__(summary + last_state(last))
+        self.summary = summary
+        self.last = last
 
 
 class _DroppedStore:
@@ -260,9 +274,11 @@ class Informer:
         """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
 
         ``condition`` is called after each change of the object. Raises :class:`TimeoutError` after ``timeout`` seconds
-        (``None``: waits forever), and :class:`LookupError` if the informer is removed from the cache.
+        (``None``: waits forever), whose message contains the conditions of the object, and :class:`LookupError` if the
+        informer is removed from the cache.
         """
         changed = anyio.Event()
+        last: Object | None = None
 
         def notify(event: Event) -> None:
             if event.key == key:
@@ -278,15 +294,16 @@ class Informer:
                 await self.wait_for_sync()
                 while True:
                     changed = anyio.Event()
-                    obj = self.reader.get(key)
-                    if condition(obj):
-                        return obj
+                    last = self.reader.get(key)
+                    if condition(last):
+                        return last
                     await changed.wait()
         finally:
             self._state_handlers.remove(notify_state)
             self.remove_handler(notify)
         problem = f" ({self.problem})" if self.problem else ""
-        raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}")
+        summary = f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}"
+        raise WaitTimeoutError(summary, last)
 
     def add_handler(self, handler: Handler) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""

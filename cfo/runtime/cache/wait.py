@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import suppress
+from typing import Final, TypeVar
 
 import anyio
 
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Informer, WaitTimeoutError
+from cfo.runtime.cache.last_state import last_state
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.recorded_requests import cache_key
+from cfo.runtime.objects.kinds import CORE_EVENT, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
 
 T = TypeVar("T")
+
+_NOT_RUNNING: Final = "status.phase!=Running,status.phase!=Succeeded"
+_LIST_SECONDS: Final = 2.0
 
 
 async def wait_for(
@@ -29,8 +36,9 @@ async def wait_for(
 
     Uses an informer of the client's cache if it holds the object, and else lists and watches this one object; the
     latter needs the permissions to list and watch. Raises :class:`TimeoutError` after ``timeout`` seconds (``None``:
-    waits forever), and the exceptions of ``condition``. Do not wait in a reconciler: return, and let the event of the
-    object queue the next reconcile.
+    waits forever), and the exceptions of ``condition``. The message of the timeout contains the conditions of the
+    object, pods of its namespace that do not run, and the newest Warning Events there, if the user is allowed to list
+    them. Do not wait in a reconciler: return, and let the event of the object queue the next reconcile.
     """
 
     def decode(obj: Object | None) -> T | None:
@@ -45,11 +53,28 @@ async def wait_for(
     informer: Informer | None = None
     if isinstance(cache, Cache):
         informer = cache.covering_informer(gvk, key.namespace)
-    if informer is not None:
-        obj = await informer.wait_for(key, is_met, timeout=timeout)
-    else:
-        obj = await _watch_object(client, gvk, key, is_met, timeout)
+    try:
+        if informer is not None:
+            obj = await informer.wait_for(key, is_met, timeout=timeout)
+        else:
+            obj = await _watch_object(client, gvk, key, is_met, timeout)
+    except WaitTimeoutError as error:
+        pods = await _listed(client, POD, key.namespace, _NOT_RUNNING)
+        warnings = await _listed(client, CORE_EVENT, key.namespace, "type=Warning")
+        raise TimeoutError(f"{error.summary}{last_state(error.last, pods, warnings)}") from None
     return decode(obj)
+
+
+async def _listed(client: Client, gvk: GVK, namespace: str, field_selector: str) -> list[Object]:
+    """Return objects of a namespace; none if that is not possible within two seconds, or ``namespace`` is empty."""
+    found: list[Object] = []
+    if not namespace:
+        return found
+    with anyio.move_on_after(_LIST_SECONDS), suppress(APIError, TransportError, LookupError):
+        found = await client.list(
+            gvk, namespace=namespace, field_selector=field_selector, live=True
+        )
+    return found
 
 
 async def _watch_object(

@@ -19,6 +19,9 @@ __all__ = ["TIMEOUT_SECONDS", "APIClient", "Address", "Response", "Watch"]
 TIMEOUT_SECONDS = 10.0
 """Seconds to wait for a watch event or a condition before a test fails."""
 
+_MAX_STATUS = 2000
+"""How many characters of the status of an object a timeout shows."""
+
 
 class Response(NamedTuple):
     """A response: status code, body (decoded when it is JSON; bytes when it is protobuf) and headers."""
@@ -33,13 +36,31 @@ class Watch:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
+        self._last: dict[str, Any] | None = None
 
     async def event(self, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
-        """Return the next event. Raises TimeoutError if there is none within ``timeout`` seconds."""
-        line = await asyncio.wait_for(self._response.content.readline(), timeout)
+        """Return the next event.
+
+        Raises TimeoutError, with the status of the last object, if there is none within ``timeout`` seconds.
+        """
+        try:
+            line = await asyncio.wait_for(self._response.content.readline(), timeout)
+        except TimeoutError:
+            raise TimeoutError(f"no event within {timeout:g} s; {self._last_state()}") from None
         assert line, "the server closed the watch"
         event: dict[str, Any] = json.loads(line)
+        self._last = event
         return event
+
+    def _last_state(self) -> str:
+        if self._last is None:
+            return "there was none before"
+        obj = self._last["object"]
+        name = (obj.get("metadata") or {}).get("name")
+        status = json.dumps(obj.get("status"))[:_MAX_STATUS]  # JSON in ASCII is printable
+        return (
+            f"the last one was {self._last['type']} {obj.get('kind')} {name!r} with status {status}"
+        )
 
     async def summary(self, count: int) -> list[tuple[str, str]]:
         """Return type and name of the next ``count`` events."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ MARKER = "real_control_plane"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options ``--control-plane`` and ``--kubernetes-version``."""
+    """Add the options ``--control-plane``, ``--kubernetes-version`` and ``--controllers``."""
     group = parser.getgroup("control plane", "Kubernetes control planes for tests (envtest)")
     group.addoption(
         "--control-plane",
@@ -42,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         metavar="VERSION",
         help="the Kubernetes version that the embedded control plane behaves like; default: the newest one",
+    )
+    group.addoption(
+        "--controllers",
+        default="",
+        metavar="NAMES",
+        help="the controllers that run with the API server, comma-separated, or all, or none; default: those of the "
+        "fixture controllers",
     )
 
 
@@ -91,16 +98,35 @@ def _namespaces(thread: ThreadedControlPlane) -> Any:
 
 
 @pytest.fixture(scope="session")
-def _threaded_control_plane(pytestconfig: pytest.Config) -> Iterator[ThreadedControlPlane]:
+def controllers() -> Sequence[str]:
+    """The controllers that run with the API server; override this fixture in ``conftest.py`` to run others."""
+    from envtest.configuration.controller_names import DEFAULT
+
+    return DEFAULT
+
+
+@pytest.fixture(scope="session")
+def _threaded_control_plane(
+    pytestconfig: pytest.Config, controllers: Sequence[str]
+) -> Iterator[ThreadedControlPlane]:
     from envtest.planes.plane import ControlPlane
     from envtest.threaded import ThreadedControlPlane
 
-    if _wants_real(pytestconfig):
-        plane: ControlPlane = ControlPlane.real()
-    else:
-        plane = ControlPlane.embedded(
-            kubernetes_version=pytestconfig.getoption("--kubernetes-version")
-        )
+    option = pytestconfig.getoption("--controllers")
+    if option:
+        from envtest.configuration.controllers_option import controller_names
+
+        controllers = controller_names(option)
+    try:
+        if _wants_real(pytestconfig):
+            plane: ControlPlane = ControlPlane.real(controllers=controllers)
+        else:
+            plane = ControlPlane.embedded(
+                kubernetes_version=pytestconfig.getoption("--kubernetes-version"),
+                controllers=controllers,
+            )
+    except ValueError as error:
+        pytest.fail(str(error), pytrace=False)
     with ThreadedControlPlane(plane) as thread:
         yield thread
 

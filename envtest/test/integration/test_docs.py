@@ -74,6 +74,20 @@ def test_examples_run(
             subprocess.run([sys.executable, name], cwd=pytester.path, check=True, timeout=240)
 
 
+def test_example_of_validate_prints_what_the_page_shows(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "validate.md"
+    manifest = next(block for block in blocks(page, "yaml") if block.startswith("# app.yaml"))
+    (tmp_path / "app.yaml").write_text(manifest)
+    example = page.read_text().partition("envtest validate app.yaml")[2]
+    shown = example.partition("```\n\n```\n")[2].partition("```")[0]
+    command_line = [sys.executable, "-m", "envtest", "validate", "app.yaml"]
+    result = subprocess.run(
+        command_line, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert result.stdout + result.stderr == shown
+    assert result.returncode == 1
+
+
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not on the PATH")
 def test_shell_example_runs(tmp_path: Path) -> None:
     scripts = blocks(ROOT / "docs" / "languages.md", "sh")

@@ -95,6 +95,16 @@ def test_chaos(chaos):
     report = chaos(create_each_time, kinds=["crash"], ready="0.05", timing=Timing(0.8, 4.0, 0.1))
     assert [finding.problem.kind for finding in report.findings] == ["duplicate"]
 
+async def test_timeout_shows_the_last_status(api_client, namespace):
+    config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    async with api_client.watch(config_maps) as watch:
+        with pytest.raises(TimeoutError, match="no event within 0.01 s; there was none before"):
+            await watch.event(timeout=0.01)
+        await api_client.post(config_maps, {"metadata": {"name": "a"}})
+        await watch.event()
+        with pytest.raises(TimeoutError, match="ADDED ConfigMap 'a' with status null"):
+            await watch.event(timeout=0.01)
+
 @pytest.mark.real_control_plane
 def test_only_on_the_real_control_plane(control_plane):
     raise AssertionError("must not run")
@@ -110,7 +120,7 @@ def test_fixtures_in_another_project(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
-    result.assert_outcomes(passed=9, failed=1, skipped=1)
+    result.assert_outcomes(passed=10, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
             "*Writes to the control plane*",
@@ -118,3 +128,47 @@ def test_fixtures_in_another_project(
             "*color*blue*",
         ]
     )
+
+
+CONTROLLERS = """
+import pytest
+
+@pytest.fixture(scope="session")
+def controllers():
+    return ("gc", "namespace", "replicaset")
+
+def test_controllers(control_plane):
+    assert control_plane.controllers == {expected}
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ((), ("gc", "namespace", "replicaset")),
+        (("--controllers=gc,pods",), ("gc", "pods")),
+        (("--controllers=none",), ()),
+    ],
+    ids=["fixture", "option", "none"],
+)
+def test_controllers_are_those_of_the_option_or_the_fixture(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+    expected: tuple[str, ...],
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile(CONTROLLERS.format(expected=expected))
+    result = pytester.runpytest_subprocess(*option, timeout=240)
+    result.assert_outcomes(passed=1)
+
+
+def test_unknown_controller_is_one_line(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile("def test_any(control_plane): pass")
+    result = pytester.runpytest_subprocess("--controllers=deploy", timeout=240)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*'deploy'*"])
+    assert "Traceback" not in result.stdout.str()

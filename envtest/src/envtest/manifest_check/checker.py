@@ -17,6 +17,7 @@ from envtest.builtins.normalization import DecodeError
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.manifest_check.documents import Manifest
 from envtest.manifest_check.removed_versions import is_builtin_group, not_served
+from envtest.manifest_check.repair import is_related, remove_value
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.server.assembly import SYSTEM, APIServer, Cluster, assemble
 from envtest.writes.create_update import copy_object, create_object
@@ -40,6 +41,9 @@ _CANNOT_BE_HANDLED: Final = re.compile(
     r"(?<!\S)\S++ in version \S++ cannot be handled as an? \S+: "
 )
 _UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
+_MAX_WRONG_TYPES: Final = 50
+"""How many values of a wrong type are reported for an object at most."""
+
 _ALLOCATED: Final = "failed to allocate IP "
 """The service network of the cluster is unknown."""
 
@@ -145,15 +149,24 @@ class _Checker:
         info = self._info(obj)
         if info is None:
             return [self._unserved(obj)]
-        answer = _Answer([], [])
-        rejected: list[tuple[Level, str, str]] = []
-        try:
-            await self._create(info, obj, answer)
-        except StatusError as error:
-            rejected = [("error", path, message) for path, message in _causes(error)]
+        undecodable: dict[str, str] = {}
+        while True:
+            answer = _Answer([], [])
+            causes: list[tuple[str, str]] = []
+            wrong = ""
+            try:
+                await self._create(info, copy_object(obj), answer)
+            except StatusError as error:
+                causes = list(_causes(error))
+                wrong = _wrong_type(error)
+            # An API server reports only the first value of a wrong type, and then nothing else.
+            if not wrong or len(undecodable) >= _MAX_WRONG_TYPES or not remove_value(obj, wrong):
+                break
+            undecodable[wrong] = causes[0][1]
+        rejected = [*undecodable.items(), *_not_caused_by(causes, undecodable)]
         return [
             *(("error", *_unknown_field(text)) for text in answer.unknown_fields),
-            *rejected,
+            *(("error", path, message) for path, message in rejected),
             *(("warning", *_split_warning(text)) for text in answer.warnings),
         ]
 
@@ -243,6 +256,22 @@ class _Checker:
             str(metadata.get("namespace") or ""),
             str(metadata.get("name") or metadata.get("generateName") or ""),
         )
+
+
+def _wrong_type(error: StatusError) -> str:
+    """Return the path of the value of a wrong type because of which an object was not decoded; empty if it was."""
+    return error.__cause__.path if isinstance(error.__cause__, DecodeError) else ""
+
+
+def _not_caused_by(
+    causes: Iterable[tuple[str, str]], removed: Iterable[str]
+) -> list[tuple[str, str]]:
+    """Return the ``causes`` of an error that are not about values that were ``removed``."""
+    return [
+        (path, message)
+        for path, message in causes
+        if not any(is_related(path, each) for each in removed)
+    ]
 
 
 def _causes(error: StatusError) -> Iterator[tuple[str, str]]:

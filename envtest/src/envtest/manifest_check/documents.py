@@ -25,6 +25,12 @@ _STEP: Final = re.compile(r"\[([^\[\]]*+)\]|\.?([^.\[\]]+)")
 _MAX_STEPS: Final = 400
 
 
+def steps_of(path: str) -> list[str]:
+    """Return the keys and positions in a path (``spec.containers[0].image``), at most 400; a key is cut at its dots."""
+    found = [match[1] if match[1] is not None else match[2] for match in _STEP.finditer(path)]
+    return found[:_MAX_STEPS]
+
+
 class Problem(NamedTuple):
     """A problem of a document itself: its line in the file, and a message."""
 
@@ -70,9 +76,7 @@ class Document:
         if self._root is None:
             self._root = yaml.compose(self._data, Loader=Loader)
         node, line = self._root, self._first_line()
-        steps = [match[1] if match[1] is not None else match[2] for match in _STEP.finditer(path)][
-            :_MAX_STEPS
-        ]
+        steps = steps_of(path)
         while steps and node is not None:
             found = self._child(node, steps)
             if found is None:

@@ -101,6 +101,31 @@ CASES = {
         deployment('replicas: "2"'),
         ["5: error: spec.replicas: json: cannot unmarshal string"],
     ),
+    "all problems at once": (
+        pod("hostNetwork: x\n  replica: 2\n  initContainers: [{name: d, args: [1, a, {}]}]"),
+        [
+            "6: error: spec.hostNetwork: json: cannot unmarshal string",
+            "7: error: spec.replica: unknown field",
+            "8: error: spec.initContainers[0].args[0]: json: cannot unmarshal number",
+            "8: error: spec.initContainers[0].args[2]: json: cannot unmarshal object",
+            "8: error: spec.initContainers[0].image: Required value",
+        ],
+    ),
+    "wrong type of a required field": (
+        pod(name="p", labels="x")
+        + "---\n{apiVersion: v1, kind: Pod, metadata: {name: q}, spec: 1}",
+        [
+            "3: error: metadata.labels: json: cannot unmarshal string",
+            "8: error: spec: json: cannot unmarshal number",
+        ],
+    ),
+    "wrong type of a key with dots": (
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a.b/c: 1, d: 2}}}",
+        [
+            "1: error: metadata.labels.a.b/c: json: cannot unmarshal number",
+            "1: error: metadata.labels.d: json: cannot unmarshal number",
+        ],
+    ),
     "unknown field": (deployment("replica: 2"), ["5: error: spec.replica: unknown field"]),
     "unknown field and validation": (
         deployment("replica: 2", labels="{a: c}"),
