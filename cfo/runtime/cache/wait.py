@@ -36,9 +36,9 @@ async def wait_for(
 
     Uses an informer of the client's cache if it holds the object, and else lists and watches this one object; the
     latter needs the permissions to list and watch. Raises :class:`TimeoutError` after ``timeout`` seconds (``None``:
-    waits forever), and the exceptions of ``condition``. The message of the timeout contains the conditions of the
-    object, pods of its namespace that do not run, and the newest Warning Events there, if the user is allowed to list
-    them. Do not wait in a reconciler: return, and let the event of the object queue the next reconcile.
+    waits forever), and the exceptions of ``condition``. The timeout's message contains the object's conditions, pods in
+    its namespace that do not run, and the newest Warning Events there, if the user is allowed to list them. Do not wait
+    in a reconciler: return, and let the event of the object queue the next reconcile.
     """
 
     def decode(obj: Object | None) -> T | None:

@@ -259,7 +259,7 @@ class _Checker:
 
 
 def _wrong_type(error: StatusError) -> str:
-    """Return the path of the value of a wrong type because of which an object was not decoded; empty if it was."""
+    """Return the path to the value whose wrong type prevents that an object is decoded; empty if there is none."""
     return error.__cause__.path if isinstance(error.__cause__, DecodeError) else ""
 
 
