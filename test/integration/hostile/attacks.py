@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.flux.names import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError
-from cfo.runtime.objects.kinds import INGRESS, LEASE, SECRET
+from cfo.runtime.objects.kinds import INGRESS, JOB, LEASE, POD, SECRET
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, gvk_of, key_of, name_of
 from test.support.composite_keys import composite_rsa_key
@@ -38,6 +39,7 @@ TENANTS: Final = {
     "editor": (
         Rule("doublewordai.co", "inferencestacks", ("create", "patch")),
         Rule("flux-framework.org", ("fluxjobs", "miniclusters"), ("create", "patch")),
+        Rule("ray.io", "rayclusters", ("create", "patch")),
         Rule("workload.codeflare.dev", "appwrappers", ("create", "patch")),
         Rule("coordination.k8s.io", "leases", ("create", "patch")),
         Rule(
@@ -375,6 +377,52 @@ def large_jobs(number: int = 6) -> list[Object]:
 async def change_large_jobs(client: Client, until: float) -> int:
     """Change FluxJobs and MiniClusters with many containers and large scripts."""
     return await _change(client, large_jobs(), _TOUCHES, until)
+
+
+def suspended_jobs(number: int, size: int = 1_300_000) -> list[Object]:
+    """Return large suspended Jobs with the labels of AppWrappers and MiniClusters, as the operator caches them."""
+    container = {"name": "c", "image": "i", "args": ["x" * size]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    labels = {APPWRAPPER_LABEL: "x", MINICLUSTER_LABEL: "x"}
+    spec = {"suspend": True, "template": template}
+    return [editor_object(JOB, f"suspended-{at}", spec, labels=labels) for at in range(number)]
+
+
+def many_hosts(number: int, hosts: int = 3450) -> list[Object]:
+    """Return Ingresses of 58 kB, each with so many hosts, which are indexed."""
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    found = []
+    for at in range(number):
+        rules = [{"host": f"h{at}-{name}.x"} for name in range(hosts)]
+        metadata = {"name": f"hosts-{at}", "namespace": "ingresses"}
+        spec = {"defaultBackend": backend, "rules": rules}
+        found.append(
+            {
+                "apiVersion": INGRESS.api_version,
+                "kind": INGRESS.kind,
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+    return found
+
+
+def decoy_pods(number: int) -> list[Object]:
+    """Return pods with the label of an AppWrapper that does not own them."""
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return [
+        editor_object(POD, f"decoy-{at}", spec, labels={APPWRAPPER_LABEL: "digits"})
+        for at in range(number)
+    ]
+
+
+async def change_large_clusters(client: Client, until: float, number: int = 4) -> int:
+    """Change RayClusters of 1.1 MB again and again."""
+    clusters = [
+        ray_cluster(f"huge-{at}", "editor", version=None, filler="x" * 1_100_000)
+        for at in range(number)
+    ]
+    return await _change(client, clusters, _TOUCHES, until)
 
 
 async def toggle_names(client: Client, until: float, number: int = 4) -> int:

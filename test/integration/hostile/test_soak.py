@@ -105,8 +105,9 @@ class Tenants:
         await self.env.create(attacks.ingress("mine", "ingresses", "harmless.apps.test"))
 
     async def store_planted_objects(self) -> None:
-        """Create Leases and large ConfigMaps with the operator's labels, large jobs, and Ingresses with equal hosts."""
+        """Create objects with the operator's labels, many or large, and Ingresses with many or equal hosts."""
         leases, config_maps, ingresses = (2500, 120, 500) if SECONDS else (100, 10, 20)
+        jobs, many_hosts, decoys = (150, 200, 200) if SECONDS else (5, 3, 5)
         client = self.clients["editor"]
         await attacks.store(client, *(attacks.operator_lease(number) for number in range(leases)))
         await attacks.store(
@@ -118,6 +119,8 @@ class Tenants:
             attacks.ingress(f"planted-{number}", "ingresses", *hosts) for number in range(ingresses)
         )
         await attacks.store(self.clients["ingresses"], *planted)
+        await attacks.store(self.clients["ingresses"], *attacks.many_hosts(many_hosts))
+        await attacks.store(client, *attacks.suspended_jobs(jobs), *attacks.decoy_pods(decoys))
 
     async def attack(self, seconds: float) -> dict[str, int]:
         """Run all attacks for this time; return how often each of them was repeated."""
@@ -135,6 +138,7 @@ class Tenants:
                 "quantities": attacks.store_quantities(clients["editor"], until),
                 "Leases": attacks.renew_leases(clients["editor"], until),
                 "large stacks": attacks.create_large_stacks(clients["editor"], until),
+                "large clusters": attacks.change_large_clusters(clients["editor"], until),
                 "large jobs": attacks.change_large_jobs(clients["editor"], until),
                 "toggled names": attacks.toggle_names(clients["editor"], until),
                 "reviews": self._run_pod(seconds),
