@@ -26,7 +26,7 @@ class AppWrappers(Kind, OptionalRole):
     title = "AppWrappers"
     gvks = (APPWRAPPER,)
     field_managers = (FIELD_MANAGER,)
-    probe = Rule(APPWRAPPER.group, "appwrappers/finalizers", "update")
+    probes = (Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         return configuration.appwrapper.enabled
@@ -103,7 +103,7 @@ class Kueue(OptionalRole):
 
     name = "kueue"
     title = "Kueue"
-    probe = Rule("kueue.x-k8s.io", "workloads/finalizers", "update")
+    probes = (Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         return configuration.appwrapper.uses_kueue

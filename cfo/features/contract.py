@@ -81,11 +81,12 @@ class Feature(ABC):
 class OptionalRole(Feature):
     """A ClusterRole of the operator that is installed only with the feature, as a component of the manifests.
 
-    ``probe`` is a permission of this role that no operator without optional roles has: if the operator lacks it, the
-    role is not installed. ``platform_kind``: the feature needs a platform that serves this kind (``None``: any).
+    ``probes`` are permissions of this role: an operator that has all of them also has all others of the role, whatever
+    other roles are installed. If it lacks one, the role is not installed. ``platform_kind``: the feature needs a
+    platform that serves this kind (``None``: any).
     """
 
-    probe: Rule
+    probes: tuple[Rule, ...]
     platform_kind: GVK | None = None
 
     @abstractmethod

@@ -17,7 +17,7 @@ class Dashboard(OptionalRole):
 
     name = "dashboard"
     title = "the dashboard"
-    probe = Rule("", "events", "watch")
+    probes = (Rule("", "events", "watch"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         return configuration.metrics.dashboard

@@ -21,7 +21,7 @@ class Flux(Kind, OptionalRole):
     title = "Flux"
     gvks = (FLUX_JOB, MINICLUSTER, FLUX_SETUP)
     field_managers = (FIELD_MANAGER,)
-    probe = Rule(GROUP, "miniclusters/finalizers", "update")
+    probes = (Rule(GROUP, "miniclusters/finalizers", "update"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         return configuration.flux.enabled

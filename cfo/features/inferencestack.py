@@ -23,7 +23,7 @@ class InferenceStacks(Kind, OptionalRole):
     gvks = INFERENCE_STACKS
     field_managers = (FIELD_MANAGER, CLAIMS_FIELD_MANAGER)
     shared = True
-    probe = Rule("doublewordai.co", "inferencestacks/finalizers", "update")
+    probes = (Rule("doublewordai.co", "inferencestacks/finalizers", "update"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         return configuration.inference_stack.enabled

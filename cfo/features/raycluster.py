@@ -105,7 +105,11 @@ class Authentication(OptionalRole):
 
     name = "authentication"
     title = "the authentication of dashboards"
-    probe = Rule("", "serviceaccounts", "patch")
+    # Other roles have one of them, but only those that have both contain the rest of this role.
+    probes = (
+        Rule("", "serviceaccounts", "patch"),
+        Rule("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
+    )
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         kuberay = configuration.kuberay
@@ -125,7 +129,7 @@ class OpenShift(OptionalRole):
 
     name = "openshift"
     title = "OpenShift"
-    probe = Rule(ROUTE.group, "routes", "update")
+    probes = (Rule(ROUTE.group, "routes", "update"),)
     platform_kind = ROUTE
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
@@ -142,7 +146,7 @@ class GatewayAPI(OptionalRole):
 
     name = "gateway"
     title = "the Gateway API"
-    probe = Rule(GATEWAY_GROUP, "httproutes", "create")
+    probes = (Rule(GATEWAY_GROUP, "tlsroutes", "create"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         return configuration.kuberay.enabled and configuration.kuberay.gateway.enabled
@@ -158,7 +162,7 @@ class NamespaceLabels(OptionalRole):
 
     name = "namespaces"
     title = "labels of Namespaces"
-    probe = Rule("", "namespaces", "watch")
+    probes = (Rule("", "namespaces", "watch"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         kuberay = configuration.kuberay
@@ -176,7 +180,7 @@ class CertificateRequests(OptionalRole):
 
     name = "csr"
     title = "certificate requests"
-    probe = Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update")
+    probes = (Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         kuberay = configuration.kuberay

@@ -44,7 +44,7 @@ async def warn_about_missing_roles(client: Client, roles: Iterable[OptionalRole]
     """
     for role in roles:
         try:
-            is_installed = await is_allowed(client, resourceAttributes=attributes_of(role.probe))
+            is_installed = await _has_all(client, role.probes)
         except (APIError, TransportError):
             continue
         if not is_installed:
@@ -53,6 +53,14 @@ async def warn_about_missing_roles(client: Client, roles: Iterable[OptionalRole]
                 component=role.name,
                 install=f"cfo manifests --with {role.name}",
             )
+
+
+async def _has_all(client: Client, permissions: Iterable[Rule]) -> bool:
+    """Return whether this process has the first permission of each rule."""
+    for rule in permissions:
+        if not await is_allowed(client, resourceAttributes=attributes_of(rule)):
+            return False
+    return True
 
 
 def attributes_of(rule: Rule) -> Object:

@@ -266,7 +266,7 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
     hint = _NOT_INJECTED if must_be_injected else ""
     at = ray_container_index(pod)
     if at is not None:
-        yield from _mount_errors(group, at, additions, must_be_equal=must_be_injected)
+        yield from _mount_errors(group, at, additions, hint, must_be_equal=must_be_equal)
     for checked in _injected_lists(step, at):
         for addition in checked.expected:
             found = [item for item in checked.entries if item.get("name") == addition["name"]]
@@ -317,9 +317,12 @@ def _injected_lists(step: InjectionStep, ray_container: int | None) -> Iterator[
 
 
 def _mount_errors(
-    group: PodGroup, at: int, additions: PodAdditions, *, must_be_equal: bool
+    group: PodGroup, at: int, additions: PodAdditions, hint: str, *, must_be_equal: bool
 ) -> Iterator[FieldError]:
-    """Yield the mounts that are missing in the container ``at``; with ``must_be_equal`` also those that differ."""
+    """Yield the mounts that are missing in the container ``at``; with ``must_be_equal`` also those that differ.
+
+    ``hint`` is added to the messages about the latter.
+    """
     message = "ca-vol and server-cert volume mounts are immutable"
     mounts = group.pod["containers"][at].get("volumeMounts") or ()
     present = {mount_key(mount): mount for mount in mounts}
@@ -332,7 +335,7 @@ def _mount_errors(
         if found is None:
             yield required(path, message)
         else:
-            yield invalid(path, found, f"{message}{_NOT_INJECTED}")
+            yield invalid(path, found, f"{message}{hint}")
 
 
 # --- Warnings about numbers of workers --------------------------------------------------------------------------------

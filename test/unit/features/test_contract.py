@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from itertools import combinations, product
 
 import pytest
 
 from cfo.features import FEATURES, KINDS, OPTIONAL_ROLES
 from cfo.features.contract import Feature, Kind, OptionalRole
-from cfo.runtime import GVK, Rule
+from cfo.manifests import rbac
+from cfo.runtime import GVK, Object, Rule
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
@@ -37,19 +39,35 @@ def test_kind_declares_its_kinds_and_has_a_folder_on_each_floor(kind: Kind) -> N
 
 
 @pytest.mark.parametrize("role", OPTIONAL_ROLES, ids=lambda role: role.name)
-def test_probe_is_a_permission_of_its_role_that_no_operator_without_the_role_has(
+def test_probes_are_allowed_only_if_no_permission_of_the_role_is_missing(
     role: OptionalRole,
 ) -> None:
-    probe = _permissions([role.probe])
-    assert probe <= _permissions(role.rules())
-    for kind in KINDS:
-        assert not probe & _permissions(kind.base_rules("ns"))
+    """The generated ClusterRoles of all other features are installed in every combination."""
+    always = _granted(rbac.access("ns"))
+    wanted = _permissions(role.rules())
+    probes = _permissions(role.probes)
+    assert probes <= wanted
+    others = [_granted(rbac.optional_access(each, "ns")) for each in OPTIONAL_ROLES if each != role]
+    for count in range(len(others) + 1):
+        for installed in combinations(others, count):
+            granted = always.union(*installed)
+            assert (probes <= granted) is (wanted <= granted)
 
 
-def _permissions(rules: Sequence[Rule]) -> set[tuple[str, str, str]]:
+def _granted(objects: Sequence[Object]) -> set[tuple[str, str, str, str]]:
+    """Return the permissions of the operator's ClusterRole, the first one of ``objects``."""
+    role = next(obj for obj in objects if obj["kind"] == "ClusterRole")
+    found = set()
+    for rule in role["rules"]:
+        names = rule.get("resourceNames") or [""]
+        found |= set(product(rule["apiGroups"], rule["resources"], rule["verbs"], names))
+    return found
+
+
+def _permissions(rules: Iterable[Rule]) -> set[tuple[str, str, str, str]]:
+    """Return the permissions that ``rules`` grant in the whole cluster."""
     found = set()
     for rule in rules:
-        for resource in rule.resources:
-            for verb in rule.verbs:
-                found.add((rule.group, resource, verb))
+        names = rule.resource_names or ("",)
+        found |= set(product([rule.group], rule.resources, rule.verbs, names))
     return found

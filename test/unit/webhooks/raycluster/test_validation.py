@@ -175,6 +175,10 @@ def _remove_mount(cluster: Cluster) -> None:
     del worker_pod(cluster)["containers"][0]["volumeMounts"][0]
 
 
+def _make_mount_writable(cluster: Cluster) -> None:
+    del find_by_name(worker_pod(cluster)["containers"][0]["volumeMounts"], "ca-vol")["readOnly"]
+
+
 CHANGES = [
     (
         _remove_proxy,
@@ -204,6 +208,11 @@ CHANGES = [
         _remove_mount,
         f"{WORKER_PATH}.containers[0].volumeMounts: Required value: ca-vol and server-cert volume mounts",
         True,
+    ),
+    (
+        _make_mount_writable,
+        f"{WORKER_PATH}.containers[0].volumeMounts: Invalid value: ",
+        False,
     ),
 ]
 
