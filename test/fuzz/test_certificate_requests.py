@@ -94,7 +94,7 @@ def test_certificate_has_the_names_of_the_pod(pem: bytes, usages: Any) -> None:
         assert request.hosts <= set(NAMES.hosts)
         assert POD.value in request.addresses
         certificate = x509.load_pem_x509_certificate(
-            ca.issue(
+            ca.issue_pem(
                 authority(),
                 request.public_key,
                 addresses=NAMES.addresses,

@@ -159,9 +159,9 @@ def test_changed_ca_is_valid_or_rejected(key: str, at: int, inserted: bytes, rem
     ):
         changed = {**data, key: pem}
         try:
-            authority = ca.load(changed[ca.CERTIFICATE_KEY], changed[ca.PRIVATE_KEY_KEY])
+            authority = ca.load(changed[ca.CERTIFICATE_FIELD], changed[ca.PRIVATE_KEY_FIELD])
         except ca.InvalidCertificateAuthority:
             continue
         assert authority.key.public_key() == authority.certificate.public_key()
         renewed = ca.renew(authority).data()
-        ca.load(renewed[ca.CERTIFICATE_KEY], renewed[ca.PRIVATE_KEY_KEY])
+        ca.load(renewed[ca.CERTIFICATE_FIELD], renewed[ca.PRIVATE_KEY_FIELD])

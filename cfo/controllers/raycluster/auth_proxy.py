@@ -92,7 +92,7 @@ class ProxySecrets:
             return desired_secret(facts, name, {COOKIE_KEY: cookie})
 
         consequence = "the OAuth proxy has no cookie secret"
-        decision.computed(SECRET, _cookie_key(facts), compute, consequence=consequence)
+        decision.add_computed(SECRET, _cookie_key(facts), compute, consequence=consequence)
 
     def decide_config(self, decision: Decision, facts: RayClusterFacts) -> None:
         """Add the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
@@ -108,7 +108,7 @@ class ProxySecrets:
             return _settings_secret(facts, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
 
         consequence = "the proxies have no settings"
-        decision.computed(SECRET, _cookie_key(facts), compute, consequence=consequence)
+        decision.add_computed(SECRET, _cookie_key(facts), compute, consequence=consequence)
 
     # The serving certificate.
 
@@ -135,7 +135,7 @@ class ProxySecrets:
             return {**secret, "data": issued.data()}
 
         consequence = "the proxies have no certificate"
-        decision.computed(SECRET, key, compute, consequence=consequence)
+        decision.add_computed(SECRET, key, compute, consequence=consequence)
 
     def certificate_ca(self, facts: RayClusterFacts) -> str:
         """Return the CA of the serving certificate, PEM; empty if there is none."""
@@ -162,12 +162,12 @@ class ProxySecrets:
     def delete_cookie(self, decision: Decision, facts: RayClusterFacts) -> None:
         """Delete the Secret of the cookie key."""
         self._cookie.forget(key_of(facts.cluster))
-        decision.absent(SECRET, _cookie_key(facts))
+        decision.add_absent(SECRET, _cookie_key(facts))
 
     def delete_certificate(self, decision: Decision, facts: RayClusterFacts) -> None:
         """Delete the serving certificate, if it is the operator's."""
         self.forget(key_of(facts.cluster))
-        decision.absent(SECRET, _certificate_key(facts))
+        decision.add_absent(SECRET, _certificate_key(facts))
 
 
 def _wait(due: datetime, now: datetime) -> float:

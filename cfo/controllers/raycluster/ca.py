@@ -1,11 +1,12 @@
 """The certificate authority (CA) of one RayCluster: create, load, renew, and issue certificates for nodes.
 
-Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when they
-start, and keep using that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier, so old leaf
-certificates verify with the new CA certificate and vice versa, and no pod has to be restarted. A new key breaks this,
-so it is created only on request or when the old key is lost.
+Depending on ``kuberay.ca.issuer``, Ray nodes sign their certificates themselves when they start, with ``ca.key`` and
+the first certificate in ``ca.crt``, or the operator issues them. In both cases they keep using that ``ca.crt``. Renewal
+therefore keeps the key, subject and key identifier, so old leaf certificates verify with the new CA certificate and
+vice versa, and no pod has to be restarted. A new key breaks this, so it is created only on request or when the old key
+is lost.
 
-All functions are pure, except for the randomness of keys and serial numbers; the time is a parameter.
+All functions are pure, except for the randomness of keys and serial numbers.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from cfo.runtime.pki import (
     renewal_time,
 )
 
-CERTIFICATE_KEY = "ca.crt"
-PRIVATE_KEY_KEY = "ca.key"
+CERTIFICATE_FIELD = "ca.crt"
+PRIVATE_KEY_FIELD = "ca.key"
 
 MAX_CERTIFICATE_BYTES = 64 << 10
 """The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
@@ -47,7 +48,7 @@ _NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
 _EXTENDED_USAGES = x509.ExtendedKeyUsage(
     [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
 )
-_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
+_CA_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
 
 
 class InvalidCertificateAuthority(ValueError):
@@ -70,8 +71,8 @@ class ClusterCA(CertificateAuthority):
     def data(self) -> dict[str, bytes]:
         """Return the content of the Secret, in PEM."""
         return {
-            PRIVATE_KEY_KEY: key_pem(self.key),
-            CERTIFICATE_KEY: certificate_pem(self.certificate),
+            PRIVATE_KEY_FIELD: key_pem(self.key),
+            CERTIFICATE_FIELD: certificate_pem(self.certificate),
         }
 
 
@@ -84,22 +85,22 @@ def create(
     """Create a CA, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
     key = key or create_key(algorithm)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return ClusterCA(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
+    return ClusterCA(key, _self_signed(key, _CA_SUBJECT, identifier, now or datetime.now(UTC)))
 
 
-def renew(authority: ClusterCA, *, now: datetime | None = None) -> ClusterCA:
+def renew(ca: ClusterCA, *, now: datetime | None = None) -> ClusterCA:
     """Return the CA with a certificate that is valid for another :data:`CA_LIFETIME`.
 
     The key, the subject and the key identifier stay the same.
     """
-    certificate = authority.certificate
+    certificate = ca.certificate
     try:
         identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
-        identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
+        identifier = x509.SubjectKeyIdentifier.from_public_key(ca.key.public_key())
     return ClusterCA(
-        authority.key,
-        _self_signed(authority.key, certificate.subject, identifier, now or datetime.now(UTC)),
+        ca.key,
+        _self_signed(ca.key, certificate.subject, identifier, now or datetime.now(UTC)),
     )
 
 
@@ -109,39 +110,38 @@ def load(certificate_data: bytes, key_data: bytes) -> ClusterCA:
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """
     key = _load_key(key_data)
+
+    def invalid(reason: str) -> InvalidCertificateAuthority:
+        return InvalidCertificateAuthority(f"{CERTIFICATE_FIELD} {reason}", key)
+
     if len(certificate_data) > MAX_CERTIFICATE_BYTES:
-        raise InvalidCertificateAuthority(
-            f"{CERTIFICATE_KEY} has {len(certificate_data)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed",
-            key,
+        raise invalid(
+            f"has {len(certificate_data)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed"
         )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_data)
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        # The size of our key is limited, that of another one is not, so only an equal one is used to verify.
+        # The size of another key is not limited, and verifying with a large one takes long, so only ours is used.
         matches = certificate.public_key() == key.public_key()
         if matches:
             certificate.verify_directly_issued_by(certificate)
     except x509.ExtensionNotFound:
-        raise InvalidCertificateAuthority(
-            f"{CERTIFICATE_KEY} is not a CA certificate", key
-        ) from None
+        raise invalid("is not a CA certificate") from None
     except InvalidSignature:
-        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not self-signed", key) from None
+        raise invalid("is not self-signed") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InvalidCertificateAuthority(
-            f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key
-        ) from None
+        raise invalid("is missing or is not a CA certificate") from None
     if not constraints.ca:
-        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key)
+        raise invalid("is not a CA certificate")
     if not matches:
         raise InvalidCertificateAuthority(
-            f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key
+            f"{PRIVATE_KEY_FIELD} does not match {CERTIFICATE_FIELD}", key
         )
     return ClusterCA(key, certificate)
 
 
-def issue(
-    authority: ClusterCA,
+def issue_pem(
+    ca: ClusterCA,
     public_key: PublicKey,
     *,
     addresses: Iterable[IPv4Address | IPv6Address],
@@ -151,24 +151,24 @@ def issue(
 ) -> bytes:
     """Return a certificate (PEM) of a Ray node, which is a server and a client of the other nodes.
 
-    It is not valid longer than the certificate of ``authority``.
+    It is not valid longer than the certificate of ``ca``.
     """
-    issuer = authority.certificate
+    issuer = ca.certificate
     names: list[x509.GeneralName] = [*map(x509.IPAddress, addresses), *map(x509.DNSName, hosts)]
     end = min(now + lifetime, issuer.not_valid_after_utc)
     builder = (
         certificate_builder(_NODE_SUBJECT, issuer.subject, public_key, now - BACKDATED, end)
-        .add_extension(authority_key_identifier(authority), critical=False)
+        .add_extension(authority_key_identifier(ca), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
     )
-    return certificate_pem(_with_usages(builder, is_ca=False).sign(authority.key, hashes.SHA256()))
+    return certificate_pem(_with_usages(builder, is_ca=False).sign(ca.key, hashes.SHA256()))
 
 
 def _load_key(pem: bytes) -> PrivateKey:
     try:
         return load_private_key(pem)
     except ValueError as error:
-        raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} {error}") from None
+        raise InvalidCertificateAuthority(f"{PRIVATE_KEY_FIELD} {error}") from None
 
 
 def _self_signed(

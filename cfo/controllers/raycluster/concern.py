@@ -1,20 +1,21 @@
 """What a concern of RayClusters is: it observes, and decides as a pure function; the reconciler writes.
 
 A concern is one responsibility, such as network policies. Its decision is data: the children that should exist, the
-Events to record, and when to look again. What depends on the result of these writes is decided after them, in ``then``.
+Events to record, and when to reconcile again. What depends on the result of these writes is decided after them, by
+``decide_next``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar, Unpack
 
 import msgspec
 
 from cfo.api.raycluster.cluster import has_cluster_labels, has_owner_reference
-from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.dashboard_access import Exposure
@@ -66,8 +67,9 @@ class Decision(msgspec.Struct, kw_only=True):
     """What a concern decided for one RayCluster.
 
     The reconciler sends ``spec_patch``, records the notices, sets the finalizer if ``needs_finalizer``, and brings the
-    children to their state. ``then`` gets the results, and returns what follows from them; ``None``: nothing.
-    ``removes_finalizer`` and ``conditions`` (those of the status) come last.
+    children to their state. ``decide_next`` gets the results, and returns the next decision; ``None``: there is none.
+    ``removes_finalizer`` and ``conditions`` come last: all conditions of the status, ``None`` if they do not change.
+    ``retry_after`` are the seconds until the next reconcile, 0 if none is needed.
     """
 
     cluster: Object
@@ -78,16 +80,13 @@ class Decision(msgspec.Struct, kw_only=True):
     needs_finalizer: bool = False
     removes_finalizer: bool = False
     conditions: list[Object] | None = None
-    then: Callable[[ChildResults], Decision | None] | None = None
+    decide_next: Callable[[ChildResults], Decision | None] | None = None
 
-    def present(self, desired: Object, **options: Unpack[ChildOptions]) -> Child:
+    def add_present(self, desired: Object, **options: Unpack[ChildOptions]) -> Child:
         """Add a child that exists as ``desired``."""
-        options = {"belongs": partial(belongs_to, cluster=self.cluster), **options}
-        child = Child.present(desired, **options)
-        self.children.append(child)
-        return child
+        return self._add(Child.present(desired, **self._with_owner(options)))
 
-    def computed(
+    def add_computed(
         self,
         gvk: GVK,
         key: NamespacedName,
@@ -95,19 +94,18 @@ class Decision(msgspec.Struct, kw_only=True):
         **options: Unpack[ChildOptions],
     ) -> Child:
         """Add a child whose content is computed; content without an owner reference to the cluster is not trusted."""
-        options = {
-            "belongs": partial(belongs_to, cluster=self.cluster),
-            "is_trusted": partial(has_owner_reference, cluster=self.cluster),
-            **options,
-        }
-        child = Child.computed(gvk, key, compute, **options)
-        self.children.append(child)
-        return child
+        options = {"is_trusted": partial(has_owner_reference, cluster=self.cluster), **options}
+        return self._add(Child.computed(gvk, key, compute, **self._with_owner(options)))
 
-    def absent(self, gvk: GVK, key: NamespacedName, **options: Unpack[ChildOptions]) -> Child:
+    def add_absent(self, gvk: GVK, key: NamespacedName, **options: Unpack[ChildOptions]) -> Child:
         """Add a child that does not exist."""
-        options = {"belongs": partial(belongs_to, cluster=self.cluster), **options}
-        child = Child.absent(gvk, key, **options)
+        return self._add(Child.absent(gvk, key, **self._with_owner(options)))
+
+    def _with_owner(self, options: ChildOptions) -> ChildOptions:
+        """Return ``options`` in which, by default, objects belong to the cluster as :func:`belongs_to` says."""
+        return {"belongs": partial(belongs_to, cluster=self.cluster), **options}
+
+    def _add(self, child: Child) -> Child:
         self.children.append(child)
         return child
 
@@ -149,7 +147,7 @@ class ObservedCluster:
         return self.facts.cluster
 
     async def exposure(self) -> Exposure:
-        """Return the decision about its dashboard; raises :class:`~cfo.runtime.DiscoveryIncomplete`."""
+        """Return how its dashboard is exposed; raises :class:`~cfo.runtime.DiscoveryIncomplete`."""
         if self._exposure is None:
             self._exposure = await self._environment.access.exposure_of(self.facts, self.settings)
         return self._exposure
@@ -179,13 +177,13 @@ class ClusterConcern(ABC, Generic[Found]):
         """The kinds of its objects, and which of their updates matter (``None``: all)."""
 
     def own(self, informer: Informer, predicate: Predicate | None = None) -> Informer:
-        """Declare the informer of a kind of which each RayCluster owns objects."""
+        """Declare the informer of a kind of which each RayCluster owns objects; it is also :attr:`required`."""
         self.required.append(informer)
         self.owned[informer] = predicate
         return informer
 
     def watch(self, controller: Controller) -> None:
-        """Feed ``controller`` with what else the concern depends on."""
+        """Let ``controller`` watch objects that the concern depends on, besides the RayCluster and :attr:`owned`."""
 
     @abstractmethod
     async def observe(self, cluster: ObservedCluster) -> Found:
@@ -199,7 +197,7 @@ class ClusterConcern(ABC, Generic[Found]):
         """Return what should exist for a RayCluster; sends no request."""
 
     def decide_release(self, cluster: Object) -> Decision | None:
-        """Return what must be deleted before a RayCluster that is being deleted; ``None``: nothing."""
+        """Return the decision for a RayCluster that is being deleted: what must be deleted before it, if anything."""
         return None
 
     def forget(self, request: Request) -> None:
@@ -207,76 +205,3 @@ class ClusterConcern(ABC, Generic[Found]):
 
     async def collect(self, request: Request) -> None:
         """Delete what a RayCluster that does not exist has left over."""
-
-
-ACTOR_EVENTS: Final[Mapping[tuple[Concern, Actor], tuple[str, str]]] = {
-    (Concern.NETWORK_POLICY, Actor.KUBERAY): (
-        "NetworkPolicyByKubeRay",
-        "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
-    ),
-    (Concern.NETWORK_POLICY, Actor.OPEN_DATA_HUB): (
-        "NetworkPolicyByOpenDataHub",
-        "The RayCluster uses networkIsolation of Open Data Hub's KubeRay, so the operator creates no NetworkPolicies",
-    ),
-    (Concern.NETWORK_POLICY, Actor.MULTIKUEUE): (
-        "ManagedByMultiKueue",
-        "MultiKueue runs the RayCluster in another Kubernetes cluster, so the operator creates nothing for it here",
-    ),
-    (Concern.MTLS, Actor.KUBERAY): (
-        "MTLSByKubeRay",
-        "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it",
-    ),
-    (Concern.MTLS, Actor.OPEN_DATA_HUB): (
-        "MTLSByOpenDataHub",
-        "Open Data Hub's KubeRay provides mutual TLS for the RayCluster, so the operator maintains no CA for it",
-    ),
-    (Concern.AUTHENTICATION, Actor.KUBERAY): (
-        "OAuthByKubeRay",
-        "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it",
-    ),
-    (Concern.AUTHENTICATION, Actor.OPEN_DATA_HUB): (
-        "OAuthByOpenDataHub",
-        "Open Data Hub's KubeRay authenticates the users of the RayCluster, so the operator creates no OAuth objects",
-    ),
-    (Concern.EXPOSURE, Actor.KUBERAY): (
-        "ExposedByKubeRay",
-        "The RayCluster sets enableIngress, so KubeRay exposes its dashboard and the operator does not",
-    ),
-    (Concern.EXPOSURE, Actor.OPEN_DATA_HUB): (
-        "ExposedByOpenDataHub",
-        "Open Data Hub's KubeRay exposes the RayCluster through its Gateway, so the operator does not",
-    ),
-}
-"""The reason and message of the Event that says that another actor provides a concern.
-
-MultiKueue provides all concerns, so only the first one has an Event.
-"""
-
-
-def record_responsibility(
-    decision: Decision,
-    facts: RayClusterFacts,
-    concern: Concern,
-    active_features: Collection[str],
-    kept: str = "",
-) -> Actor:
-    """Return who provides ``concern`` of the cluster; record it if that is not the operator.
-
-    If the cluster requests another actor whose feature is not known to be active, a Warning Event says that the
-    operator's own ``kept`` stays; an empty ``kept`` records nothing.
-    """
-    actor = facts.actor(concern, active_features)
-    event = ACTOR_EVENTS.get((concern, actor))
-    if event is not None:
-        decision.inform(*event)
-    if not kept:
-        return actor
-    delegation = facts.unconfirmed_delegation(concern, active_features)
-    if delegation is not None:
-        decision.warn(
-            "KubeRayFeatureUnconfirmed",
-            f"The RayCluster sets {delegation.setting}, but kuberay.kubeRayFeatures in the operator's configuration "
-            f"does not contain {delegation.feature}: the operator's own {kept} stays active. If KubeRay's feature is "
-            "active, ask the administrator to add it",
-        )
-    return actor

@@ -107,7 +107,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         _delete(decision, self.kinds.http_routes, names.dashboard)
         _delete(decision, self.kinds.tls_routes, names.client)
         _delete(decision, self.kinds.backend_tls_policies, names.dashboard)
-        decision.then = self._mark_unserved
+        decision.decide_next = self._mark_unserved
 
     def _mark_unserved(self, results: ChildResults) -> None:
         """Await the return of kinds that are no longer served."""
@@ -198,10 +198,10 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         ):
             return None  # the Secret is being written, and its event follows
         consequence = "the Gateway cannot connect to the dashboard's proxy"
-        config_map = decision.present(
+        config_map = decision.add_present(
             desired_ca_config_map(facts, recorded_ca(secret)), consequence=consequence
         )
-        policy = decision.present(
+        policy = decision.add_present(
             desired_backend_tls_policy(facts, informer.gvk, backend),
             consequence=consequence,
             requires=(config_map.id,),
@@ -244,7 +244,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         if choice.suffix:
             route = desired(hosts.with_suffix(choice.suffix))
         belongs = partial(belongs_to, cluster=decision.cluster)
-        decision.present(
+        decision.add_present(
             route,
             consequence=f"{hosts.noun} {hosts.plain} has no route of this RayCluster",
             requires=requirements,
@@ -312,7 +312,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
 
 def _delete(decision: Decision, kind: OptionalKind, name: str) -> None:
     if kind.served is not None:
-        decision.absent(kind.served.gvk, NamespacedName(namespace_of(decision.cluster), name))
+        decision.add_absent(kind.served.gvk, NamespacedName(namespace_of(decision.cluster), name))
 
 
 def _state_of(route: Mapping[str, Any]) -> _State:

@@ -27,7 +27,6 @@ from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
     ObservedCluster,
-    record_responsibility,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import ClusterEnvironment, GatewayKinds
@@ -48,6 +47,7 @@ from cfo.controllers.raycluster.ingress_resources import (
 )
 from cfo.controllers.raycluster.platform import IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
+from cfo.controllers.raycluster.responsibility import find_actor
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,
@@ -189,7 +189,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         backend = found.backend
         if not found.is_openshift:
             features = config.kuberay_features
-            record_responsibility(decision, facts, Concern.EXPOSURE, features, "exposure")
+            find_actor(decision, facts, Concern.EXPOSURE, features, "exposure")
         with_client = backend is not None and found.allows_client(facts, config)
         if backend is None:
             self._delete_ingress(decision, names.dashboard)
@@ -202,7 +202,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
             return decision
         if self._config.gateway.enabled:
             self._routes.decide(decision, facts, backend, found.domain, config)
-            decision.then = partial(self._after_routes, facts, backend, config)
+            decision.decide_next = partial(self._after_routes, facts, backend, config)
             return decision
         if not with_client:
             decision.warn("RayClientNotExposed", CLIENT_NOT_EXPOSED)
@@ -214,7 +214,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         self._decide_dashboard(decision, facts, found.domain, backend, found.requires_login)
         if with_client:
             self._decide_client(decision, facts, found.domain)
-        decision.then = self._after_ingresses
+        decision.decide_next = self._after_ingresses
         return decision
 
     def _after_routes(
@@ -308,7 +308,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         return choice.suffix
 
     def _delete_ingress(self, decision: Decision, name: str) -> None:
-        decision.absent(INGRESS, NamespacedName(namespace_of(decision.cluster), name))
+        decision.add_absent(INGRESS, NamespacedName(namespace_of(decision.cluster), name))
 
     def _delete_outdated(
         self, decision: Decision, name: str, service: str, class_name: str = ""
@@ -329,7 +329,9 @@ class Ingresses(ClusterConcern[FoundExposure]):
 
 def _apply(decision: Decision, ingress: Object) -> None:
     (rule,) = ingress["spec"]["rules"]
-    decision.present(ingress, consequence=f"host {rule['host']} has no Ingress of this RayCluster")
+    decision.add_present(
+        ingress, consequence=f"host {rule['host']} has no Ingress of this RayCluster"
+    )
 
 
 def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:

@@ -36,10 +36,10 @@ from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
     ObservedCluster,
-    record_responsibility,
 )
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.resources import desired_secret
+from cfo.controllers.raycluster.responsibility import find_actor
 from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
 from cfo.runtime import (
     READ,
@@ -95,7 +95,7 @@ class MutualTLS(ClusterConcern[ObservedSecret]):
         super().__init__(manager, config, environment)
         self._secrets = ClusterSecrets(
             self.own(secret_informer(manager)).reader,
-            content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY),
+            content=(ca.CERTIFICATE_FIELD, ca.PRIVATE_KEY_FIELD),
             valid_until=recorded_renewal,
         )
 
@@ -135,7 +135,7 @@ def decide_ca(
         decision.warn("CertificateRequestsDisabled", _REQUESTS_DISABLED)
     if not _needs_ca(decision, facts, config):
         secrets.forget(key)
-        decision.absent(SECRET, _key(facts))
+        decision.add_absent(SECRET, _key(facts))
         return decision
     due = found.renewal_due
     if due is not None and found.now < due <= found.now + CA_LIFETIME:
@@ -143,7 +143,7 @@ def decide_ca(
         return decision
     was_deleted = not found.is_cached and (found.was_verified or _has_running_head(facts))
     content = DesiredSecret(facts, authority, found.now, was_deleted=was_deleted)
-    decision.computed(
+    decision.add_computed(
         SECRET,
         _key(facts),
         content.compute,
@@ -152,7 +152,7 @@ def decide_ca(
         in_thread=authority.key_algorithm == "rsa",
         consequence="the cluster has no CA, so mutual TLS does not work",
     )
-    decision.then = partial(_conclude, facts, content, secrets)
+    decision.decide_next = partial(_conclude, facts, content, secrets)
     return decision
 
 
@@ -208,8 +208,8 @@ class DesiredSecret:
         if requested is not None and requested != annotations_of(existing).get(ROTATE_ANNOTATION):
             return self._replaced(f"the annotation {ROTATE_ANNOTATION} requested it")
         stored = existing.get("data") or {}
-        certificate = b64decode(stored.get(ca.CERTIFICATE_KEY) or "")
-        key = b64decode(stored.get(ca.PRIVATE_KEY_KEY) or "")
+        certificate = b64decode(stored.get(ca.CERTIFICATE_FIELD) or "")
+        key = b64decode(stored.get(ca.PRIVATE_KEY_FIELD) or "")
         try:
             authority = ca.load(certificate, key)
         except ca.InvalidCertificateAuthority as error:
@@ -220,11 +220,11 @@ class DesiredSecret:
             # A Secret of another version that needs no other change does not get the annotation.
             is_recorded = RENEWAL_ANNOTATION in annotations_of(existing)
             renewal_due = authority.renewal_due if is_recorded else None
-            data = {ca.CERTIFICATE_KEY: certificate, ca.PRIVATE_KEY_KEY: key}
+            data = {ca.CERTIFICATE_FIELD: certificate, ca.PRIVATE_KEY_FIELD: key}
             return _secret(self._facts, data, renewal_due)
         self.authority = ca.renew(authority, now=self.now)
-        renewed = self.authority.data()[ca.CERTIFICATE_KEY]
-        data = {ca.CERTIFICATE_KEY: renewed, ca.PRIVATE_KEY_KEY: key}
+        renewed = self.authority.data()[ca.CERTIFICATE_FIELD]
+        data = {ca.CERTIFICATE_FIELD: renewed, ca.PRIVATE_KEY_FIELD: key}
         return _secret(self._facts, data, self.authority.renewal_due)
 
     def _replaced(self, cause: str, key: PrivateKey | None = None) -> Object:
@@ -245,7 +245,7 @@ def _needs_ca(decision: Decision, facts: RayClusterFacts, config: KubeRayConfigu
     actor = facts.actor(Concern.MTLS, features)
     if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and facts.has_injected_tls:
         return True  # its pods cannot start without the Secret
-    provider = record_responsibility(decision, facts, Concern.MTLS, features, "mutual TLS")
+    provider = find_actor(decision, facts, Concern.MTLS, features, "mutual TLS")
     return provider is Actor.OPERATOR
 
 

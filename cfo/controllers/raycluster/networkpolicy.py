@@ -34,7 +34,6 @@ from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
     ObservedCluster,
-    record_responsibility,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
@@ -45,6 +44,7 @@ from cfo.controllers.raycluster.policies import (
     desired_workers_policy,
     policy_types,
 )
+from cfo.controllers.raycluster.responsibility import find_actor
 from cfo.controllers.raycluster.watches import CHILD_CHANGED, all_clusters
 from cfo.runtime import (
     NETWORK_POLICY,
@@ -150,7 +150,7 @@ def decide_policies(
     """Return which policies should exist for a cluster in a namespace with ``settings``."""
     decision = Decision(cluster=facts.cluster)
     if facts.is_managed_by_multikueue:
-        record_responsibility(decision, facts, Concern.NETWORK_POLICY, ())
+        find_actor(decision, facts, Concern.NETWORK_POLICY, ())
         if facts.cluster["metadata"].get("generation") == 1:
             _remove(decision, facts, found, "head")
             _remove(decision, facts, found, "workers")
@@ -254,7 +254,7 @@ def _is_restricted_by_kuberay(
 
 
 def _record_actor(decision: Decision, facts: RayClusterFacts, observed: frozenset[str]) -> None:
-    record_responsibility(decision, facts, Concern.NETWORK_POLICY, observed)
+    find_actor(decision, facts, Concern.NETWORK_POLICY, observed)
     delegation = facts.unconfirmed_delegation(Concern.NETWORK_POLICY, observed)
     if delegation is not None:
         decision.inform(
@@ -287,7 +287,7 @@ def _apply(
     name, other = _policy_names(facts, found, node_type)
     desired["metadata"]["name"] = name
     ours = _uid_if_ours(found.policies.get(name), facts.cluster)
-    policy = decision.present(
+    policy = decision.add_present(
         desired,
         consequence="it is left unchanged",
         belongs=lambda obj: has_cluster_labels(obj, facts.cluster) or uid_of(obj) == ours,
@@ -314,7 +314,9 @@ def _remove_one(
     if ours is None:
         return
     key = NamespacedName(facts.names.namespace, name)
-    decision.absent(NETWORK_POLICY, key, belongs=lambda obj: uid_of(obj) == ours, requires=requires)
+    decision.add_absent(
+        NETWORK_POLICY, key, belongs=lambda obj: uid_of(obj) == ours, requires=requires
+    )
 
 
 def _uid_if_ours(policy: Entry | None, cluster: Object) -> str | None:

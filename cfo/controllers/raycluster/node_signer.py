@@ -1,21 +1,20 @@
 """Approves and signs the CertificateSigningRequests of Ray nodes with the CA of their RayCluster.
 
-Only requests for our signer are watched. What a request must contain is in
-:mod:`~cfo.controllers.raycluster.node_request`. A request that is refused gets the condition ``Denied`` (``Failed``, if
+CertificateSigningRequests are called CSRs here. Only those for our signer are watched. What a CSR must contain is in
+:mod:`~cfo.controllers.raycluster.node_request`. A CSR that is refused gets the condition ``Denied`` (``Failed``, if
 another client has approved it), and a Warning Event on the RayCluster gives the reason. Approval and signature are two
-writes. After a crash in between, the request is checked again in full, and then signed.
+writes. After a crash in between, the CSR is checked again in full, and then signed.
 
-CertificateSigningRequests are cluster-scoped, and a tenant can create any number of them. Therefore objects that are
-too large are not cached, a requester gets only a few decisions until Kubernetes deletes the oldest requests (after one
-hour), and all other requests cause no request by the operator. Old requests are ignored, so that a restart does not
-answer requests whose pods have given up long ago.
+CSRs are cluster-scoped, and a tenant can create any number of them. Therefore objects that are too large are not
+cached, a requester gets only a few decisions until Kubernetes deletes the oldest CSRs (after one hour), and further
+CSRs are ignored without a request to the API server. Old CSRs are ignored, so that a restart does not answer those
+whose pods have given up long ago.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections import Counter as Count
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -66,12 +65,14 @@ from cfo.runtime.objects import parse_time
 CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
 
 MAX_DECISIONS: Final = 8
-"""How many requests of one requester are decided until Kubernetes deletes the oldest decided ones (after one hour)."""
+"""How many CSRs of one requester are decided until Kubernetes deletes the oldest decided ones (after one hour)."""
 
 MAX_WAITING: Final = 4
-"""How many requests of one requester are retried at the same time; others are ignored meanwhile."""
+"""How many CSRs of one requester are retried at the same time; others are ignored meanwhile."""
 
 _MAX_AGE_SECONDS: Final = 600.0
+"""How old a CSR may be: twice the time that the init container waits for its certificate."""
+
 _SETTLING_SECONDS: Final = 60.0
 """How long a refusal whose cause may disappear is retried."""
 
@@ -82,15 +83,16 @@ _SELECTION: Final[SelectionKeywords] = {
     "max_bytes": 16 << 10,
 }
 
-_MAX_AUTHORITIES: Final = 64
+_MAX_LOADED_CAS: Final = 64
+"""The number of CAs that are kept in memory: of the RayClusters whose pods start at about the same time."""
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 
 class NodeSigner:
-    """Decides about one request at a time.
+    """Decides about one CSR at a time.
 
-    If the operator is limited to some namespaces, another operator answers requests from others.
+    If the operator is limited to some namespaces, another operator answers CSRs from other namespaces.
     """
 
     name = "raycluster-node-signer"
@@ -113,27 +115,25 @@ class NodeSigner:
         self._lifetime = config.ca.node_certificate_lifetime
         self._clock = manager.clock
         self._domain = domain
-        requests = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
-        self._requests = requests.add_index(_DECIDED, _index_decided).reader
-        self._authorities = SigningAuthorities(self._client, secret_informer(manager).reader)
+        csrs = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
+        self._csrs = csrs.add_index(_DECIDED, _index_decided).reader
+        self._cas = SigningCAs(self._client, secret_informer(manager).reader)
         self._namespaces = manager.options.namespaces
-        self._waiting: dict[str, str] = {}
-        """The requesters of the requests whose refusal is retried, by name."""
-        self._number_waiting: Count[str] = Count()
+        self._waiting = WaitingCSRs()
 
     async def reconcile(self, request: Request) -> Result:
-        """Decide about one request; requeue while the cause of a refusal may disappear."""
-        csr = self._requests.get(request)
+        """Decide about one CSR; requeue while the cause of a refusal may disappear."""
+        csr = self._csrs.get(request)
         if csr is None:
-            self._end_wait(request.name)
+            self._waiting.remove(request.name)
             return Result()
         age = (self._clock.now() - parse_time(csr["metadata"]["creationTimestamp"])).total_seconds()
         identity = _identity(csr["spec"])
-        has_enough = len(self._requests.keys(_DECIDED, identity)) >= MAX_DECISIONS
+        has_enough = len(self._csrs.keys(_DECIDED, identity)) >= MAX_DECISIONS
         if _is_decided(csr) or age > _MAX_AGE_SECONDS or has_enough:
-            self._end_wait(request.name)
+            self._waiting.remove(request.name)
             return Result()
-        if request.name not in self._waiting and self._number_waiting[identity] >= MAX_WAITING:
+        if not self._waiting.admits(request.name, identity):
             return Result()
         cluster: Object | None = None
         try:
@@ -145,22 +145,14 @@ class NodeSigner:
             await self._sign(csr, pod, cluster)
         except Refusal as refusal:
             if refusal.may_change and age < _SETTLING_SECONDS:
-                if request.name not in self._waiting:
-                    self._waiting[request.name] = identity
-                    self._number_waiting[identity] += 1
+                self._waiting.add(request.name, identity)
+                # The waits grow with the age: each is half as long as the CSR has waited.
                 return Result(requeue_after=max(age / 2, _MIN_RETRY_SECONDS))
-            # Another operator may reconcile a RayCluster that is not in the cache.
+            # The CSR is left to another operator if it may reconcile the RayCluster, which is not in our cache.
             if cluster is not None or not refusal.may_change:
                 await self._refuse(csr, refusal, cluster)
-        self._end_wait(request.name)
+        self._waiting.remove(request.name)
         return Result()
-
-    def _end_wait(self, name: str) -> None:
-        identity = self._waiting.pop(name, None)
-        if identity is not None:
-            self._number_waiting[identity] -= 1
-            if not self._number_waiting[identity]:
-                del self._number_waiting[identity]
 
     async def _cluster_of(self, pod: Object) -> Object:
         key, uid = cluster_of_pod(pod)
@@ -174,14 +166,14 @@ class NodeSigner:
         return cluster
 
     async def _sign(self, csr: Object, pod: Object, cluster: Object) -> None:
-        """Check the content of the request, approve it and store the certificate. Raises :class:`Refusal`."""
-        request = parse_request(csr["spec"])
+        """Check the content of the CSR, approve it and store the certificate. Raises :class:`Refusal`."""
+        content = parse_request(csr["spec"])
         names = node_names(pod, cluster, await self._domain.read(self._client))
-        check_names(request, names)
-        authority = await self._authorities.load(cluster)
-        certificate = ca.issue(
-            authority,
-            request.public_key,
+        check_names(content, names)
+        cluster_ca = await self._cas.load(cluster)
+        certificate = ca.issue_pem(
+            cluster_ca,
+            content.public_key,
             addresses=names.addresses,
             hosts=names.hosts,
             lifetime=self._lifetime,
@@ -189,7 +181,7 @@ class NodeSigner:
         )
         if find_condition(_conditions(csr), "Approved") is None:
             message = "The pod is a node of its RayCluster, and may have all requested names."
-            approved = self._with_condition(csr, "Approved", "PodVerified", message)
+            approved = self._status_with(csr, "Approved", "PodVerified", message)
             csr = await self._update(csr, "approval", approved)
         status = {**(csr.get("status") or {}), "certificate": b64encode(certificate).decode()}
         await self._update(csr, "status", status)
@@ -202,17 +194,17 @@ class NodeSigner:
             message=str(refusal),
         )
         if find_condition(_conditions(csr), "Approved") is None:
-            denied = self._with_condition(csr, "Denied", refusal.reason, str(refusal))
+            denied = self._status_with(csr, "Denied", refusal.reason, str(refusal))
             await self._update(csr, "approval", denied)
         else:
-            failed = self._with_condition(csr, "Failed", refusal.reason, str(refusal))
+            failed = self._status_with(csr, "Failed", refusal.reason, str(refusal))
             await self._update(csr, "status", failed)
         if cluster is not None:
             pod = requester_of(csr["spec"]).pod.name
             message = f"Pod {pod} got no certificate ({refusal.reason}): {refusal}"
             self._events.event(cluster, "Warning", "CertificateRequestDenied", message)
 
-    def _with_condition(self, csr: Object, type_: str, reason: str, message: str) -> Object:
+    def _status_with(self, csr: Object, type_: str, reason: str, message: str) -> Object:
         """Return the status of ``csr`` with one more condition."""
         now = rfc3339(self._clock.now())
         condition = {"type": type_, "status": "True", "reason": reason, "message": message}
@@ -223,7 +215,34 @@ class NodeSigner:
         return await self._client.update({**csr, "status": status}, subresource=subresource)
 
 
-class SigningAuthorities:
+class WaitingCSRs:
+    """The CSRs whose refusal is retried, by name, and how many of them each requester has."""
+
+    def __init__(self) -> None:
+        self._requesters: dict[str, str] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def admits(self, name: str, requester: str) -> bool:
+        """Return whether the CSR ``name`` waits already, or may."""
+        return name in self._requesters or self._numbers[requester] < MAX_WAITING
+
+    def add(self, name: str, requester: str) -> None:
+        """Add a CSR, unless it waits already."""
+        if name not in self._requesters:
+            self._requesters[name] = requester
+            self._numbers[requester] += 1
+
+    def remove(self, name: str) -> None:
+        """Remove a CSR, if it waits."""
+        requester = self._requesters.pop(name, None)
+        if requester is None:
+            return
+        self._numbers[requester] -= 1
+        if not self._numbers[requester]:
+            del self._numbers[requester]
+
+
+class SigningCAs:
     """The CAs of RayClusters, read from their Secrets; the last ones are kept, because many pods start at once.
 
     ``secrets`` reads the metadata of the Secrets that have a cluster label. Like the controller of CAs, this trusts
@@ -239,31 +258,33 @@ class SigningAuthorities:
     async def load(self, cluster: Object) -> ca.ClusterCA:
         """Return the CA of ``cluster``. Raises :class:`Refusal`, and the errors of :meth:`Client.get`."""
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
+        missing = Refusal(
+            "NoCertificateAuthority",
+            f"The RayCluster has no CA in a Secret {key.name}.",
+            may_change=True,
+        )
         metadata = self._secrets.get(key)
-        if metadata is not None and not has_owner_reference(metadata, cluster):
-            metadata = None  # also if it is loaded: a RayCluster can get the name of a deleted one
-        loaded = self._loaded.get(_version(metadata)) if metadata is not None else None
+        # Also if its CA is loaded: a RayCluster can get the name of a deleted one.
+        if metadata is None or not has_owner_reference(metadata, cluster):
+            raise missing
+        loaded = self._loaded.get(_version(metadata))
         if loaded is not None:
             return loaded
-        secret = await self._client.get(SECRET, key, live=True) if metadata is not None else None
+        secret = await self._client.get(SECRET, key, live=True)
         if secret is None or not has_owner_reference(secret, cluster):
-            raise Refusal(
-                "NoCertificateAuthority",
-                f"The RayCluster has no CA in a Secret {key.name}.",
-                may_change=True,
-            )
+            raise missing
         data = secret.get("data") or {}
         try:
-            certificate = b64decode(data.get(ca.CERTIFICATE_KEY) or "")
-            private_key = b64decode(data.get(ca.PRIVATE_KEY_KEY) or "")
-            authority = ca.load(certificate, private_key)
+            certificate = b64decode(data.get(ca.CERTIFICATE_FIELD) or "")
+            private_key = b64decode(data.get(ca.PRIVATE_KEY_FIELD) or "")
+            cluster_ca = ca.load(certificate, private_key)
         except ValueError:
             message = f"The CA in the Secret {key.name} is invalid."
             raise Refusal("NoCertificateAuthority", message, may_change=True) from None
-        self._loaded[_version(secret)] = authority
-        while len(self._loaded) > _MAX_AUTHORITIES:
+        self._loaded[_version(secret)] = cluster_ca
+        while len(self._loaded) > _MAX_LOADED_CAS:
             self._loaded.popitem(last=False)
-        return authority
+        return cluster_ca
 
 
 def _version(secret: Object) -> tuple[str, str]:
@@ -275,7 +296,7 @@ def _conditions(csr: Object) -> list[Object]:
 
 
 def _is_decided(csr: Object) -> bool:
-    """Return whether nothing remains to be done; an approved request has to be signed."""
+    """Return whether nothing remains to be done; an approved CSR has to be signed."""
     conditions = _conditions(csr)
     is_refused = any(
         find_condition(conditions, type_) is not None for type_ in ("Denied", "Failed")
@@ -284,7 +305,7 @@ def _is_decided(csr: Object) -> bool:
 
 
 def _identity(spec: Object) -> str:
-    """Return what identifies the requester of a request: the user, and the pod if it was made with a pod's token."""
+    """Return what identifies the requester of a CSR: the pod with whose token it was made, otherwise the user."""
     try:
         return requester_of(spec).pod_uid
     except Refusal:

@@ -29,7 +29,6 @@ from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
     ObservedCluster,
-    record_responsibility,
 )
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
@@ -42,6 +41,7 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service,
     desired_proxy_service_account,
 )
+from cfo.controllers.raycluster.responsibility import find_actor
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,
@@ -291,11 +291,11 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         decision.needs_finalizer = True
         name = "the OAuth proxy" if by_openshift else "the proxies"
         ability = "log users in" if by_openshift else "check tokens"
-        decision.present(
+        decision.add_present(
             desired_proxy_service_account(facts, openshift_client=by_openshift),
             consequence=f"{name} cannot {ability}",
         )
-        decision.present(
+        decision.add_present(
             desired_proxy_service(facts, openshift_certificate=by_openshift),
             consequence=f"the dashboard is not reachable through {name}",
         )
@@ -306,7 +306,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
             self._secrets.decide_config(decision, facts)
             self._secrets.decide_certificate(decision, facts)
         self._bindings.decide(decision, facts)
-        decision.then = partial(self._conclude, facts, backend, by_openshift)
+        decision.decide_next = partial(self._conclude, facts, backend, by_openshift)
 
     def _conclude(
         self,
@@ -343,13 +343,13 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         names = facts.names
         if backend is None:
             for name in (names.dashboard, names.client):
-                decision.absent(ROUTE, NamespacedName(names.namespace, name))
+                decision.add_absent(ROUTE, NamespacedName(names.namespace, name))
             return
-        decision.present(
+        decision.add_present(
             desired_dashboard_route(facts, backend, destination_ca),
             consequence="the dashboard has no Route",
         )
-        decision.present(desired_client_route(facts), consequence="the Ray client has no Route")
+        decision.add_present(desired_client_route(facts), consequence="the Ray client has no Route")
 
     def _delete(self, decision: Decision, facts: RayClusterFacts, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
@@ -359,8 +359,8 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         if self._proxy is not None:
             service = NamespacedName(names.namespace, names.proxy_service)
             account = NamespacedName(names.namespace, names.proxy_service_account)
-            decision.absent(SERVICE, service)
-            decision.absent(SERVICE_ACCOUNT, account)
+            decision.add_absent(SERVICE, service)
+            decision.add_absent(SERVICE_ACCOUNT, account)
         self._secrets.delete_cookie(decision, facts)
         self._secrets.delete_certificate(decision, facts)
         self._release(decision)
@@ -404,9 +404,9 @@ def _record_authentication(
         return
     is_proxied = exposure.authentication in _PROXIES
     kept = "OAuth proxy" if is_proxied else ""
-    actor = record_responsibility(decision, facts, Concern.AUTHENTICATION, features, kept)
+    actor = find_actor(decision, facts, Concern.AUTHENTICATION, features, kept)
     if has_routes and exposure.authentication is not Authentication.OTHER:
-        record_responsibility(decision, facts, Concern.EXPOSURE, features, "exposure")
+        find_actor(decision, facts, Concern.EXPOSURE, features, "exposure")
     is_overridden = is_proxied and actor is Actor.OPERATOR and facts.uses_kuberay_auth
     if is_overridden and "authOptions" in features:
         decision.warn("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)

@@ -81,7 +81,7 @@ class ProxyBindings:
         if self._prefers_hashed_name(facts.cluster, usual, hashed):
             decision.children.append(with_hash)
             return
-        decision.computed(
+        decision.add_computed(
             CLUSTER_ROLE_BINDING,
             NamespacedName("", usual),
             lambda _: desired_cluster_role_binding(facts, usual),
@@ -103,7 +103,7 @@ class ProxyBindings:
     def delete(self, decision: Decision) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names."""
         for entry in self._of(key_of(decision.cluster)):
-            decision.absent(
+            decision.add_absent(
                 CLUSTER_ROLE_BINDING,
                 entry.key,
                 belongs=partial(has_cluster_labels, cluster=decision.cluster),

@@ -64,7 +64,9 @@ class HeadPodReplacer:
                 continue
             pod = entry.object()
             if not required <= _pull_secrets(pod.get("spec") or {}):
-                decision.absent(POD, entry.key, current=pod, belongs=partial(_controls, cluster))
+                decision.add_absent(
+                    POD, entry.key, current=pod, belongs=partial(_controls, cluster)
+                )
 
 
 def _controls(cluster: Object, pod: Object) -> bool:

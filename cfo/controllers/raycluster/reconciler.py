@@ -124,7 +124,7 @@ class RayClusterReconciler:
                 await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
             if step.conditions is not None:
                 await self._conditions.write(cluster, step.conditions)
-            step = step.then(results) if step.then is not None else None
+            step = step.decide_next(results) if step.decide_next is not None else None
 
     async def _patch_spec(self, cluster: Object, patch: Mapping[str, Any]) -> bool:
         """Change the spec; return whether the RayCluster still exists."""

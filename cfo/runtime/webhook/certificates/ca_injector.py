@@ -7,7 +7,6 @@ finds a living other one reports it as :attr:`CAInjector.conflict` and writes no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -100,8 +99,7 @@ class CAInjector:
     another program may use the port. Reads from ``cache``, writes with ``client``. ``report_overwrite`` is called when
     a configuration was overwritten repeatedly.
 
-    An operator at a Service never changes which Service a configuration names: that is the decision of who applies the
-    manifests.
+    An operator at a Service never changes which Service a configuration names: the manifests define it.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class CAInjector:
         self._clock = clock
         self._report_overwrite = report_overwrite
         self._probe = OwnerProbe(client, clock, options.expired)
-        self._own = address_of(options.address)
+        self._own_address = address_of(options.address)
         self.conflict = ""
         """The living other operator that was found, as a sentence; empty if there is none."""
         self.found_conflict = anyio.Event()
@@ -132,7 +130,7 @@ class CAInjector:
             for gvk, name in options.configurations.items()
         )
         self._limits = {target: OverwriteLimit() for target in self.targets}
-        self._foreign: dict[InjectionTarget, str] = {}
+        self._services_of_dead_owners: dict[InjectionTarget, str] = {}
 
     async def inject(self, bundle: bytes | None) -> float:
         """Update every target that differs from its desired state, with at most one write each.
@@ -161,21 +159,21 @@ class CAInjector:
         """Update one target; return the seconds after which it must be checked again, or 0."""
         url = self._options.url
         obj = target.stored()
-        self._foreign.pop(target, None)
+        self._services_of_dead_owners.pop(target, None)
         if obj is None:
             if url is not None:
                 await self._create(target, bundle, url)
             return 0.0
         if is_deleting(obj):
             return 0.0
-        owner = self._owner(obj)
-        if owner is not None and owner.address != self._own:
+        owner = self._other_owner(obj)
+        if owner is not None:
             holder = await self._probe.living_holder(owner)
             if holder:
                 self._stop_because_of(target, owner, holder)
                 return 0.0
             if url is None and is_service(owner.address):
-                self._foreign[target] = owner.address
+                self._services_of_dead_owners[target] = owner.address
                 return _RECHECK
         if url is None and was_created_for_url(obj):
             await self._delete(target, obj)
@@ -188,29 +186,36 @@ class CAInjector:
         desired = desired_object(
             obj, bundle=bundle, url=url, paths=self._paths(target.gvk), annotations=mark
         )
-        if self._own not in addresses_of(desired):
-            desired = self._restored(obj, bundle)  # a dead operator's URL replaced another Service
+        # Without a URL, `desired` has the client configs that a dead operator's URL replaced. If they name another
+        # Service, they are restored, but neither marked nor given our bundle.
+        if self._own_address not in addresses_of(desired):
+            desired = self._restored(obj, bundle)
         if desired == obj:
             return 0.0
         limit = self._limits[target]
-        imposed = (bundle, url, mark)
-        delay = limit.delay(imposed, self._clock.monotonic())
+        written_state = (bundle, url, mark)
+        delay = limit.delay(written_state, self._clock.monotonic())
         if delay > 0:
-            if limit.is_first_report():
+            if limit.claim_report():
                 self._report(target, obj)
             return delay
         await self._write(target, obj, desired)
-        limit.wrote(imposed, self._clock.monotonic())
+        limit.wrote(written_state, self._clock.monotonic())
         shown_url = str(url) if url is not None else None
         _log.info("Updated webhook configuration", object=str(target), url=shown_url)
         return 0.0
 
-    def _owner(self, obj: Object) -> WebhookOwner | None:
+    def _other_owner(self, obj: Object) -> WebhookOwner | None:
+        """Return the owner of ``obj``, if it is at another address."""
         lease = self._options.lease
         lease_name = lease.name if lease is not None else ""
-        owner = owner_of(obj, self._own, lease_name)
-        if lease is None and owner is not None:
-            return WebhookOwner(owner.address)  # no other operator is looked for
+        owner = owner_of(obj, self._own_address, lease_name)
+        if owner is None or owner.address == self._own_address:
+            return None
+        if lease is None:
+            return WebhookOwner(
+                owner.address
+            )  # without its Lease, so that it does not count as alive
         return owner
 
     def _restored(self, obj: Object, bundle: bytes | None) -> Object:
@@ -226,7 +231,11 @@ class CAInjector:
         lease = self._options.lease
         if lease is None:
             return {}
-        return {OPERATOR_ANNOTATION: OperatorMark(self._own, lease.namespace, lease.name).encode()}
+        return {
+            OPERATOR_ANNOTATION: OperatorMark(
+                self._own_address, lease.namespace, lease.name
+            ).encode()
+        }
 
     def _stop_because_of(self, target: InjectionTarget, owner: WebhookOwner, holder: str) -> None:
         self.conflict = (
@@ -237,7 +246,7 @@ class CAInjector:
     def _report(self, target: InjectionTarget, obj: Object) -> None:
         message = (
             f"Another client overwrote the webhooks of {target} twice within {OVERWRITE_WINDOW:g} s. They are not "
-            "corrected until then: find the other operator with cfo doctor, and delete it."
+            "corrected for up to {OVERWRITE_WINDOW:g} s: find the other operator with cfo doctor, and delete it."
         )
         _log.error(
             "Webhook configuration is overwritten by another client, not writing it again",
@@ -309,9 +318,10 @@ class CAInjector:
                 if self._paths(target.gvk):
                     found.append(f"{target} does not exist")
                 continue
-            if target in self._foreign:
+            other_service = self._services_of_dead_owners.get(target)
+            if other_service is not None:
                 found.append(
-                    f"{target} names {self._foreign[target]}, not {self._own}: apply the manifests of this operator"
+                    f"{target} names {other_service}, not {self._own_address}: apply the manifests of this operator"
                 )
             found += [
                 f"{target}: the caBundle of webhook {name} does not contain the CA of the serving certificate"
@@ -336,8 +346,11 @@ class CAInjector:
         url = self._options.url
         if url is None:
             return
-        with suppress(OSError, ValueError):
+        try:
             await responds(url.host, url.port, trusted, server_name=url.host)
+        except (OSError, ValueError):
+            pass  # no replica is left
+        else:
             _log.info(
                 "Another replica serves at the URL, keeping webhook configurations", url=str(url)
             )
@@ -347,8 +360,7 @@ class CAInjector:
                 obj = await self._client.get(target.gvk, target.key, live=True)
                 if obj is None or ORIGINAL_ANNOTATION not in annotations_of(obj):
                     continue
-                owner = self._owner(obj)
-                if owner is not None and owner.address != self._own:
+                if self._other_owner(obj) is not None:
                     continue  # the other operator restores what it replaced
                 if was_created_for_url(obj):
                     await self._delete(target, obj)

@@ -26,8 +26,8 @@ class OverwriteLimit:
             return 0.0
         return max(self._repaired_at + OVERWRITE_WINDOW - now, 0.0)
 
-    def is_first_report(self) -> bool:
-        """Return whether this is the first refused repair since the last write."""
+    def claim_report(self) -> bool:
+        """Return whether to report the refused repair: only the first one since the last write is reported."""
         is_first = not self._reported
         self._reported = True
         return is_first

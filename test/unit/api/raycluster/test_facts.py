@@ -12,7 +12,7 @@ import yaml
 from cfo.api.raycluster.facts import KUBERAY_FEATURES, Actor, Concern, RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.section import settings_of, value_type
-from cfo.controllers.raycluster.concern import ACTOR_EVENTS
+from cfo.controllers.raycluster.responsibility import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
 HEADER = [

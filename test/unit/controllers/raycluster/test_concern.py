@@ -64,9 +64,9 @@ def test_children_of_a_decision_belong_by_owner_reference_or_label() -> None:
         "metadata": {"namespace": "ns", "name": "a"},
     }
     children = [
-        decision.present(desired),
-        decision.computed(CONFIG_MAP, key, lambda _: desired),
-        decision.absent(CONFIG_MAP, key),
+        decision.add_present(desired),
+        decision.add_computed(CONFIG_MAP, key, lambda _: desired),
+        decision.add_absent(CONFIG_MAP, key),
     ]
     assert decision.children == children
     for each in children:
@@ -76,7 +76,7 @@ def test_children_of_a_decision_belong_by_owner_reference_or_label() -> None:
 
 
 def test_content_of_an_object_that_has_only_the_label_is_not_trusted() -> None:
-    computed = Decision(cluster=CLUSTER).computed(CONFIG_MAP, NamespacedName("ns", "a"), dict)
+    computed = Decision(cluster=CLUSTER).add_computed(CONFIG_MAP, NamespacedName("ns", "a"), dict)
     assert computed.is_trusted is not None
     assert computed.is_trusted(child(owner=owner("1")))
     assert not computed.is_trusted(child(labels={CLUSTER_LABEL: "rc"}))

@@ -90,7 +90,7 @@ def test_both_policies_are_wanted() -> None:
     own = facts()
     decision = decide_policies(own, SETTINGS, found())
     assert names(decision) == [("+", own.names.workers_policy), ("+", own.names.head_policy)]
-    assert decision.then is None
+    assert decision.decide_next is None
     assert decision.retry_after == 0
 
 
@@ -178,7 +178,7 @@ def test_ca_that_is_unknown_or_due_is_written(due: datetime | None) -> None:
     own = with_tls()
     decision = decide(own, observed(renewal_due=due))
     assert names(decision) == [("+", own.names.ca_secret)]
-    assert decision.then is not None
+    assert decision.decide_next is not None
 
 
 def test_ca_is_deleted_without_mutual_tls() -> None:

@@ -112,8 +112,8 @@ def test_both_ingresses_are_present_and_then_the_routes_absent() -> None:
     world.serve_routes()
     decision = world.decide()
     assert children(decision) == [DASHBOARD, CLIENT]
-    assert decision.then is not None
-    following = decision.then(written(decision))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision))
     assert following is not None
     assert children(following) == NO_ROUTES
 
@@ -126,8 +126,8 @@ def test_routes_stay_while_an_ingress_cannot_be_written() -> None:
     refused = ValueError("refused")
     child = decision.children[0]
     results.add(ChildResult(child=child, outcome=Outcome.FAILED, error=refused))
-    assert decision.then is not None
-    assert decision.then(results) is None
+    assert decision.decide_next is not None
+    assert decision.decide_next(results) is None
 
 
 @pytest.mark.parametrize(("backend", "is_openshift"), [(None, False), (PLAIN, True)])
@@ -264,8 +264,8 @@ def test_routes_replace_the_ingresses_once_they_are_accepted() -> None:
         "+HTTPRoute ray-dashboard-rc",
         "+TLSRoute rayclient-rc",
     ]
-    assert decision.then is not None
-    pending = decision.then(written(decision))
+    assert decision.decide_next is not None
+    pending = decision.decide_next(written(decision))
     assert pending is not None
     assert reasons(pending) == ["RoutePending", "RoutePending"]
     assert children(pending) == []
@@ -273,7 +273,7 @@ def test_routes_replace_the_ingresses_once_they_are_accepted() -> None:
     http = accepted("ray-dashboard-rc", "HTTPRoute")
     tls = accepted("rayclient-rc", "TLSRoute")
     world.serve_routes(http, tls_routes=[tls])
-    accepting = decision.then(written(decision))
+    accepting = decision.decide_next(written(decision))
     assert accepting is not None
     assert children(accepting) == NO_INGRESSES
 
@@ -350,8 +350,8 @@ def test_kind_that_is_no_longer_served_is_reported_and_awaited(kind: str) -> Non
     world.list_ingresses()
     world.serve_routes()
     decision = world.decide()
-    assert decision.then is not None
-    following = decision.then(written(decision, unserved=kind))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision, unserved=kind))
     assert following is not None
     expected = {"HTTPRoute": "GatewayAPIUnavailable", "BackendTLSPolicy": "BackendTLSUnavailable"}
     assert expected[kind] in reasons(following)
@@ -364,8 +364,8 @@ def test_unserved_kind_of_a_deleted_route_is_awaited() -> None:
     world.list_ingresses()
     world.serve_routes()
     decision = world.decide(None)
-    assert decision.then is not None
-    assert decision.then(written(decision, unserved="TLSRoute")) is None
+    assert decision.decide_next is not None
+    assert decision.decide_next(written(decision, unserved="TLSRoute")) is None
     assert world.environment.gateway_kinds.tls_routes.served is None
 
 
@@ -374,8 +374,8 @@ def test_outdated_route_is_deleted() -> None:
     world.list_ingresses()
     world.serve_routes(accepted("ray-dashboard-rc", "HTTPRoute", "former-service"))
     decision = world.decide()
-    assert decision.then is not None
-    following = decision.then(written(decision))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision))
     assert following is not None
     assert "-HTTPRoute ray-dashboard-rc" in children(following)
 

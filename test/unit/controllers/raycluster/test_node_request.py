@@ -198,7 +198,7 @@ def test_issued_certificate_is_a_leaf_and_ends_with_the_ca() -> None:
         (timedelta(days=9999), None),
     ):
         certificate = x509.load_pem_x509_certificate(
-            ca.issue(
+            ca.issue_pem(
                 authority,
                 key,
                 addresses=names.addresses,

@@ -102,8 +102,8 @@ def test_own_proxies_have_their_objects_and_a_finalizer() -> None:
     decision = world.decide(Authentication.AUTH_PROXY)
     assert kinds(decision) == [*PROXY_KINDS, "+Secret", "+Secret", "+ClusterRoleBinding"]
     assert decision.needs_finalizer
-    assert decision.then is not None
-    following = decision.then(written(decision))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision))
     assert following is not None
     assert children(following) == []
     assert following.retry_after > 0
@@ -135,8 +135,8 @@ def test_openshift_proxy_has_its_objects_and_then_its_routes() -> None:
     world.list_openshift()
     decision = world.decide(Authentication.OAUTH_PROXY, is_openshift=True)
     assert kinds(decision) == [*PROXY_KINDS, "-Secret", "+Secret", "+ClusterRoleBinding"]
-    assert decision.then is not None
-    following = decision.then(written(decision))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision))
     assert following is not None
     assert kinds(following) == ["+Route", "+Route"]
 
@@ -145,8 +145,8 @@ def test_routes_of_a_cluster_that_is_not_exposed_are_absent() -> None:
     world = World()
     world.list_openshift()
     decision = world.decide(Authentication.OAUTH_PROXY, is_openshift=True, is_by_operator=False)
-    assert decision.then is not None
-    following = decision.then(written(decision))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision))
     assert following is not None
     assert kinds(following) == ["-Route", "-Route"]
 
@@ -264,8 +264,8 @@ def head(
 
 def replaced_pods(world: World) -> list[str]:
     decision = world.decide(Authentication.OAUTH_PROXY, is_openshift=True)
-    assert decision.then is not None
-    following = decision.then(written(decision))
+    assert decision.decide_next is not None
+    following = decision.decide_next(written(decision))
     assert following is not None
     return [child for child in children(following) if "Pod" in child]
 

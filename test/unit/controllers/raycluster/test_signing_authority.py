@@ -10,7 +10,7 @@ import pytest
 from cfo.api.raycluster.names import names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.node_request import Refusal
-from cfo.controllers.raycluster.node_signer import SigningAuthorities
+from cfo.controllers.raycluster.node_signer import SigningCAs
 from cfo.runtime.objects.unstructured import Object, owner_reference
 from test.support.raycluster_environment import ray_cluster
 
@@ -41,7 +41,7 @@ async def test_ca_of_a_deleted_cluster_does_not_sign_for_another_one_of_its_name
     stored: Any = _Stored(
         {"metadata": {**metadata, "ownerReferences": [owner_reference(former)]}, "data": data}
     )
-    authorities = SigningAuthorities(stored, stored)
+    authorities = SigningCAs(stored, stored)
     await authorities.load(former)
     with pytest.raises(Refusal) as refusal:
         await authorities.load(cluster)

@@ -286,12 +286,12 @@ def test_second_overwrite_within_a_minute_is_refused_until_the_minute_has_passed
     assert limit.delay("a", 10.0) == 0, "the first overwrite is corrected"
     limit.wrote("a", 10.0)
     assert limit.delay("a", 11.0) == OVERWRITE_WINDOW - 1
-    assert [limit.is_first_report() for _ in range(3)] == [True, False, False]
+    assert [limit.claim_report() for _ in range(3)] == [True, False, False]
     assert limit.delay("b", 11.0) == 0, "another value is not an answer to an overwrite"
     assert limit.delay("a", 70.0) == 0
     limit.wrote("a", 70.0)
     assert limit.delay("a", 71.0) == OVERWRITE_WINDOW - 1
-    assert limit.is_first_report()
+    assert limit.claim_report()
 
 
 def test_failed_write_does_not_count_as_overwrite() -> None:
