@@ -21,8 +21,8 @@ reviews without a client certificate                            unit/runtime/web
 AppWrappers that bypass the webhook                             test_unvalidated_appwrappers
 AppWrappers with many missing components                        test_many_components
 AppWrappers with components that the operator cannot create     test_unpermitted_components
-a MiniCluster's Job with more pods                              test_resized_jobs
-what the manifests for namespaces of tenants refuse             test_tenant_guardrails
+a Job with more pods than its MiniCluster                       test_resized_jobs
+objects beyond the quota, privileged pods                       test_tenant_guardrails
 a planted CA or cookie Secret                                   test_secrets
 a RayCluster with forged parts of the operator                  unit/webhooks/raycluster/test_validation.py, fuzz
 KubeRay's security fields without KubeRay's feature             integration/test_raycluster_networkpolicy.py
