@@ -74,7 +74,8 @@ class InferenceStacks(Kind, OptionalRole):
         from cfo.controllers import inferencestack
 
         election = context.manager.options.leader_election
-        inferencestack.setup(context.manager, context.configuration.inference_stack, election)
+        configuration = context.configuration.inference_stack
+        inferencestack.setup(context.manager, configuration, election, context.namespace)
 
 
 def _user_rules(verbs: Sequence[str], scale: Sequence[str]) -> list[Rule]:

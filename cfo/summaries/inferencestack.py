@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.api.reading import items, number, path, text
 from cfo.runtime import Object, is_deleting
-from cfo.summaries.conditions import condition_of, conditions_of, is_true
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary
-from cfo.summaries.problems import condition_problems, slow_deletion
+from cfo.summaries.problems import condition_problems, seconds_until_overdue, slow_deletion
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _MAX_APPLICATIONS: Final = 10
@@ -25,13 +26,17 @@ _REMEDIES: Final = {
     "RolloutStalled": "check the pods of the application: kubectl describe pod",
 }
 
+_CLAIM_REMEDY: Final = (
+    "set the label operatorVersion to the major version of an operator that runs, such as v2"
+)
+
 
 def _summarize(stack: Object, related: Related) -> Summary:
     """Return the summary of an InferenceStack."""
     conditions = conditions_of(stack)
     ready = condition_of(conditions, "Ready")
     state = "" if ready is None else "Ready" if ready.status == "True" else ready.reason
-    problems = [*_problems(stack, conditions), *slow_deletion(stack, related.now)]
+    problems = [*_problems(stack, conditions, related.now), *slow_deletion(stack, related.now)]
     applications = text(path(stack, "status", "readyApplications"), 20)
     level, facts = _level(stack, conditions), _facts(stack, conditions)
     pending = "" if state == "Ready" else f"is {state or 'new'}"
@@ -81,7 +86,9 @@ def _application(application: Mapping[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _problems(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
+def _problems(
+    stack: Object, conditions: tuple[SummaryCondition, ...], now: datetime
+) -> Iterator[Problem]:
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
             why = ": ".join(
@@ -97,10 +104,26 @@ def _problems(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterat
     yield from condition_problems(
         conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"
     )
-    if not operator_version_of(stack):
+    yield from _claim_problems(stack, conditions, now)
+
+
+def _claim_problems(
+    stack: Object, conditions: tuple[SummaryCondition, ...], now: datetime
+) -> Iterator[Problem]:
+    """Yield that no operator reconciles the stack, or several."""
+    version = text(operator_version_of(stack), 20)
+    claimed = condition_of(conditions, "Claimed")
+    if claimed is not None and claimed.status == "False":
+        yield Problem(f"{claimed.reason}: {message_of(claimed)}", _CLAIM_REMEDY)
+    elif not version:
         yield Problem(
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",
-            "set the label operatorVersion to the major version of the operator, such as v2",
+            _CLAIM_REMEDY,
+        )
+    elif not conditions and not is_deleting(stack) and seconds_until_overdue(stack, now) == 0:
+        yield Problem(
+            f"operatorVersion {version}: no operator of this version has written a status",
+            _CLAIM_REMEDY,
         )
 
 
@@ -116,5 +139,6 @@ _SECTION: Final = Section(
 )
 
 VIEWS: Final = tuple(
-    KindView(gvk=gvk, summarize=_summarize, section=_SECTION) for gvk in INFERENCE_STACKS
+    KindView(gvk=gvk, summarize=_summarize, operator="", section=_SECTION)
+    for gvk in INFERENCE_STACKS
 )

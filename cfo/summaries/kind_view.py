@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from msgspec.structs import replace
+
 from cfo.api.reading import MALFORMED, mapping, number, path, text, time_of
 from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
-from cfo.summaries.problems import deletion, pod_state
+from cfo.summaries.problems import deletion, missing_state, pod_state
 from cfo.summaries.summary import (
     MAX_FACTS,
     MAX_WARNINGS,
@@ -144,7 +146,8 @@ class KindView:
     the ``children`` of the object, and on its pods: those whose ``pod_label`` (empty: none) has the value
     ``pod_label_value`` of the object's name.
 
-    ``short_names`` are other names of the kind for ``cfo status``.
+    ``short_names`` are other names of the kind for ``cfo status``. ``operator`` is the name of the operator that writes
+    the state of new objects; empty if ``summarize`` reports itself that there is none.
 
     ``section`` is the section of the page that this kind has, or shares with others of its views. A summary can have
     fields for it in its ``row``: ``quotas`` of a queue (title, used, limit, and both as they are shown), ``queue``
@@ -159,6 +162,7 @@ class KindView:
     pod_label: str = ""
     pod_label_value: Callable[[str], str] = str
     short_names: tuple[str, ...] = ()
+    operator: str = "the CodeFlare operator"
     section: Section | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
 
@@ -203,8 +207,15 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
 
     An object whose fields have unexpected types has a summary that says so; nothing is raised because of its content.
     """
+    related = related or Related()
     try:
-        return view.summarize(obj, related or Related())
+        summary = view.summarize(obj, related)
+        if not view.operator or not may_become_overdue(summary):
+            return summary
+        missing = missing_state(obj, view.operator, related.now)
+        problems = distinct_problems([*summary.problems, *missing])
+        level = Level.WARNING if problems else summary.level
+        return replace(summary, problems=problems, level=level)
     except MALFORMED:
         metadata = mapping(obj.get("metadata"))
         problem = "Fields of the object have types that its API does not have"
@@ -220,6 +231,11 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             created=text(metadata.get("creationTimestamp"), 40),
             problems=(Problem(problem, "correct the object; kubectl get -o yaml shows it"),),
         )
+
+
+def may_become_overdue(summary: Summary) -> bool:
+    """Return whether an operator has yet to write the state of the object."""
+    return not summary.state and summary.level in (Level.PROGRESSING, Level.WARNING)
 
 
 def new_summary(

@@ -5,11 +5,12 @@ marked objects only, so an :class:`Overview` that no one reads costs next to not
 bytes; an object and those that it depends on are decoded while its summary is computed.
 
 Periods that depend on the time alone (how long a deletion takes, whether a CA is overdue) are checked when the object
-changes, not by a timer.
+changes, not by a timer. The exception is an object to which no operator writes: nothing else would change it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -35,15 +36,18 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import controller_key
 from cfo.runtime.objects import CORE_EVENT
+from cfo.runtime.process import Timer
 from cfo.summaries.kind_view import (
     MAX_CHILDREN,
     MAX_EVENTS,
     MAX_PODS,
     KindView,
     Related,
+    may_become_overdue,
     related_objects,
     summarize,
 )
+from cfo.summaries.problems import seconds_until_overdue
 from cfo.summaries.summary import Summary
 
 QUIET_SECONDS: Final = 0.1
@@ -126,6 +130,8 @@ class Overview:
         self._clock = clock or SystemClock()
         self._summaries: dict[_Identity, Summary] = {}
         self._dirty: dict[_Identity, None] = {}
+        self._overdue_at: dict[_Identity, float] = {}
+        self._timer: Timer | None = None
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
         self._known_states: dict[Informer, bool] = {}
@@ -228,8 +234,11 @@ class Overview:
         for informer, handler in self._handlers:
             informer.remove_handler(handler)
             informer.remove_state_handler(self._on_state)
+        if self._timer is not None:
+            self._timer.cancel()
         self._handlers.clear()
         self._summaries.clear()
+        self._overdue_at.clear()
         self._dirty.clear()
 
     # Events: each marks the objects whose summary can change.
@@ -324,10 +333,37 @@ class Overview:
     def _summarize(self, gvk: GVK, key: NamespacedName) -> Summary | None:
         entry = self.informer_of[gvk].reader.entry(key)
         if entry is None:
+            self._overdue_at.pop((gvk, key), None)
             return None
         objects = _decoded([entry])
         obj = objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}
-        return summarize(self.views[gvk], obj, self._related(gvk, entry))
+        related = self._related(gvk, entry)
+        summary = summarize(self.views[gvk], obj, related)
+        self._check_again((gvk, key), seconds_until_overdue(obj, related.now), summary)
+        return summary
+
+    def _check_again(self, identity: _Identity, seconds: float, summary: Summary) -> None:
+        """Compute a summary again once an operator should have written the state of its object."""
+        if 0 < seconds < math.inf and may_become_overdue(summary):
+            self._overdue_at[identity] = self._clock.monotonic() + seconds
+            self._set_timer()
+        else:
+            self._overdue_at.pop(identity, None)
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._overdue_at:
+            due = min(self._overdue_at.values()) - self._clock.monotonic()
+            # at most one timer a second, which checks all objects that are overdue then
+            self._timer = self._clock.call_later(max(due, 0.0) + 1.0, self._mark_overdue)
+
+    def _mark_overdue(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        for identity, due in list(self._overdue_at.items()):
+            if due <= now:
+                del self._overdue_at[identity]
+                self._mark(*identity)
+        self._set_timer()
 
     def _related(self, gvk: GVK, entry: Entry) -> Related:
         key = entry.key

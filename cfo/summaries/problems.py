@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -21,6 +22,9 @@ from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
 
+USUAL_START: Final = timedelta(seconds=45)
+"""How long an operator needs at most until it has written a state to a new object, also if it is being restarted."""
+
 
 def deletion(obj: Object) -> str:
     """Return that ``obj`` is being deleted, and for which finalizers that waits; empty if it is not being deleted."""
@@ -39,6 +43,34 @@ def slow_deletion(obj: Object, now: datetime) -> Iterator[Problem]:
         yield Problem(
             f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {names}",
             "check that the controllers run which own these finalizers",
+        )
+
+
+def seconds_until_overdue(obj: Mapping[str, Any], now: datetime) -> float:
+    """Return in how many seconds an operator should have written a state to ``obj``; 0 if that is overdue at ``now``.
+
+    Infinity if the time of its creation is not known, or in the future.
+    """
+    created = time_of(path(obj, "metadata", "creationTimestamp"))
+    if created is None or created > now + USUAL_START:
+        return math.inf
+    return max(0.0, (created + USUAL_START - now).total_seconds())
+
+
+def missing_state(obj: Mapping[str, Any], operator: str, now: datetime) -> Iterator[Problem]:
+    """Yield a problem if ``operator`` should have written a state to ``obj``, which has none."""
+    if is_deleting(obj) or seconds_until_overdue(obj, now) > 0:
+        return
+    other = text(path(obj, "spec", "managedBy"), 80)
+    if other:
+        yield Problem(
+            f"No controller has written a state since it was created; spec.managedBy is {other}",
+            "check that this controller runs, or create the object again without spec.managedBy",
+        )
+    else:
+        yield Problem(
+            f"{operator} has not written a state since it was created",
+            f"check that {operator} runs and may read this namespace: cfo doctor",
         )
 
 

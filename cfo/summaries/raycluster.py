@@ -296,6 +296,7 @@ def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
 VIEWS: Final = (
     KindView(
         gvk=RAY_CLUSTER,
+        operator="KubeRay",
         summarize=_summarize,
         children=(
             *(ChildSelection(gvk, CLUSTER_LABEL) for gvk in addresses.KINDS),

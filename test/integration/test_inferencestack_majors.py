@@ -262,3 +262,25 @@ async def eventually_unclaimed(
         return True
 
     await eventually(check, "the metric")
+
+
+async def test_operator_without_leader_election_reports_stacks_that_no_operator_has_reconciled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
+    async with start_inference_environment() as env:
+        await env.create(new_stack({}, name="left", version="v2"))
+        async with run_inference_controllers(env, "v2"):
+            await env.wait_for_condition("Ready", "True", name="left")
+        await env.label("v1", "left")  # of an operator that also runs without leader election
+        for name, version in (("future", "v9"), ("served", "v2")):
+            await env.create(new_stack({}, name=name, version=version))
+        async with run_inference_controllers(env, "v2") as manager:
+            await env.wait_for_condition("Claimed", "False", "Unclaimed", name="future")
+            await env.wait_for_event("Unclaimed", "No operator of version v9 is running", "to: v2")
+            await env.wait_for_condition("Ready", "True", name="served")
+            await eventually_unclaimed(env, manager, {("ns", "Unclaimed"): 1.0})
+            assert "Claimed" not in str(await env.stack("left"))
+            await env.label("v2", "future")
+            await env.wait_for_condition("Ready", "True", name="future")
+            await wait_until_claimed(env, "future")

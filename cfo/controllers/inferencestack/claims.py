@@ -9,6 +9,9 @@ A report is the condition ``Claimed=False``, an Event when it becomes false, and
 manager of its own, so it does not conflict with the status that the operator of the stack writes, and applying nothing
 removes it. A status whose conditions another manager owns as a whole, as with the CRD of the original operator, which
 has no schema, is left as it is.
+
+An operator without leader election holds no Lease, so others of its kind do not know it. Therefore it reports only
+stacks that no operator has ever reconciled.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from cfo.runtime import (
 from cfo.runtime.cache import Meta
 from cfo.runtime.client import identity_of
 
-GRACE_SECONDS: Final = 60.0
+GRACE_SECONDS: Final = 45.0
 """How long a major version must be without operators, or have several, before its stacks are reported: an operator
 that restarts has no Lease for some seconds."""
 
@@ -69,7 +72,7 @@ class _Problem(msgspec.Struct, frozen=True):
 class ClaimReconciler:
     """Reports the stacks of one API group; ``stacks`` reads the metadata of all of them.
 
-    ``version`` and ``namespace`` are those of this operator's Lease.
+    ``version`` and ``namespace`` are those of this operator's Lease; ``is_elected``: whether it holds that Lease.
     """
 
     rules = OperatorLeases.rules
@@ -83,6 +86,7 @@ class ClaimReconciler:
     clock: Clock
     version: str
     namespace: str
+    is_elected: bool
     _written: dict[Request, tuple[str, _Problem]] = field(default_factory=dict, init=False)
 
     async def reconcile(self, request: Request) -> Result:
@@ -104,6 +108,8 @@ class ClaimReconciler:
         wait = GRACE_SECONDS - self.leases.unchanged_seconds(version)
         if wait > 0:
             return Result(requeue_after=wait)
+        if not self.is_elected and await self._was_reconciled(request):
+            return Result()
         is_new = self.metrics.set(self.kind, request, problem.reason)
         if self._written.get(request) != (entry.meta.uid, problem):
             is_new = await self._set_condition(request, entry.meta, problem, is_new)
@@ -112,6 +118,14 @@ class ClaimReconciler:
                 stack = identity_of(entry.object())
                 self.events.event(stack, "Warning", problem.reason, problem.note)
         return Result()
+
+    async def _was_reconciled(self, request: Request) -> bool:
+        """Return whether an operator has written the status of a stack before; it may run without a Lease."""
+        if request in self._written:
+            return False
+        stack = await self.client.get(self.kind, request, live=True)
+        conditions = ((stack or {}).get("status") or {}).get("conditions") or ()
+        return any(each.get("type") != _CONDITION for each in conditions)
 
     def _forget(self, request: Request) -> None:
         self._written.pop(request, None)

@@ -59,6 +59,7 @@ class OperatorLeases:
     """The Leases of all operators of stacks, in all namespaces; that of this operator is in ``namespace``.
 
     A Lease is valid for its duration after its last change was observed; clocks of other machines are not compared.
+    ``own_version`` is the major version that this operator serves without leader election, which needs no Lease.
     """
 
     rules: Final = (
@@ -67,7 +68,15 @@ class OperatorLeases:
         Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
     )
 
-    def __init__(self, leases: Informer, client: Client, clock: Clock, namespace: str) -> None:
+    def __init__(
+        self,
+        leases: Informer,
+        client: Client,
+        clock: Clock,
+        namespace: str,
+        own_version: str = "",
+    ) -> None:
+        self._own_version = own_version
         self._client = client
         self._clock = clock
         self._namespace = namespace
@@ -91,13 +100,15 @@ class OperatorLeases:
         self._listeners.append(listener)
 
     def live(self) -> dict[str, list[str]]:
-        """Return the sorted namespaces of the operators that hold a Lease, by major version."""
-        found: dict[str, list[str]] = {}
+        """Return the sorted namespaces of the operators that hold a Lease, and this operator's, by major version."""
+        found: dict[str, set[str]] = {}
+        if self._own_version:
+            found[self._own_version] = {self._namespace}
         now = self._clock.monotonic()
-        for key, end in sorted(self._ends()):
+        for key, end in self._ends():
             if end > now:
-                found.setdefault(VERSIONS[key.name], []).append(key.namespace)
-        return found
+                found.setdefault(VERSIONS[key.name], set()).add(key.namespace)
+        return {version: sorted(found[version]) for version in sorted(found)}
 
     def _ends(self) -> Iterator[tuple[NamespacedName, float]]:
         """Yield the Leases of operators, and when each ends unless it is renewed."""

@@ -64,11 +64,13 @@ def setup(
     manager: Manager,
     config: InferenceStackConfiguration,
     election: LeaderElectionOptions | None = None,
+    namespace: str = "default",
 ) -> None:
     """Add the controllers to ``manager``; each starts once the API server serves its kind of stacks.
 
     ``election`` are the options of the manager's own election: with it, the controllers also wait for the Lease of
-    their major version, and report stacks that no operator reconciles. Without, this is the only operator.
+    their major version. Stacks that no operator reconciles are reported in either case; without it, this operator is in
+    ``namespace``, and the only one of its major version.
     """
     group = None
     if election is not None:
@@ -78,8 +80,7 @@ def setup(
 
     def start(gvk: GVK, _: Manager) -> None:
         shared().add_reconciler(gvk)
-        if election is not None:
-            shared().add_claims(gvk, election.namespace)
+        shared().add_claims(gvk, election.namespace if election is not None else namespace)
 
     for gvk in INFERENCE_STACKS:
         manager.when_available(gvk, partial(start, gvk))
@@ -103,7 +104,7 @@ class _Controllers:
         self._claims: tuple[OperatorLeases, ClaimMetrics] | None = None
 
     def add_claims(self, gvk: GVK, namespace: str) -> None:
-        """Add the controller that reports unclaimed stacks; ``namespace`` is that of our own Lease."""
+        """Add the controller that reports unclaimed stacks; ``namespace`` is that of this operator."""
         manager = self._manager
         name = f"inferencestack-claims-{_product_of(gvk)}"
         stacks = manager.cache.informer(gvk, metadata_only=True)
@@ -111,7 +112,10 @@ class _Controllers:
             LEASE, label_selector=LEASE_SELECTOR, max_bytes=_MAX_LEASE_BYTES
         )
         if self._claims is None:
-            found = OperatorLeases(lease_informer, manager.client, manager.clock, namespace)
+            own_version = self._config.operator_version if self._group is None else ""
+            found = OperatorLeases(
+                lease_informer, manager.client, manager.clock, namespace, own_version
+            )
             self._claims = (found, ClaimMetrics(manager.metrics.registry))
         leases, metrics = self._claims
         channel = Channel()
@@ -130,6 +134,7 @@ class _Controllers:
             manager.clock,
             self._config.operator_version,
             namespace,
+            self._group is not None,
         )
         (
             Builder(manager, name)

@@ -16,8 +16,10 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY, POD
+from cfo.runtime.process.clock import rfc3339
 from cfo.summaries.kind_view import MAX_CHILDREN
 from cfo.summaries.overview import Overview, Subscription
+from test.support.clocks import FakeClock
 from test.support.summaries import summary
 
 
@@ -128,6 +130,33 @@ def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(overview._related(RAY_CLUSTER, cluster).children[NETWORK_POLICY]) == MAX_CHILDREN
     ((_, names),) = overview.related_objects(RAY_CLUSTER, cluster.key)["Children"]
     assert len(names) < 1000
+
+
+def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_time() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    clock = FakeClock()
+    overview = Overview(
+        Cache(transport, RESTMapper(transport)), all_views(), related=(), clock=clock
+    )
+    metadata = {
+        "namespace": "ns",
+        "name": "shop",
+        "uid": "1",
+        "creationTimestamp": rfc3339(clock.now()),
+    }
+    identity = (RAY_CLUSTER, NamespacedName("ns", "shop"))
+    store = overview.informer_of[RAY_CLUSTER].store
+    store.put(EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({"metadata": metadata})))
+    overview._update(identity)
+    assert overview._summaries[identity].problems == ()
+    clock.advance(30)
+    assert not overview._dirty
+    clock.advance(17)
+    assert list(overview._dirty) == [identity]
+    overview._update(identity)
+    (problem,) = overview._summaries[identity].problems
+    assert problem.message == "KubeRay has not written a state since it was created"
+    assert (overview._overdue_at, overview._timer) == ({}, None)
 
 
 def test_events_with_fields_of_other_types_are_ignored() -> None:

@@ -610,6 +610,46 @@ def test_fluxjob_shows_its_state_and_why_it_does_not_run(
     assert summary.fact("position") == "4 in the queue"
 
 
+OLD = "2026-05-31T23:59:00Z"
+
+
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        (obj(FLUX_JOB, creationTimestamp=OLD), "the CodeFlare operator has not written a state"),
+        (obj(RAY_CLUSTER, creationTimestamp=OLD), "KubeRay has not written a state"),
+        (
+            obj(RAY_CLUSTER, creationTimestamp=OLD, spec={"managedBy": "example.com/other"}),
+            "spec.managedBy is example.com/other",
+        ),
+        (
+            obj(INFERENCE_STACKS[0], creationTimestamp=OLD, labels={"operatorVersion": "v9"}),
+            "operatorVersion v9: no operator of this version has written a status",
+        ),
+        (
+            obj(
+                INFERENCE_STACKS[0],
+                status={"conditions": [condition("Claimed", "False", "Unclaimed", "No operator")]},
+                labels={"operatorVersion": "v9"},
+            ),
+            "Unclaimed: No operator",
+        ),
+    ],
+    ids=["fluxjob", "raycluster", "other controller", "operatorVersion", "claimed"],
+)
+def test_object_that_no_operator_takes_is_a_problem(one: Object, message: str) -> None:
+    gvk = GVK.parse(one["apiVersion"], one["kind"])
+    summary = summarize(gvk, one, related())
+    assert summary.level is Level.WARNING
+    assert any(message in each for each in messages(summary))
+    with_state = {
+        **one,
+        "metadata": {**one["metadata"], "creationTimestamp": "2026-06-01T00:00:00Z"},
+    }
+    if "conditions" not in one["status"]:
+        assert messages(summarize(gvk, with_state, related())) == []
+
+
 def waiting_pod(reason: str) -> Object:
     """Return a pod whose container waits for ``reason``."""
     status = {"name": "c", "state": {"waiting": {"reason": reason, "message": "not found"}}}
