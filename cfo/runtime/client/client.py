@@ -26,7 +26,7 @@ from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
 from cfo.runtime.client.transport import APIRequest, Transport
-from cfo.runtime.objects.generated_models import ForeignModel, model_to_wire
+from cfo.runtime.objects.foreign_models import ForeignModel, model_to_wire
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,

@@ -8,7 +8,7 @@ from .errors import TerminalError as TerminalError
 from .errors import raise_together as raise_together
 from .field import FieldError as FieldError
 from .field import FieldErrors as FieldErrors
-from .generated_models import ForeignModel as ForeignModel
+from .foreign_models import ForeignModel as ForeignModel
 from .kinds import CLUSTER_ROLE as CLUSTER_ROLE
 from .kinds import CLUSTER_ROLE_BINDING as CLUSTER_ROLE_BINDING
 from .kinds import CONFIG_MAP as CONFIG_MAP

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
-from cfo.runtime.objects.generated_models import ForeignModel, model_to_object
+from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
 from cfo.runtime.process.printable import printable
 
 _MAX_MESSAGE: Final = 32768

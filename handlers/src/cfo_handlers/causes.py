@@ -238,7 +238,7 @@ def select_changing(
             continue
         if handler.initial and not change.initial:
             continue
-        if handler.initial and is_deleting(cause.body) and not handler.deleted:
+        if handler.initial and is_deleting(cause.body) and not handler.runs_while_deleting:
             continue
         if matches(handler, cause):
             selected.setdefault((id(handler.fn), handler.id), handler)

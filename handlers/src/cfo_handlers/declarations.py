@@ -14,7 +14,9 @@ from cfo_handlers.filters import MetaFilter
 from cfo_handlers.resource_selectors import Resource, Selector
 
 Function: TypeAlias = Callable[..., Any]
-_PARENT: Final = Selector()
+_ANY_RESOURCE: Final = Selector()
+"""The selector of sub-handlers, which are called only for the object of their parent."""
+
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -36,7 +38,7 @@ class Activity(enum.StrEnum):
 
     STARTUP = "startup"
     CLEANUP = "cleanup"
-    LOGIN = "authentication"
+    LOGIN = "authentication"  # kopf's name in identifiers and results
     PROBE = "probe"
 
 
@@ -45,9 +47,10 @@ class Handler:
     """A function, its identifier, and how its errors are treated.
 
     ``timeout``: seconds after its first call from which it is no longer retried. ``retries``: the maximum number of
-    calls. ``backoff``: seconds before the call after an exception. ``None``: no limit, or the default.
+    calls; as in kopf, the first call counts. ``backoff``: seconds before the call after an exception. ``None``: no
+    limit, or the default.
 
-    For each type: ``threads`` names the pool in which functions that are not coroutine functions run, and
+    Class variables: ``thread_pool`` names the pool in which functions that are not coroutine functions run, and
     ``stores_result`` is whether results are put into the status of the object.
     """
 
@@ -60,7 +63,7 @@ class Handler:
     backoff: float | None = None
     title: ClassVar[str] = "Handler"
     default_errors: ClassVar[ErrorsMode] = ErrorsMode.TEMPORARY
-    threads: ClassVar[str] = "handlers"
+    thread_pool: ClassVar[str] = "handlers"
     stores_result: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -77,12 +80,12 @@ class ActivityHandler(Handler):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceHandler(Handler):
-    """A handler for objects; sub-handlers, which are for the object of their parent, have the default ``selector``.
+    """A handler for objects.
 
     Raises :class:`TypeError` or :class:`ValueError` for filters that contradict each other.
     """
 
-    selector: Selector = _PARENT
+    selector: Selector = _ANY_RESOURCE
     labels: MetaFilter | None = None
     annotations: MetaFilter | None = None
     when: Function | None = None
@@ -123,11 +126,17 @@ class IndexHandler(ResourceHandler):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangingHandler(ResourceHandler):
-    """A handler of changes. ``reason`` ``None``: any; ``initial``: only the first time after the start."""
+    """A handler of changes.
+
+    ``reason``: the changes that it is for, ``None``: any. ``initial``: it is called only the first time after the
+    start. ``runs_while_deleting``: then also for an object that is being deleted. ``needs_finalizer``: its object gets
+    our finalizer, so that it is called before the deletion. ``needs_change``: it is called only if its field changed.
+    ``old`` and ``new``: filters of the value of the field before and after the change.
+    """
 
     reason: Reason | None = None
     initial: bool = False
-    deleted: bool = False
+    runs_while_deleting: bool = False
     needs_finalizer: bool = False
     needs_change: bool = False
     old: Any = None
@@ -149,8 +158,7 @@ class ChangingHandler(ResourceHandler):
 
     @property
     def _filters_values(self) -> bool:
-        """Whether a filter is about the value of the field."""
-        return self.value is not None or self._filters_change
+        return super()._filters_values or self._filters_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +177,15 @@ class DaemonHandler(BackgroundHandler):
     cancellation_timeout: float | None = None
     cancellation_polling: float | None = None
     title: ClassVar[str] = "Daemon"
-    threads: ClassVar[str] = "daemons"
+    thread_pool: ClassVar[str] = "daemons"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimerHandler(BackgroundHandler):
-    """A handler that is called every ``interval`` seconds, if the object has not changed for ``idle`` seconds."""
+    """A handler that is called every ``interval`` seconds, if the object has not changed for ``idle`` seconds.
+
+    ``sharp``: the interval begins with the call, not with its end.
+    """
 
     interval: float | None = None
     idle: float | None = None
@@ -185,6 +196,9 @@ class TimerHandler(BackgroundHandler):
 @dataclass(frozen=True, kw_only=True)
 class WebhookHandler(ResourceHandler):
     """A handler of admission requests.
+
+    ``side_effects`` and ``ignore_failures`` are ``sideEffects`` and ``failurePolicy`` of the webhook; ``persistent`` is
+    a keyword of kopf without effect here.
 
     Raises :class:`ValueError` for unknown operations.
     """
@@ -198,7 +212,7 @@ class WebhookHandler(ResourceHandler):
     ignore_failures: bool | None = None
     title: ClassVar[str] = "Webhook"
     default_errors: ClassVar[ErrorsMode] = ErrorsMode.PERMANENT
-    threads: ClassVar[str] = "admission"
+    thread_pool: ClassVar[str] = "admission"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -210,7 +224,7 @@ class WebhookHandler(ResourceHandler):
 
     @property
     def selected_operations(self) -> frozenset[str]:
-        """``operation`` and ``operations``; by default creations and updates, and all operations for validation."""
+        """``operation`` and ``operations``; by default CREATE and UPDATE if it mutates, otherwise all operations."""
         if self.operation is not None:
             return frozenset(self.operations or ()) | {self.operation}
         if self.operations is not None:
@@ -220,14 +234,15 @@ class WebhookHandler(ResourceHandler):
         return _OPERATIONS
 
 
-def handler_id(function: Function, given: str | None, *, prefix: str = "", suffix: str = "") -> str:
-    """Return the identifier of a handler: the name of the function unless one is given.
+def handler_id(
+    function: Function, given: str | None, *, parent_id: str = "", field: str = ""
+) -> str:
+    """Return the identifier of a handler: the name of the function unless one is given, between parent and field.
 
-    ``prefix`` is the identifier of the parent, ``suffix`` the field. Raises :class:`ValueError` if the function has no
-    name.
+    Raises :class:`ValueError` if the function has no name.
     """
     name = _name_of(function) if given is None else given
-    return "/".join(part for part in (prefix, name, suffix) if part)
+    return "/".join(part for part in (parent_id, name, field) if part)
 
 
 def _name_of(function: Function) -> str:
@@ -275,16 +290,15 @@ class OperatorRegistry(list[Handler]):
         return [handler for handler in self.of_type(kind) if handler.selector.check(resource)]
 
 
-_default: list[OperatorRegistry] = []
+_default_registry = OperatorRegistry()
 
 
 def get_default_registry() -> OperatorRegistry:
     """Return the registry to which decorators without ``registry`` add their handlers."""
-    if not _default:
-        _default.append(OperatorRegistry())
-    return _default[0]
+    return _default_registry
 
 
 def set_default_registry(registry: OperatorRegistry) -> None:
     """Replace the registry to which decorators without ``registry`` add their handlers."""
-    _default[:] = [registry]
+    global _default_registry
+    _default_registry = registry

@@ -101,7 +101,7 @@ async def _call(handler: Handler, cause: Cause, kwargs: Mapping[str, Any]) -> An
     if is_async(handler.fn):
         with_client = {**environment.client_for(is_async=True), **kwargs}
         return await handler.fn(**with_client)
-    threads = environment.threads(handler.threads)
+    threads = environment.threads(handler.thread_pool)
     with_client = {**environment.client_for(is_async=False), **kwargs}
     return await threads.run(handler.fn, **with_client)
 
@@ -217,7 +217,7 @@ def subhandler(
     def decorator(fn: FunctionT) -> FunctionT:
         handler = ChangingHandler(
             fn=fn,
-            id=handler_id(fn, id, prefix=parent.id),
+            id=handler_id(fn, id, parent_id=parent.id),
             field=parse_field(field),
             needs_change=parent.needs_change,
             **settings,
@@ -252,7 +252,8 @@ async def execute(
         named: Iterable[tuple[str | None, Callable[..., Any]]]
         named = fns.items() if isinstance(fns, Mapping) else [(None, fn) for fn in fns]
         declared = [
-            ChangingHandler(fn=fn, id=handler_id(fn, name, prefix=parent.id)) for name, fn in named
+            ChangingHandler(fn=fn, id=handler_id(fn, name, parent_id=parent.id))
+            for name, fn in named
         ]
         await run_subhandlers(invocation, declared)
     elif not invocation.subhandlers_called:

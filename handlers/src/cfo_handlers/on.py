@@ -44,7 +44,7 @@ def _decorator(
     **settings: Any,
 ) -> Decorator:
     def decorator(fn: FunctionT) -> FunctionT:
-        handler = new_handler(fn=fn, id=handler_id(fn, id, suffix=suffix), **settings)
+        handler = new_handler(fn=fn, id=handler_id(fn, id, field=suffix), **settings)
         (get_default_registry() if registry is None else registry).append(handler)
         return fn
 
@@ -98,7 +98,9 @@ def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Deco
     of this and of all functions for resources are ``id``, ``param``, ``errors``, ``timeout``, ``retries``, ``backoff``,
     the filters ``labels``, ``annotations``, ``when``, ``field`` and ``value``, and ``registry``.
     """
-    return _for_resource(ChangingHandler, resource, initial=True, deleted=bool(deleted), **settings)
+    return _for_resource(
+        ChangingHandler, resource, initial=True, runs_while_deleting=bool(deleted), **settings
+    )
 
 
 def create(*resource: Any, **settings: Any) -> Decorator:

@@ -13,7 +13,7 @@ from cfo_handlers.command import command
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("cfo_handlers.declarations._default", [kopf.OperatorRegistry()])
+    monkeypatch.setattr("cfo_handlers.declarations._default_registry", kopf.OperatorRegistry())
     monkeypatch.setattr("cfo_handlers.command.configure", lambda **_: None)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -352,7 +352,7 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = kopf.OperatorRegistry()
-    monkeypatch.setattr("cfo_handlers.declarations._default", [registry])
+    monkeypatch.setattr("cfo_handlers.declarations._default_registry", registry)
     (tmp_path / "neighbor.py").write_text("NAME = 'pods'\n")
     (tmp_path / "program.py").write_text(
         "from neighbor import NAME\nimport cfo_handlers as kopf\n"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cfo.runtime.objects.errors import SchemaError
-from cfo.runtime.objects.kinds import plural
+from cfo.runtime.objects.kinds import plural as guess_plural
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
 
-_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
 
@@ -38,6 +38,7 @@ class PrinterColumn:
             "description": self.description,
             "format": self.format,
         }
+        # What is left out has these values on the API server, too.
         return column | {name: value for name, value in optional.items() if value}
 
 
@@ -64,7 +65,12 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One version of a kind. Raises :class:`SchemaError` for an invalid name."""
+    """One version of a kind. Raises :class:`SchemaError` for an invalid name.
+
+    ``storage`` and ``served``: whether objects are stored in this version, and whether the API has it.
+    ``categories``: names such as ``all`` under which ``kubectl get`` lists the kind. ``deprecation_warning``:
+    the warning that clients of the version get; empty: it is not deprecated.
+    """
 
     group: str
     version: str
@@ -83,7 +89,7 @@ class Declaration:
     def __post_init__(self) -> None:
         if not _KIND.fullmatch(self.kind):
             raise self._invalid("kind", self.kind, "a CamelCase word of at most 63 characters")
-        if not _SUBDOMAIN.fullmatch(self.group) or len(self.group) > 253:
+        if not _GROUP.fullmatch(self.group) or len(self.group) > 253:
             raise self._invalid(
                 "group", self.group, "a domain name of two or more parts, such as example.com"
             )
@@ -93,7 +99,7 @@ class Declaration:
             "singular": self.singular,
         }
         for name, value in labels.items():
-            if not _LABEL.fullmatch(value):
+            if not _DNS_LABEL.fullmatch(value):
                 raise self._invalid(name, value, "a lower-case DNS label that starts with a letter")
         if self.scope not in ("Namespaced", "Cluster"):
             raise self._invalid("scope", self.scope, "Namespaced or Cluster")
@@ -122,9 +128,9 @@ class Declaration:
         return names
 
 
-def plural_of(kind: ObjectKind[Any]) -> str:
-    """Return the plural resource name that the class ``kind`` declares; it is guessed for a GVK."""
-    declared: Declaration | None = getattr(kind, "declaration", None)
+def plural_of(resource: ObjectKind[Any]) -> str:
+    """Return the plural resource name that the class ``resource`` declares; it is guessed for a GVK."""
+    declared: Declaration | None = getattr(resource, "declaration", None)
     if declared is None:
-        return plural(kind.gvk.kind)
+        return guess_plural(resource.gvk.kind)
     return declared.plural

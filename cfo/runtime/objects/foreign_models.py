@@ -28,12 +28,13 @@ class ForeignModel(Protocol):
 def model_to_object(model: object) -> dict[str, Any]:
     """Return the wire form of a :class:`ForeignModel`: JSON's names, and no attribute that is ``None``.
 
-    Generated models leave ``api_version`` and ``kind`` empty unless they are set. Raises :class:`ValueError` if one of
-    them is, or if a timestamp has no time zone, and :class:`TypeError` for other objects.
+    The libraries do not fill in ``api_version`` and ``kind``. Raises :class:`ValueError` if one of them is empty, or if
+    a timestamp has no time zone, and :class:`TypeError` for other objects.
     """
     wire = model_to_wire(model)
     missing = [name for name in ("apiVersion", "kind") if not wire.get(name)]
     if missing:
+        # The attributes as the caller spells them; the class of a dynamic client's object has no table.
         attributes = getattr(type(model), "attribute_map", {})
         names = [name for name, wire_name in attributes.items() if wire_name in missing] or missing
         raise ValueError(f"{type(model).__name__}: {' and '.join(names)} must be set")
@@ -41,8 +42,12 @@ def model_to_object(model: object) -> dict[str, Any]:
 
 
 def model_to_wire(model: object) -> dict[str, Any]:
-    """Return the wire form of a model that need not be a complete object, such as the body of a patch."""
+    """Return the wire form of a model that need not be a complete object, such as the body of a patch.
+
+    Raises :class:`ValueError` if a timestamp has no time zone, and :class:`TypeError` for other objects.
+    """
     wire: Any = None
+    # Attributes of the class, because objects of dynamic clients return a value for any attribute.
     if hasattr(type(model), "attribute_map"):
         wire = _wire_value(model, type(model).__name__, "")
     elif hasattr(type(model), "to_dict"):

@@ -25,7 +25,7 @@ from kubernetes_asyncio.client import (
 )
 from kubernetes_asyncio.dynamic.resource import ResourceInstance
 
-from cfo.runtime.objects.generated_models import model_to_object, model_to_wire
+from cfo.runtime.objects.foreign_models import model_to_object, model_to_wire
 from cfo.runtime.objects.unstructured import to_object
 
 LABELS = {"app.kubernetes.io/name": "web"}
