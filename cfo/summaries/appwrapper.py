@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.appwrapper.inference import expected_pods
+from cfo.api.appwrapper.inference import pod_numbers
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
@@ -120,9 +120,8 @@ def _ready(
 def _expected_pods(component: Mapping[str, Any], recorded: Mapping[str, Any]) -> int:
     """Return how many pods a component needs; ``recorded`` is its status."""
     try:
-        return expected_pods(
-            dict(mapping(component.get("template"))), list(items(recorded.get("podSets")))
-        )
+        template = dict(mapping(component.get("template")))
+        return pod_numbers(template, list(items(recorded.get("podSets")))).expected
     except PodSetError:  # admission rejects it
         return 0
 

@@ -29,6 +29,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.reading import elements, mapping
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.objects.field import go_value
 
@@ -160,7 +161,10 @@ def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
 
 def _count(template: Object, path: str) -> int | None:
     """Return the number at ``path``, or ``None`` if it is not set."""
-    value = value_or_none(template, path)
+    return _checked_count(value_or_none(template, path), path)
+
+
+def _checked_count(value: Any, path: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
@@ -282,27 +286,34 @@ def _worker_groups(template: Object) -> Iterator[WorkerGroup]:
     cluster = RAY_SPECS[gvk_of(template)]
     has_autoscaler = _has_autoscaler(template, cluster)
     clusters = _clusters_at_a_time(template)
-    for group in _items(template, f"{cluster}.workerGroupSpecs"):
-        path = f"{group}.template"
-        if _is_group_suspended(template, group):
-            yield WorkerGroup(path, 0, 0)
-            continue
-        hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
-        least = _count(template, f"{group}.minReplicas") or 0
-        limit = _count(template, f"{group}.maxReplicas")
-        if has_autoscaler:
-            most = _MAX_COUNT if limit is None else limit
-            unlimited = limit is None
-        else:
-            most = max(_replicas(template, f"{group}.replicas"), least)
-            if limit is not None:
-                most = min(most, limit)
-            least = most
-            unlimited = False
-        pods = max(most, least) * hosts * clusters
-        if unlimited:
-            pods = min(pods, _MAX_COUNT)
-        yield WorkerGroup(path, least * hosts, pods)
+    groups = elements(value_or_none(template, f"{cluster}.workerGroupSpecs"))
+    paths = _items(template, f"{cluster}.workerGroupSpecs")
+    for path, group in zip(paths, groups, strict=True):
+        yield _worker_group(mapping(group), path, clusters, has_autoscaler=has_autoscaler)
+
+
+def _worker_group(
+    group: Mapping[str, Any], path: str, clusters: int, *, has_autoscaler: bool
+) -> WorkerGroup:
+    where = f"{path}.template"
+    if group.get("suspend") is True:
+        return WorkerGroup(where, 0, 0)
+    replicas = _group_count(group, path, "replicas", 1)
+    hosts = max(1, _group_count(group, path, "numOfHosts", 1))
+    least = _group_count(group, path, "minReplicas", 0)
+    most = _group_count(group, path, "maxReplicas", _MAX_COUNT)
+    if not has_autoscaler:
+        least = min(max(replicas, least), most)
+        most = least
+    pods = max(most, least) * hosts * clusters
+    if most == _MAX_COUNT:
+        pods = min(pods, _MAX_COUNT)
+    return WorkerGroup(where, least * hosts, pods)
+
+
+def _group_count(group: Mapping[str, Any], path: str, name: str, default: int) -> int:
+    count = _checked_count(group.get(name), f"{path}.{name}")
+    return default if count is None else count
 
 
 def _has_autoscaler(template: Object, cluster: str) -> bool:
@@ -315,10 +326,10 @@ def _is_group_suspended(template: Object, group: str) -> bool:
 
 def _clusters_at_a_time(template: Object) -> int:
     """Return how many RayClusters of a component can run: two of a RayService that is upgraded in a second one."""
+    if gvk_of(template) != RAY_SERVICE:
+        return 1
     strategy = value_or_none(template, "template.spec.upgradeStrategy.type")
-    if gvk_of(template) == RAY_SERVICE and strategy in _UPGRADES_IN_A_SECOND_CLUSTER:
-        return 2
-    return 1
+    return 2 if strategy in _UPGRADES_IN_A_SECOND_CLUSTER else 1
 
 
 def _ray(template: Object) -> Iterator[Object]:
@@ -346,22 +357,29 @@ def _is_unlimited(template: Object, group: str) -> bool:
     return _count(template, f"{group}.maxReplicas") in (None, _MAX_COUNT)
 
 
-def expected_pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many pods of ``pod_sets``, those of a component, must run so that it is ready.
+class PodNumbers(msgspec.Struct, frozen=True):
+    """How many pods of a component must run so that it is ready, and how many may run at a time.
 
-    Neither the pod that submits a RayJob counts, nor pods that Ray's autoscaler may remove, nor those of a second
-    cluster of a RayService. Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    The pod that submits a RayJob does not count. ``expected``: without pods that Ray's autoscaler may remove, or those
+    of a second cluster of a RayService. ``admitted``: an AppWrapper that an earlier version accepted has recorded fewer
+    pods than its autoscaler can add; these may run.
     """
-    return sum(min(count, least) for count, least, _ in _numbers(template, pod_sets))
+
+    expected: int
+    admitted: int
 
 
-def admitted_pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many pods of ``pod_sets``, those of a component, may run at a time. The submitter does not count.
+def pod_numbers(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> PodNumbers:
+    """Return the numbers of pods of a component with the recorded ``pod_sets``.
 
-    An AppWrapper that an earlier version accepted has recorded fewer pods than its autoscaler can add; these may run.
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
-    return sum(max(count, most) for count, _, most in _numbers(template, pod_sets))
+    expected = 0
+    admitted = 0
+    for count, least, most in _numbers(template, pod_sets):
+        expected += min(count, least)
+        admitted += max(count, most)
+    return PodNumbers(expected, admitted)
 
 
 def _numbers(

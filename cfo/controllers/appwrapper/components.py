@@ -15,15 +15,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from cfo.api.appwrapper.inference import (
-    admitted_pods,
+    PodNumbers,
     completions_of,
-    expected_pods,
+    pod_numbers,
     pod_sets_of,
 )
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
@@ -134,6 +134,7 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
         name = recorded["name"] if exists else _name(wrapper, template, index, began)
         pod_sets = recorded["podSets"] if "podSets" in recorded else _pod_sets(component)
         pod_sets = tuple(pod_sets or ())
+        numbers = _pod_numbers(template, pod_sets)
         found.append(
             Component(
                 index,
@@ -142,8 +143,8 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
                 pod_sets,
                 deployed,
                 condition.get("reason") or "",
-                _pods(expected_pods, template, pod_sets),
-                _pods(admitted_pods, template, pod_sets),
+                numbers.expected,
+                numbers.admitted,
                 _completions(template),
             )
         )
@@ -157,15 +158,12 @@ def _pod_sets(component: Mapping[str, Any]) -> list[Object]:
         return []
 
 
-def _pods(
-    of: Callable[[Object, Sequence[Mapping[str, Any]]], int],
-    template: Object,
-    pod_sets: Sequence[Mapping[str, Any]],
-) -> int:
+def _pod_numbers(template: Object, pod_sets: Sequence[Mapping[str, Any]]) -> PodNumbers:
     try:
-        return of(template, pod_sets)
+        return pod_numbers(template, pod_sets)
     except PodSetError:  # admission rejects it
-        return sum(map(replicas_of, pod_sets))
+        recorded = sum(map(replicas_of, pod_sets))
+        return PodNumbers(recorded, recorded)
 
 
 def _completions(template: Object) -> int:

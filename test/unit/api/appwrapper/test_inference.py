@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper.inference import expected_pods, infer_pod_sets, pod_sets_of
+from cfo.api.appwrapper.inference import infer_pod_sets, pod_numbers, pod_sets_of
 from cfo.api.appwrapper.podsets import PodSetError, pod_set_mismatches
 
 LEADER_WORKER_SET = """
@@ -208,7 +208,9 @@ def test_submitter_has_a_pod_set_if_kuberay_creates_its_pod(
     template = parsed(RAY_JOB_SAMPLE, submissionMode=mode)
     assert paths_and_counts(template) == RAY_JOB_CLUSTER | submitter
     found = infer_pod_sets(template)
-    assert expected_pods(template, found) == 2, "the submitter is created once the cluster is ready"
+    assert pod_numbers(template, found).expected == 2, (
+        "the submitter is created once the cluster is ready"
+    )
 
 
 def test_more_declared_pod_sets_than_allowed_are_an_error() -> None:
@@ -234,7 +236,7 @@ def test_pod_sets_that_the_go_operator_infers_can_be_declared() -> None:
 def test_submitter_path_of_another_kind_is_an_ordinary_pod_set(kind: str) -> None:
     pod_sets = [{"path": "template.spec.submitterPodTemplate", "replicas": 2}]
     template = {"apiVersion": "example.com/v1", "kind": kind}
-    assert expected_pods(template, pod_sets) == 2
+    assert pod_numbers(template, pod_sets).expected == 2
 
 
 @pytest.mark.parametrize(

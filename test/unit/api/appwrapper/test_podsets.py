@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.inference import (
-    admitted_pods,
-    expected_pods,
+    PodNumbers,
     infer_pod_sets,
+    pod_numbers,
     pod_sets_of,
     undercounted_pod_sets,
     unlimited_worker_groups,
@@ -105,11 +105,11 @@ def test_workers_that_the_autoscaler_can_add_are_counted() -> None:
     template["spec"]["enableInTreeAutoscaling"] = True
     found = infer_pod_sets(template)
     assert [pod_set["replicas"] for pod_set in found] == [1, 10]
-    assert (expected_pods(template, found), admitted_pods(template, found)) == (3, 11)
+    assert pod_numbers(template, found) == PodNumbers(3, 11)
     assert unlimited_worker_groups(template) == []
     recorded_by_an_earlier_version = [{"path": item["path"], "replicas": 1} for item in found]
-    assert expected_pods(template, recorded_by_an_earlier_version) == 2
-    assert admitted_pods(template, recorded_by_an_earlier_version) == 11
+    assert pod_numbers(template, recorded_by_an_earlier_version).expected == 2
+    assert pod_numbers(template, recorded_by_an_earlier_version).admitted == 11
 
 
 @pytest.mark.parametrize("limit", [None, 2**31 - 1])
@@ -142,7 +142,7 @@ def test_ray_service_with_an_upgrade_strategy_has_pods_of_two_clusters(
     )
     found = infer_pod_sets(template)
     assert [pod_set["replicas"] for pod_set in found] == [clusters, 2 * clusters]
-    assert (expected_pods(template, found), admitted_pods(template, found)) == (3, 3 * clusters)
+    assert pod_numbers(template, found) == PodNumbers(3, 3 * clusters)
 
 
 def test_ray_job_has_pod_sets_of_its_cluster() -> None:
@@ -153,7 +153,7 @@ def test_ray_job_has_pod_sets_of_its_cluster() -> None:
         "template.spec.rayClusterSpec.headGroupSpec.template",
         "template.spec.rayClusterSpec.workerGroupSpecs[0].template",
     ]
-    assert expected_pods(template, found) == 3
+    assert pod_numbers(template, found).expected == 3
 
 
 def test_job_set_replicas_are_multiplied() -> None:
@@ -285,8 +285,8 @@ def test_long_list_of_problems_is_truncated() -> None:
 def test_declared_pod_sets_take_precedence() -> None:
     declared = [{"path": "template.spec.template"}]
     assert pod_sets_of({"template": job(parallelism=3), "podSets": declared}) is declared
-    assert expected_pods(job(), pod_sets_of({"template": job(parallelism=3)})) == 3
-    assert expected_pods(job(), declared) == 1
+    assert pod_numbers(job(), pod_sets_of({"template": job(parallelism=3)})).expected == 3
+    assert pod_numbers(job(), declared).expected == 1
 
 
 def autoscaled(**group: Any) -> dict[str, Any]:
