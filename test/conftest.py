@@ -13,9 +13,15 @@ from hypothesis import settings
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from hack.ways import WRITE_OPTION
 from test.support.properties import PROPERTY
 
 _SHARED = Path(__file__).parents[2] / "shared"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option with which ``python -m hack.trace`` runs some tests."""
+    parser.addoption(WRITE_OPTION, action="store_true", help="write the ways that the tests trace")
 
 
 def pytest_configure() -> None:

@@ -1,17 +1,17 @@
-"""The drawings of ``docs/architecture.md``: the packages of cfo, and the way of an event, a write, a read and a review.
+"""The drawings of ``docs/architecture.md``: the packages of cfo, and how an event and a review pass through them.
 
 Floors and rooms come from the import contracts in ``pyproject.toml``, kinds and features from
-:data:`cfo.features.FEATURES`. What each room is for, and the steps of each way, are written here; a room without a
-purpose, or a step whose module does not exist, is an error. The SVGs have colors for light and dark themes.
+:data:`cfo.features.FEATURES`, and the modules of each way from traces of real runs (:mod:`hack.ways`). What each room
+is for, and what each module of a way does, is written here; one without a text, and a text without one, is an error.
+The SVGs have colors for light and dark themes.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from textwrap import wrap
 from typing import NamedTuple
 
 from cfo.cli import cli
@@ -19,6 +19,8 @@ from cfo.features import FEATURES, KINDS
 from cfo.features.contract import Kind
 from hack import ROOT
 from hack.files import ToolError
+from hack.ways import EVENT_WAY, REVIEW_WAY, read
+from hack.ways import FILE as TRACE
 
 HOUSE = "docs/images/house.svg"
 WAYS = "docs/images/ways.svg"
@@ -63,7 +65,6 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 .box { fill: #ffffff; stroke: #8c959f }
 .kind { fill: #ddf4ff; stroke: #54aeff }
 .line { stroke: #59636e; fill: none; stroke-width: 1.4 }
-.dashed { stroke-dasharray: 4 3 }
 .head { fill: #59636e }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 }
@@ -89,74 +90,90 @@ class _Room(NamedTuple):
     purpose: str
 
 
-class Step(NamedTuple):
-    """A module that takes part in a way: its package, its name (empty: the package of a kind), and what it does."""
+class _Way(NamedTuple):
+    """A way to draw: its key in the file of traces, and the texts before its first and after its last module."""
 
-    package: str
-    name: str
-    text: str
-
-    def contains(self, module: str) -> bool:
-        """Return whether a module, with dots in its name, is this one, or in the package of a kind."""
-        package = self.package.replace("/", ".")
-        if self.name:
-            return module == f"{package}.{self.name}"
-        return module.startswith(f"{package}.")
+    key: str
+    start: str
+    end: str
 
 
-_RUNTIME = "cfo/runtime"
-EVENT = (
-    Step(
-        f"{_RUNTIME}/cache",
-        "reflector",
-        "lists and watches; splits pages and lines without decoding",
+_WAYS = (
+    _Way(
+        EVENT_WAY,
+        "An event: the API server sends a line of its watch",
+        "A write: the API server gets the request; its response is stored, so that we read our own writes",
     ),
-    Step(f"{_RUNTIME}/cache", "store", "keeps the newest state of each object as bytes"),
-    Step(
-        f"{_RUNTIME}/controller", "handler", "maps the object to requests, if the predicates match"
+    _Way(
+        REVIEW_WAY,
+        "A review: the API server sends an AdmissionReview",
+        "The API server gets the response",
     ),
-    Step(f"{_RUNTIME}/controller", "workqueue", "holds a name once, with back-off"),
-    Step(
-        f"{_RUNTIME}/controller", "controller", "calls the reconciler; retries after an exception"
-    ),
-    Step("cfo/controllers", "", "a name in, desired objects out of pure functions"),
 )
-WRITE = (
-    Step(
-        f"{_RUNTIME}/client",
-        "transport",
-        "credentials, retries; the gate lets only the leader write",
-    ),
-    Step(
-        f"{_RUNTIME}/client",
-        "recorded_requests",
-        "stores the response, so that we read our own writes",
-    ),
-    Step(f"{_RUNTIME}/client", "apply", "ends here if nothing would change"),
-    Step(f"{_RUNTIME}/client", "discovery", "finds resource and path of the kind"),
-    Step(f"{_RUNTIME}/client", "client", "create, apply, patch, delete"),
-    Step(f"{_RUNTIME}/client", "children", "creates, or checks owner and uid before a change"),
-)
-_READ = (
-    Step(f"{_RUNTIME}/client", "transport", "credentials, Retry-After, rate limit"),
-    Step(
-        f"{_RUNTIME}/client",
-        "recorded_requests",
-        "if no informer has the object, or with live=True",
-    ),
-    Step(f"{_RUNTIME}/cache", "entry", "decodes a fresh copy for each caller"),
-    Step(f"{_RUNTIME}/cache", "store", "finds it by key, index or selector"),
-    Step(f"{_RUNTIME}/cache", "cache", "chooses the informer that has the objects"),
-    Step(f"{_RUNTIME}/client", "client", "asks the cache before the API server"),
-)
-REVIEW = (
-    Step(f"{_RUNTIME}/process", "listener", "limits connections"),
-    Step(f"{_RUNTIME}/webhook", "server", "limits bodies, and time; large reviews run in a thread"),
-    Step(f"{_RUNTIME}/webhook", "review", "parses the AdmissionReview"),
-    Step(f"{_RUNTIME}/webhook", "review_handlers", "calls the defaulter or the validator"),
-    Step("cfo/webhooks", "", "pure rules on the facts of the object"),
-    Step(f"{_RUNTIME}/webhook", "admission", "answers with a JSON patch, warnings or errors"),
-)
+
+_STEPS = {
+    "cfo.runtime.cache.reflector": "lists and watches; splits pages and lines without decoding",
+    "cfo.runtime.cache.wire": "decodes what a line is, and limits its nesting",
+    "cfo.runtime.cache.entry": "keeps an object as bytes, with its metadata",
+    "cfo.runtime.cache.feed": "drops what is older than what is known",
+    "cfo.runtime.cache.store": "holds the newest state of each object",
+    "cfo.runtime.cache.budget": "limits the bytes of a namespace",
+    "cfo.runtime.cache.index": "finds objects by a value of theirs",
+    "cfo.runtime.cache.informer": "delivers the event; serves reads",
+    "cfo.runtime.cache.cache": "chooses the informer that has the object to read",
+    "cfo.runtime.cache.selectors": "what an informer selects",
+    "cfo.runtime.controller.source": "connects informer, predicates and handler",
+    "cfo.runtime.controller.predicate": "ends the way of an event that matters to no one",
+    "cfo.runtime.controller.handler": "maps the object to requests: names",
+    "cfo.runtime.controller.cause": "remembers the event, for logs",
+    "cfo.runtime.controller.workqueue": "holds a name once, with back-off",
+    "cfo.runtime.controller.controller": "calls the reconciler; retries after an exception",
+    "cfo.runtime.client.client": "create, apply, patch, delete; asks the cache before the API server",
+    "cfo.runtime.client.recorded_requests": "sends requests, and stores the responses in the cache",
+    "cfo.runtime.client.discovery": "finds resource and path of the kind",
+    "cfo.runtime.client.children": "creates, or checks owner and uid before a change",
+    "cfo.runtime.client.apply": "ends the way if nothing would change",
+    "cfo.runtime.client.transport": "credentials, retries; lets only the leader write",
+    "cfo.runtime.objects.unstructured": "reads metadata of plain dicts",
+    "cfo.runtime.objects.parsers": "parses bounded text",
+    "cfo.runtime.process.listener": "accepts and limits connections",
+    "cfo.runtime.process.printable": "makes messages safe for terminals",
+    "cfo.runtime.webhook.server": "limits time; runs large reviews in a thread",
+    "cfo.runtime.webhook.registration": "finds the webhook of the path",
+    "cfo.runtime.webhook.metrics": "counts and measures reviews",
+    "cfo.runtime.webhook.request_bodies": "reads the body, and limits all bodies together",
+    "cfo.runtime.webhook.worker": "runs a large review in a thread",
+    "cfo.runtime.webhook.review": "parses the AdmissionReview; writes the response",
+    "cfo.runtime.webhook.admission": "what a handler gets and returns",
+    "cfo.runtime.webhook.review_handlers": "calls the defaulter or the validator",
+    "cfo.controllers.raycluster.watches": "indexes RayClusters with shortened names",
+    "cfo.controllers.raycluster.reconciler": "a name in; each concern observes and decides, then writes",
+    "cfo.controllers.raycluster.environment": "the settings of the namespace",
+    "cfo.controllers.raycluster.concern": "what was observed, and what is decided, as data",
+    "cfo.controllers.raycluster.networkpolicy": "decides which policies should exist",
+    "cfo.controllers.raycluster.operator_namespaces": "finds the namespaces of the KubeRay operator",
+    "cfo.controllers.raycluster.platform": "whether the cluster is OpenShift",
+    "cfo.controllers.raycluster.dashboard_access": "who authenticates users of the dashboard",
+    "cfo.controllers.raycluster.policies": "writes the policies: pure functions",
+    "cfo.controllers.raycluster.responsibility": "records in an Event that another actor acts",
+    "cfo.controllers.raycluster.resources": "writes other children: pure functions",
+    "cfo.api.raycluster.names": "names of all that belongs to a RayCluster",
+    "cfo.api.raycluster.facts": "derives facts once; who provides what",
+    "cfo.api.raycluster.cluster": "reads fields of a RayCluster",
+    "cfo.api.raycluster.authentication": "rules: who authenticates users",
+    "cfo.api.raycluster.ports": "the ports of a head that are open",
+    "cfo.api.raycluster.enforcement": "rules: what a profile enforces",
+    "cfo.api.reading": "reads fields of any JSON type",
+    "cfo.webhooks.shapes": "compares with the JSON types",
+    "cfo.webhooks.raycluster.webhook": "reads settings; passes them to the rules",
+    "cfo.webhooks.raycluster.defaulting": "applies the plan to a copy",
+    "cfo.webhooks.raycluster.json_types": "which JSON types and how many entries are allowed",
+    "cfo.webhooks.raycluster.injection_plan": "plans what is injected into each pod template",
+    "cfo.webhooks.raycluster.proxies": "the parts of the proxies",
+    "cfo.webhooks.raycluster.mtls": "the parts of mutual TLS",
+    "cfo.webhooks.raycluster.pod_additions": "adds parts to a pod template",
+}
+"""What each module of a way does there."""
 
 
 def files() -> dict[str, str]:
@@ -259,103 +276,117 @@ def _floor(y: int, number: int, rooms: list[_Room]) -> tuple[list[str], int]:
     return drawn, y + height + 4
 
 
-_LEFT = 116
-"""The left end of each lane."""
+_LEFT = 52
+"""The left end of the first column of a way."""
 
-_WIDTH = 140
-_HEIGHT = 100
-"""The size of a step."""
+_COLUMN = 172
+_BOX = 162
+"""The distance between two columns, and the width of a box."""
 
-_GAP = 20
-"""The distance between two steps."""
+_ROW = 24
+_HEIGHT = 19
+"""The distance between two rows, and the height of a box."""
 
-_PITCH = 152
-"""The distance from the top of a lane to the top of the next one."""
+_TEXT_WIDTH = 460
+"""The width of the texts on the right of the columns."""
 
 
 def ways() -> str:
-    """Return the drawing of what happens between the API server and the code of a kind."""
-    top = 62
-    rows = [top + _PITCH * index for index in range(4)]
-    bottom = rows[3] + _HEIGHT + 28
+    """Draw each way: a row for each module, from top to bottom, in the column of its room."""
+    traced = read()
+    drawn_ways = [(way, traced.get(way.key, [])) for way in _WAYS]
+    _check_steps(module for _, modules in drawn_ways for module in modules)
+    most = max(len(_columns(modules)) for _, modules in drawn_ways)
+    y = 34
     body = [
-        _rect(16, top - 26, 72, bottom - top + 34, "kind"),
-        _text(52, (top + bottom) / 2 - 6, "API", "name", anchor="middle"),
-        _text(52, (top + bottom) / 2 + 10, "server", "name", anchor="middle"),
+        _text(24, y, "Ways through cfo", "title"),
+        _text(
+            24,
+            y + 18,
+            "Each module in the order in which a real run first enters it; blue: in the folder of its kind",
+            "quiet",
+        ),
     ]
-    event, write, read, review = rows
-    body += _lane(event, "An event", EVENT, forward=True)
-    body += _lane(write, "A write", WRITE, forward=False)
-    body += _lane(read, "A read", _READ, forward=False, break_before=2)
-    body += _lane(review, "A review", REVIEW, forward=True)
-    last = _center(5)
-    body.append(_arrow((last, event + _HEIGHT), (last, write)))
-    body.append(_arrow((_center(1), write), (_center(1), event + _HEIGHT), "dashed"))
-    body.append(_text(_center(1) + 7, event + _HEIGHT + 17, "the response", "quiet"))
-    right = _x(5) + _WIDTH
-    reads_cache = [
-        (right, event + 50),
-        (right + 12, event + 50),
-        (right + 12, read + 50),
-        (right, read + 50),
-    ]
-    body.append(_path(reads_cache, ""))
-    body.append(_head(right, read + 50, -1, 0))
-    under = read + _HEIGHT + 12
-    reads_server = [
-        (last, read + _HEIGHT),
-        (last, under),
-        (_center(1), under),
-        (_center(1), read + _HEIGHT),
-    ]
-    body.append(_path(reads_server, "dashed"))
-    body.append(_head(_center(1), read + _HEIGHT, 0, -1))
-    answer = review + _HEIGHT + 14
-    body.append(_path([(last, review + _HEIGHT), (last, answer), (_API_SERVER + 6, answer)], ""))
-    body.append(_head(_API_SERVER, answer, -1, 0))
-    return _svg(
-        1100, bottom + 26, "The way of an event, a write, a read and a review through cfo", body
-    )
+    y += 52
+    for way, modules in drawn_ways:
+        drawn, y = _draw_way(y, way, modules)
+        body += drawn
+        y += 44
+    width = _LEFT + most * _COLUMN + _TEXT_WIDTH
+    return _svg(width, y - 24, "The ways of an event and of a review through cfo", body)
 
 
-_API_SERVER = 88
-"""The right end of the API server, on the left of all lanes."""
+def _check_steps(modules: Iterable[str]) -> None:
+    """Raise an error if a module has no text, or a text no module."""
+    entered = set(modules)
+    for problem, names in (
+        (f"_STEPS does not say what they do in {TRACE}", entered - set(_STEPS)),
+        (f"_STEPS has them, but not {TRACE}", set(_STEPS) - entered),
+    ):
+        if names:
+            raise ToolError(f"hack/generate/drawings.py: {problem}: {', '.join(sorted(names))}")
 
 
-def _lane(
-    y: int, title: str, steps: Sequence[Step], *, forward: bool, break_before: int = 0
-) -> list[str]:
-    drawn = [_text(_LEFT, y - 10, title, "name")]
-    for index, step in enumerate(steps):
-        path = ROOT / step.package / step.name
-        if not path.is_dir() and not path.with_suffix(".py").is_file():
-            raise ToolError(f"hack/generate/drawings.py: {step.package}/{step.name} does not exist")
-        x = _x(index)
-        style = "box" if step.name else "kind"
-        package = step.package.removeprefix("cfo/").replace("/", ".")
-        drawn.append(_rect(x, y, _WIDTH, _HEIGHT, style))
-        drawn.append(_text(x + 8, y + 17, package, "code quiet"))
-        drawn.append(_text(x + 8, y + 32, step.name or "KIND", "code name"))
-        for row, line in enumerate(wrap(step.text, 21)):
-            drawn.append(_text(x + 8, y + 49 + 14 * row, line, "step"))
-        if index and index == break_before:
-            continue
-        before = x - _GAP if index else _API_SERVER
-        start = (before, y + 50)
-        end = (x, y + 50)
-        if forward:
-            drawn.append(_arrow(start, end))
-        else:
-            drawn.append(_arrow(end, start))
-    return drawn
+def _columns(modules: Sequence[str]) -> list[str]:
+    """Return the rooms of modules: those of the library, then those above it, each from the lowest floor."""
+    rooms = {_room_of_step(module) for module in modules}
+    ordered = [*_from_below("the floors of cfo.runtime"), *_from_below("the floors of cfo")]
+    return [room for room in ordered if room in rooms]
 
 
-def _x(column: int) -> float:
-    return _LEFT + column * (_WIDTH + _GAP)
+def _from_below(contract: str) -> list[str]:
+    return [room for floor in reversed(floors(contract)) for room in floor]
 
 
-def _center(column: int) -> float:
-    return _x(column) + _WIDTH / 2
+def _room_of_step(module: str) -> str:
+    """Return the package that is a room of the house: that of the library, or of cfo."""
+    depth = 3 if module.startswith("cfo.runtime.") else 2
+    return ".".join(module.split(".")[:depth])
+
+
+def _draw_way(y: int, way: _Way, modules: Sequence[str]) -> tuple[list[str], int]:
+    """Draw one way at ``y``; return it and where it ends."""
+    columns = _columns(modules)
+    drawn = [_text(24, y, way.start, "name")]
+    y += 24
+    for index, room in enumerate(columns):
+        x = _LEFT + index * _COLUMN + _BOX / 2
+        drawn.append(_text(x, y, room.removeprefix("cfo."), "code quiet", anchor="middle"))
+    y += 10
+    before = 0.0
+    right = _LEFT + len(columns) * _COLUMN + 10
+    for number, module in enumerate(modules, start=1):
+        room = _room_of_step(module)
+        x = _LEFT + columns.index(room) * _COLUMN
+        middle = x + _BOX / 2
+        style = "kind" if _is_of_kind(module) else "box"
+        base = y + 13
+        drawn.append(_text(_LEFT - 10, base, str(number), "quiet small", anchor="end"))
+        drawn.append(_rect(x, y, _BOX, _HEIGHT, style))
+        drawn.append(_text(middle, base, module.rpartition(".")[2], "code small", anchor="middle"))
+        drawn.append(_text(right, base, _STEPS[module], "step"))
+        if number > 1:
+            drawn.append(_connection(before, middle, y))
+        before = middle
+        y += _ROW
+    drawn.append(_text(24, y + 14, way.end, "name"))
+    return drawn, y + 14
+
+
+def _is_of_kind(module: str) -> bool:
+    parts = module.split(".")
+    return any(kind in parts for kind in kinds())
+
+
+def _connection(before: float, middle: float, y: float) -> str:
+    """Return the arrow from the box above ``y`` with its middle at ``before`` to the box at ``y``."""
+    above = y - _ROW
+    if before == middle:
+        return _path([(middle, above + _HEIGHT), (middle, y)], "")
+    edge = before + _direction(before, middle) * _BOX / 2
+    center = above + _HEIGHT / 2
+    line = _path([(edge, center), (middle, center), (middle, y - 5)], "")
+    return line + _head(middle, y, 0, 1)
 
 
 def _rect(x: float, y: float, width: float, height: float, style: str) -> str:
@@ -374,15 +405,6 @@ def _path(points: Sequence[tuple[float, float]], style: str) -> str:
 
 def _coordinates(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
-
-
-def _arrow(start: tuple[float, float], end: tuple[float, float], style: str = "") -> str:
-    """Return a horizontal or vertical line with a head at ``end``."""
-    x, y = end
-    dx = _direction(start[0], x)
-    dy = _direction(start[1], y)
-    line = _path([start, (x - 6 * dx, y - 6 * dy)], style)
-    return line + _head(x, y, dx, dy)
 
 
 def _direction(start: float, end: float) -> int:
@@ -405,7 +427,7 @@ def _head(x: float, y: float, dx: int, dy: int) -> str:
 def _svg(width: int, height: float, title: str, body: Sequence[str]) -> str:
     return "\n".join(
         [
-            "<!-- Generated by `make manifests` from pyproject.toml and cfo/features. -->",
+            "<!-- Generated by `make manifests` from pyproject.toml, cfo/features and hack/generate/ways.json. -->",
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:g}" role="img">',
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",

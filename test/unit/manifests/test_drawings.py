@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hack import ways
 from hack.files import ToolError
 from hack.generate import drawings
 
@@ -39,7 +40,25 @@ def test_purpose_of_a_room_that_left_is_an_error(monkeypatch: pytest.MonkeyPatch
         drawings.house()
 
 
-def test_missing_module_of_a_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawings, "EVENT", (drawings.Step("cfo/runtime/cache", "magic", "text"),))
-    with pytest.raises(ToolError, match="cfo/runtime/cache/magic does not exist"):
+def test_module_of_a_way_without_text_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(drawings._STEPS, "cfo.runtime.cache.store")
+    with pytest.raises(
+        ToolError, match=r"does not say what they do .*: cfo\.runtime\.cache\.store"
+    ):
         drawings.ways()
+
+
+def test_text_of_a_module_that_left_the_ways_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(drawings._STEPS, "cfo.runtime.cache.magic", "text")
+    with pytest.raises(
+        ToolError, match=r"but not hack/generate/ways\.json: cfo\.runtime\.cache\.magic"
+    ):
+        drawings.ways()
+
+
+def test_ways_have_a_row_for_each_module_that_was_entered() -> None:
+    drawing = drawings.ways()
+    for modules in ways.read().values():
+        for number, module in enumerate(modules, start=1):
+            assert f">{number}<" in drawing
+            assert f">{module.rpartition('.')[2]}<" in drawing

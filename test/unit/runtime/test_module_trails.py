@@ -5,11 +5,8 @@ A module whose functions only pass a call on makes these trails longer.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from types import FrameType
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 import orjson
@@ -26,6 +23,7 @@ from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.controller.source import Kind
 from cfo.runtime.controller.workqueue import WorkQueue
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from test.support.module_trace import ModuleTrace
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
     ScriptedServer,
@@ -70,24 +68,6 @@ DISCOVERY = {
 }
 
 
-@contextmanager
-def entered_modules() -> Iterator[set[str]]:
-    """Collect the modules of ``cfo`` whose functions this thread enters."""
-    modules: set[str] = set()
-
-    def profile(frame: FrameType, event: str, _: Any) -> None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if event == "call" and name.startswith("cfo."):
-            modules.add(name)
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        yield modules
-    finally:
-        sys.setprofile(before)
-
-
 @asynccontextmanager
 async def watching() -> AsyncIterator[tuple[ScriptedServer, ScriptedWatch, Cache, Client]]:
     """Run a cache that has listed one RayCluster, as in a manager with metrics."""
@@ -122,22 +102,21 @@ async def test_event_enters_few_modules_between_the_watch_and_the_queue() -> Non
             queue.add(NamespacedName("ns", "job"), priority=priority)
             await queue.get()
             queue.done(NamespacedName("ns", "job"))
-        with entered_modules() as modules:
+        with ModuleTrace() as trace:
             await watch.send("MODIFIED", ray_cluster("a", 6, metadata={"ownerReferences": [JOB]}))
             await wait_until(lambda: len(queue) == 1)
-    assert len(modules) <= MAX_MODULES_OF_AN_EVENT, " ".join(sorted(modules))
+    assert len(trace.modules) <= MAX_MODULES_OF_AN_EVENT, " ".join(trace.modules)
 
 
 async def test_apply_enters_few_modules_until_it_waits_for_the_response() -> None:
-    modules: set[str] = set()
+    trace = ModuleTrace()
+    sent: list[str] = []
 
     async def respond(_: web.Request) -> web.Response:
-        sys.setprofile(None)
-        sent.update(modules)
+        sent.extend(trace.modules)
         return web.json_response(ray_cluster("a", 6))
 
     async with watching() as (server, _, _, client):
-        sent: set[str] = set()
         server.respond_with(respond)
         owner = ray_cluster("owner", 1)
         desired = {
@@ -145,7 +124,7 @@ async def test_apply_enters_few_modules_until_it_waits_for_the_response() -> Non
             "kind": "RayCluster",
             "metadata": {"namespace": "ns", "name": "a"},
         }
-        with entered_modules() as modules:
+        with trace:
             await client.apply({**desired, "spec": {"a": 1}}, owner=owner)
     assert sent
-    assert len(sent) <= MAX_MODULES_OF_AN_APPLY, " ".join(sorted(sent))
+    assert len(sent) <= MAX_MODULES_OF_AN_APPLY, " ".join(sent)

@@ -5,20 +5,20 @@ A module with a pass-through function, or one that is asked for the same fact fr
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import sys
+import ssl
 from base64 import b64decode
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from types import FrameType
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 from unittest.mock import AsyncMock, Mock
 
+import aiohttp
+import anyio
+import anyio.lowlevel
 import orjson
 import pytest
-from aiohttp.streams import StreamReader
-from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from cfo.config.kuberay import KubeRayConfiguration
@@ -26,19 +26,23 @@ from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
-from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.pki.rotation import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import WebhookMetrics
+from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.review import read_review
 from cfo.runtime.webhook.server import WebhookServer
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup
-from hack.generate.drawings import REVIEW
+from hack.ways import REVIEW_WAY
+from test.support.module_trace import ModuleTrace, compare_with_drawing
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 26
-"""The maximum number from the bytes of a request to those of the response; ten are the server half of the library."""
+MAX_MODULES = 27
+"""The maximum number from an open connection to the response; eleven are the server half of the library."""
 
 MAX_MODULES_OF_HANDLER = 20
 """The maximum number from the handler that the server calls to its response."""
@@ -47,27 +51,17 @@ MUTATE = "/mutate-ray-io-v1-raycluster"
 VALIDATE = "/validate-ray-io-v1-raycluster"
 
 
-@contextmanager
-def entered_modules() -> Iterator[set[str]]:
-    """Collect the modules of ``cfo`` whose functions this thread enters."""
-    modules: set[str] = set()
+class RunningServer(NamedTuple):
+    """A server with the webhooks of RayClusters, and a client context that trusts it."""
 
-    def profile(frame: FrameType, event: str, _: Any) -> None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if event == "call" and name.startswith("cfo."):
-            modules.add(name)
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        yield modules
-    finally:
-        sys.setprofile(before)
+    server: WebhookServer
+    webhooks: Webhooks
+    trust: ssl.SSLContext
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> WebhookServer:
-    """A server with the webhooks of RayClusters, which runs without a socket."""
+@asynccontextmanager
+async def running_server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunningServer]:
+    """Run a server with the webhooks of RayClusters, which listens on a port."""
     config = KubeRayConfiguration.from_document(
         {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
     )
@@ -83,9 +77,26 @@ def server(monkeypatch: pytest.MonkeyPatch) -> WebhookServer:
     )
     webhooks = Webhooks()
     setup(Mock(webhooks=webhooks), webhook)
-    server = WebhookServer(webhooks, Mock(), WebhookMetrics(CollectorRegistry()))
-    server._listener = Mock(protected=lambda request: nullcontext())
-    return server
+    policy = RotatedCertificates(secret=NamespacedName("ns", "cert"))
+    certificates, _ = ensure_certificates(
+        StoredCertificates(), policy, ("127.0.0.1",), now=datetime.now(UTC)
+    )
+    serving = ServingCertificate()
+    serving.serve(certificates.pair)
+    server = WebhookServer(
+        webhooks,
+        serving,
+        WebhookMetrics(CollectorRegistry()),
+        bind_address="127.0.0.1:0",
+        drain=0.0,
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda *, task_status: server.run(task_status=task_status))
+        while not server.listening:
+            await anyio.lowlevel.checkpoint()
+        trust = ssl.create_default_context(cadata=certificates.bundle.decode())
+        yield RunningServer(server, webhooks, trust)
+        server.stop()
 
 
 def encoded(request: Object) -> bytes:
@@ -99,33 +110,33 @@ def encoded(request: Object) -> bytes:
     )
 
 
-async def trail(server: WebhookServer, path: str, body: bytes) -> tuple[set[str], Any]:
-    """Return the modules that a review enters, and its response."""
-    payload = StreamReader(Mock(_reading_paused=False), 2**16, loop=asyncio.get_running_loop())
-    payload.feed_data(body)
-    payload.feed_eof()
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    sent = make_mocked_request("POST", f"{path}?timeout=10s", headers=headers, payload=payload)
-    with entered_modules() as modules:
-        response = await server._handle(sent)
-    assert isinstance(response.body, bytes)
-    return modules, orjson.loads(response.body)["response"]
+async def trail(running: RunningServer, path: str, body: bytes) -> tuple[list[str], Any]:
+    """Return the modules that a review enters on an open connection, and its response."""
+    url = f"https://127.0.0.1:{running.server.port}{path}?timeout=10s"
+    headers = {"Content-Type": "application/json"}
+    connector = aiohttp.TCPConnector(ssl=running.trust)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        for _ in range(2):  # the first one opens the connection, and starts what is started lazily
+            with ModuleTrace() as trace:
+                async with session.post(url, data=body) as response:
+                    content = await response.read()
+    return trace.modules, orjson.loads(content)["response"]
 
 
-async def handler_trail(server: WebhookServer, path: str, body: bytes) -> set[str]:
+async def handler_trail(webhooks: Webhooks, path: str, body: bytes) -> list[str]:
     """Return the modules that the handler of a review enters."""
-    webhook = server._webhooks.get(path)
+    webhook = webhooks.get(path)
     assert webhook is not None
     review = read_review(body)
-    with entered_modules() as modules:
+    with ModuleTrace() as trace:
         await webhook.handler.handle(review)
-    return modules
+    return trace.modules
 
 
 @pytest.mark.parametrize("path", [MUTATE, VALIDATE])
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 async def test_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
-    server: WebhookServer, path: str, operation: str
+    path: str, operation: str, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     new = ray_cluster(worker())
     new["metadata"]["namespace"] = "ns"
@@ -140,15 +151,13 @@ async def test_review_of_a_raycluster_enters_few_modules_and_builds_no_path(
     else:
         request = {"object": stored}
     body = encoded({"operation": operation, **request})
-    await trail(server, path, body)
-    modules, response = await trail(server, path, body)
+    async with running_server(monkeypatch) as running:
+        modules, response = await trail(running, path, body)
+        handler_modules = await handler_trail(running.webhooks, path, body)
     assert response["allowed"], response
+    assert len(modules) <= MAX_MODULES, " ".join(modules)
+    assert len(handler_modules) <= MAX_MODULES_OF_HANDLER, " ".join(handler_modules)
+    assert "cfo.runtime.objects.field" not in modules, "no field is wrong"
     if operation == "CREATE" and path == MUTATE:
         assert orjson.loads(b64decode(response["patch"]))
-    assert len(modules) <= MAX_MODULES, " ".join(sorted(modules))
-    handler_modules = await handler_trail(server, path, body)
-    assert len(handler_modules) <= MAX_MODULES_OF_HANDLER, " ".join(sorted(handler_modules))
-    assert "cfo.runtime.objects.field" not in modules, "no field is wrong"
-    drawn = REVIEW[1:]  # the listener has accepted the connection before
-    not_entered = [step for step in drawn if not any(map(step.contains, modules))]
-    assert not_entered == [], "docs/images/ways.svg"
+        compare_with_drawing(REVIEW_WAY, modules, pytestconfig)
