@@ -312,16 +312,24 @@ async def test_content_that_is_not_trusted_is_not_used_while_a_finalizer_keeps_i
     kept["metadata"]["finalizers"] = ["example.com/hold"]
     before = await world.client.create(kept)
     child = Child.computed(
-        CONFIG_MAP, KEY, counted, belongs=lambda _: True, is_trusted=lambda _: False
+        CONFIG_MAP,
+        KEY,
+        counted,
+        belongs=lambda _: True,
+        is_trusted=lambda _: False,
+        consequence="nothing works",
     )
-    result = await world.write_one(child)
-    assert (result.outcome, result.message) == (
-        Outcome.WAITING,
-        "ConfigMap child is being deleted",
-    )
+    results = await world.write(child)
+    assert results.retry_after == NAME_CONFLICT_RETRY_SECONDS
+    (result,) = results
+    assert result.outcome is Outcome.TAKEN
     assert result.obj is not None
     assert uid_of(result.obj) == uid_of(before)
-    assert world.events.recorded == []
+    ((reason, message),) = world.events.recorded
+    assert reason == "NameTaken"
+    assert message == (
+        "ConfigMap child is being deleted, and its content is from another client: nothing works"
+    )
 
 
 async def test_object_is_adopted_before_its_update(world: World) -> None:

@@ -181,8 +181,9 @@ class Outcome(Enum):
     DONE = auto()
     """It is as desired."""
     TAKEN = auto()
-    """An object that does not belong to the owner has the name. It is checked again after
-    :data:`NAME_CONFLICT_RETRY_SECONDS`."""
+    """An object of another owner has the name, or one with untrusted content that a finalizer keeps.
+
+    It is checked again after :data:`NAME_CONFLICT_RETRY_SECONDS`."""
     WAITING = auto()
     """An object of the owner, or of a deleted owner with the same name, is being deleted."""
     TERMINATING = auto()
@@ -524,7 +525,8 @@ class _ChildWriter:
                 self._with_owner(child, await self._desired(child, None))
             )
         except AlreadyExists:  # a finalizer keeps it
-            return _waiting(child, current)
+            message = f"{_title(current)} is being deleted, and its content is from another client"
+            return ChildResult(child=child, outcome=Outcome.TAKEN, obj=current, message=message)
         self._record(
             "UntrustedContentReplaced",
             f"{_title(current)} had the labels of this {gvk_of(self._owner).kind}, but no owner reference with its "
