@@ -10,7 +10,7 @@ from cfo.checks.components import (
     read_deployments,
     version_finding,
 )
-from cfo.checks.findings import Finding, Subject, fail, skip, warn
+from cfo.checks.findings import Finding, Subject, fail, not_needed, warn
 from cfo.config.model import OperatorConfiguration
 from cfo.runtime import NamespacedName
 
@@ -41,7 +41,7 @@ def check_kueue(
                 remedy,
             )
         else:
-            yield skip("not installed, and not needed by the configuration")
+            yield not_needed("not installed, and not needed by the configuration")
         return
     if not operators:
         yield warn(

@@ -32,11 +32,15 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found; ``remedy`` is empty if there is nothing to do."""
+    """What a check found; ``remedy`` is empty if there is nothing to do.
+
+    ``is_needed`` is false for what is skipped because it does not have to be checked.
+    """
 
     status: CheckStatus
     message: str
     remedy: str = ""
+    is_needed: bool = True
 
 
 def ok(message: str) -> Finding:
@@ -55,15 +59,21 @@ def fail(message: str, remedy: str) -> Finding:
 
 
 def skip(message: str, remedy: str = "") -> Finding:
-    """Return a finding that something could not be checked, or does not have to be."""
+    """Return a finding that something could not be checked."""
     return Finding(CheckStatus.SKIP, text(message, _MAX_LINE), text(remedy, _MAX_LINE))
+
+
+def not_needed(message: str) -> Finding:
+    """Return a finding that something does not have to be checked in this installation."""
+    return Finding(CheckStatus.SKIP, text(message, _MAX_LINE), is_needed=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The operator that is checked: its namespace, and its configuration or why that was not read.
 
-    ``tested`` are the versions of other components with which this version was tested, by name.
+    ``tested`` are the versions of other components with which this version was tested, by name. ``is_embedded``:
+    whether the API server is that of envtest, where ``cfo run --embedded`` simulates KubeRay.
     """
 
     client: Client
@@ -71,6 +81,7 @@ class Subject:
     configuration: OperatorConfiguration
     config_error: APIError | None
     tested: Mapping[str, str]
+    is_embedded: bool = False
 
 
 Check = Callable[[Subject], Awaitable[Iterable[Finding]]]

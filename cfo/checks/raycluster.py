@@ -13,7 +13,7 @@ from cfo.checks.components import (
     read_deployments,
     version_finding,
 )
-from cfo.checks.findings import APPLY, Finding, Subject, fail, ok, skip, warn
+from cfo.checks.findings import APPLY, Finding, Subject, fail, not_needed, ok, skip, warn
 from cfo.config.model import OperatorConfiguration
 from cfo.runtime import (
     AlreadyExists,
@@ -53,6 +53,8 @@ async def kuberay(subject: Subject) -> Iterable[Finding]:
     found = await read_deployments(
         subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator"
     )
+    if subject.is_embedded and crd.exists and not found:
+        return [not_needed("the API server is embedded: cfo run simulates KubeRay")]
     return check_kuberay(crd, found, subject.configuration, subject.tested["KubeRay"])
 
 
@@ -122,7 +124,7 @@ def check_kuberay(
 ) -> Iterator[Finding]:
     """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
     if not configuration.kuberay.enabled:
-        yield skip("kuberay.enabled is false")
+        yield not_needed("kuberay.enabled is false")
         return
     install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
     if not crd.exists:
@@ -142,7 +144,7 @@ def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterato
     """Check whether the domain of the hosts of dashboards and Ray clients is known; ``detected`` is OpenShift's."""
     configured = configuration.kuberay.ingress_domain
     if not configuration.kuberay.enabled:
-        yield skip("kuberay.enabled is false")
+        yield not_needed("kuberay.enabled is false")
     elif configured:
         yield ok(f"kuberay.ingressDomain is {configured}")
     elif detected:

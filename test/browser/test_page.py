@@ -135,7 +135,7 @@ async def test_page_is_accessible_and_fits(
         if count:
             await advance_queue(overview, page)
             legend = await page.text_content("#appwrappers .legend")
-            assert legend.startswith("SuspendedResumingRunning, Succeeded"), (
+            assert legend.startswith("SuspendedResumingRunning, Succeeded (end)"), (
                 "each phase has its colour"
             )
             assert await page.evaluate(OVERLAPS) == []

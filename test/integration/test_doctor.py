@@ -208,6 +208,11 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         await eventually(is_admitted, "the operator is ready")
         code, found = await doctor(admin)
         assert code == 0, found
+        strict, found = await doctor(admin, "--strict")
+        assert strict == 1, "the images of this installation have no version in their tags"
+        assert found["kuberay"] == [
+            ("skip", "the API server is embedded: cfo run simulates KubeRay")
+        ]
         assert found["admission"] == [("ok", "a RayCluster passes through the webhooks (dry run)")]
         assert (
             found["operator"][0][0] == found["configuration"][0][0] == found["domain"][0][0] == "ok"

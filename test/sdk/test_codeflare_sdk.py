@@ -189,6 +189,9 @@ async def test_program_on_the_page_for_data_scientists_runs(tmp_path: Path) -> N
         r"```python\n(# first_cluster.py\n.*?)```", PAGE.read_text(), flags=re.DOTALL
     )
     async with run_operator(tmp_path) as client:
+        await client.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "my-team"}}
+        )
         process = await asyncio.create_subprocess_exec(
             *(str(RELEASES.resolve() / "newest/bin/python"), "-c", program),
             cwd=tmp_path,
@@ -198,10 +201,10 @@ async def test_program_on_the_page_for_data_scientists_runs(tmp_path: Path) -> N
         )
         output, _ = await process.communicate()
         assert process.returncode == 0, output.decode()
-        host = f"my-cluster-default.{DOMAIN}"
+        host = f"my-cluster-my-team.{DOMAIN}"
         assert f"https://ray-dashboard-{host} ray://rayclient-{host}" in output.decode()
 
         async def is_deleted() -> bool:
-            return await client.get(RAY_CLUSTER, NamespacedName("default", "my-cluster")) is None
+            return await client.get(RAY_CLUSTER, NamespacedName("my-team", "my-cluster")) is None
 
         await eventually(is_deleted, "the deletion of the RayCluster")

@@ -23,11 +23,11 @@ UNKNOWN_KIND = 'Invalid value: "Thing": no matches for kind "Thing" in version "
 
 DIFFERENCES = {
     ("admission-bad-templates", "b2"): (
-        "[spec.components[0].template: Invalid value: error inferring PodSets: "
-        f"at path position 'template.spec.parallelism' non-int value three, {NO_POD_SPECS}]"
+        "spec.components[0].template: Invalid value: error inferring PodSets: "
+        "at path position 'template.spec.parallelism' non-int value three"
     ),
     ("admission-nested-other-version", "n3"): (
-        f"[spec.components[0].template: Forbidden: Nested AppWrappers are forbidden, {NO_POD_SPECS}]"
+        "spec.components[0].template: Forbidden: Nested AppWrappers are forbidden"
     ),
     ("admission-podset-paths", "path0"): f"spec.components[0].template.kind: {UNKNOWN_KIND}",
     ("admission-podset-paths", "path1"): f"spec.components[0].template.kind: {UNKNOWN_KIND}",
@@ -42,14 +42,21 @@ _PRINTED_VALUE = re.compile(r"(spec\.components(?:\[\d+\]\.template)?: Invalid v
 
 
 def recorded_denial(message: str) -> str:
-    """Return the message of the Go webhook's denial without the templates that it printed."""
+    """Return the message of the Go webhook's denial without the templates that it printed, and with causes only.
+
+    A component that is invalid has no pod specs, which the Go webhook reports as a second error.
+    """
     string = message.removeprefix(WEBHOOK)
     decoder, position = json.JSONDecoder(), 0
     while found := _PRINTED_VALUE.search(string, position):
         position = found.end()
         _, end = decoder.raw_decode(string, position)
         string = string[:position] + string[end:].removeprefix(": ")
-    return string
+    consequence = f", {NO_POD_SPECS}]"
+    if not string.endswith(consequence):
+        return string
+    causes = string.removesuffix(consequence).removeprefix("[")
+    return causes if causes.count("spec.components[") == 1 else f"[{causes}]"
 
 
 def user_of(action: dict[str, Any]) -> UserInfo:

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from cfo.api.reading import time_of
 from cfo.checks.components import parse_version, tag_of, version_of
-from cfo.checks.findings import APPLY, Finding, fail, ok, skip, warn
+from cfo.checks.findings import APPLY, Finding, fail, not_needed, ok, skip, warn
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.manifests.names import DEPLOYMENT
@@ -88,7 +88,7 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
     config_map = installation.config_map
     parsed = installation.parsed
     if config_map is None or parsed is None:
-        yield skip("there is no ConfigMap; the operator creates it with the defaults")
+        yield not_needed("there is no ConfigMap; the operator creates it with the defaults")
         return
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
     if isinstance(parsed, ConfigurationError):
@@ -117,7 +117,7 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
 def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Finding]:
     """Check the webhook configurations, and whether their Services have endpoints."""
     if not facts:
-        yield skip("another tool, such as OLM, manages the webhook configurations")
+        yield not_needed("another tool, such as OLM, manages the webhook configurations")
     for fact in facts:
         if not fact.exists:
             yield fail(f"{fact.name} does not exist: nothing is injected or validated", APPLY)
@@ -149,7 +149,7 @@ def check_certificate(
     for fact in facts:
         services.update(fact.services)
     if not services and any(fact.urls for fact in facts):
-        yield skip("the webhooks are served outside the cluster")
+        yield not_needed("the webhooks are served outside the cluster")
         return
     restart = "delete the Secret, then the operator creates another certificate and updates the CA bundles"
     leaf = _load(pem)

@@ -28,12 +28,18 @@ _TIMEOUT = 20.0
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Also exit with 1 if a check warned, or was skipped although it is needed.",
+)
 def command(
     namespace: str | None,
     config_name: str,
     kubeconfig: str | None,
     context: str | None,
     output: str,
+    strict: bool,
 ) -> None:
     """Check an installation of the operator, and print what is wrong and how to fix it.
 
@@ -41,14 +47,20 @@ def command(
     the clock with your own permissions. Nothing is changed; a RayCluster is created as a dry run, which is not stored.
     What you are not allowed to read is skipped.
 
-    Exit codes: 0 if no check failed, also with warnings, 1 if a check failed, 2 for invalid arguments, 3 if the cluster
-    cannot be reached.
+    Exit codes: 0 if no check failed, also with warnings (--strict: also none), 1 if a check failed, 2 for invalid
+    arguments, 3 if the cluster cannot be reached.
     """
     import anyio
 
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace
-    from cfo.console.doctor.report import Findings, document, has_failed, lines
+    from cfo.console.doctor.report import (
+        Findings,
+        document,
+        has_failed,
+        has_warned_or_skipped,
+        lines,
+    )
     from cfo.runtime import CONFIG_MAP, Client, SystemClock, logs
 
     async def work(client: Client) -> Findings:
@@ -68,5 +80,5 @@ def command(
     else:
         for line in lines(findings):
             echo(line)
-    if has_failed(findings):
+    if has_failed(findings) or (strict and has_warned_or_skipped(findings)):
         raise SystemExit(1)

@@ -42,10 +42,15 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     Raises :class:`cfo.runtime.TransportError` and
     :class:`cfo.runtime.client.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
     """
-    version, skew = await facts.read_server(client, clock)
+    server = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
     subject = Subject(
-        client, namespace, installation.configuration, installation.config_error, dict(components())
+        client,
+        namespace,
+        installation.configuration,
+        installation.config_error,
+        dict(components()),
+        server.is_embedded,
     )
     shared: Sequence[facts.WebhookConfigurationFacts] | Exception
     try:
@@ -87,8 +92,10 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         )
 
     all_checks: dict[str, _Check] = {
-        "kubernetes": lambda: checks.check_kubernetes(version, dict(platforms())["Kubernetes"]),
-        "clock": lambda: checks.check_clock(skew),
+        "kubernetes": lambda: checks.check_kubernetes(
+            server.version, dict(platforms())["Kubernetes"]
+        ),
+        "clock": lambda: checks.check_clock(server.skew),
         "operator": operator,
         "version": lambda: checks.check_version(installation, __version__),
         "operators": partial(other_operators.check, subject),

@@ -87,21 +87,32 @@ class WebhookConfigurationFacts:
     bundles: tuple[bytes, ...] = ()
 
 
-async def read_server(client: Client, clock: Clock) -> tuple[str, float | None]:
-    """Return the version of the API server, and its clock compared with ours in seconds; ``None`` if it is unknown.
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The version of an API server, whether it is that of envtest, and its clock compared with ours in seconds.
 
-    The header ``Date`` has a precision of 1 s.
+    ``skew`` is ``None`` if it is unknown.
     """
+
+    version: str
+    is_embedded: bool
+    skew: float | None
+
+
+async def read_server(client: Client, clock: Clock) -> ServerFacts:
+    """Return what an API server says about itself; the header ``Date`` has a precision of 1 s."""
     before = clock.now()
     request = APIRequest("GET", "/version", verb="get", resource="version")
     response = await client.transport.request(request)
     after = clock.now()
-    version = str(orjson.loads(response.body).get("gitVersion") or "")
+    document = orjson.loads(response.body)
+    version = str(document.get("gitVersion") or "")
+    is_embedded = document.get("gitCommit") == "embedded"
     try:
         date = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC)
     except ValueError:
-        return version, None
-    return version, _clock_skew(date, before, after)
+        return ServerFacts(version, is_embedded, None)
+    return ServerFacts(version, is_embedded, _clock_skew(date, before, after))
 
 
 def _clock_skew(date: datetime, before: datetime, after: datetime) -> float:

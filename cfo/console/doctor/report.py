@@ -33,6 +33,16 @@ def has_failed(findings: Findings) -> bool:
     return _counts(findings)[CheckStatus.FAIL] > 0
 
 
+def has_warned_or_skipped(findings: Findings) -> bool:
+    """Return whether a check warned, or could not be done."""
+    return any(
+        finding.status is CheckStatus.WARN
+        or (finding.status is CheckStatus.SKIP and finding.is_needed)
+        for found in findings.values()
+        for finding in found
+    )
+
+
 def lines(findings: Findings) -> Iterator[str]:
     """Yield the text output: one line for each finding, its remedy below it, and a summary."""
     width = max(map(len, findings), default=0)

@@ -5,7 +5,8 @@ import { element, svg } from "./element.js";
 
 const HUES = 8;
 const MAX_JOBS = 10;
-const ENDED = new Set(["Succeeded", "Failed"]);
+/** The phases at which the bar of an object ends: nothing of it runs any more. */
+export const ENDED = new Set(["Succeeded", "Failed"]);
 
 /** Returns a bar that shows how much of a quota is used, with its numbers. */
 export const quotaBar = (title, used, limit, shownUsed, shownLimit) => {

@@ -1,6 +1,6 @@
 // The sections of the page. Each updates itself from the model; `context` has the model, the width and open(row).
 
-import { legend, orderChart, phaseBar, quotaBar, ticks } from "./charts.js";
+import { ENDED, legend, orderChart, phaseBar, quotaBar, ticks } from "./charts.js";
 import { age, date, duration } from "./duration.js";
 import { arrange, element, levelled, link, setText } from "./element.js";
 import { bySeverity, compare } from "./model.js";
@@ -204,7 +204,8 @@ export class Timeline extends Section {
 
   /** Names each phase that is shown beside its colour. */
   #updateLegend(changes) {
-    const entries = LEVELS.map((level) => [[...new Set(changes.filter((change) => change[2] === level).map(([, state]) => state))].sort().join(", "), level]);
+    const named = (state) => (ENDED.has(state) ? `${state} (end)` : state);
+    const entries = LEVELS.map((level) => [[...new Set(changes.filter((change) => change[2] === level).map(([, state]) => named(state)))].sort().join(", "), level]);
     const shown = entries.filter(([text]) => text);
     if (JSON.stringify(shown) === this.#legend.dataset.shown) return;
     this.#legend.dataset.shown = JSON.stringify(shown);

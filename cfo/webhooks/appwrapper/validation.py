@@ -163,7 +163,7 @@ def create_errors(
         pod_sets += count
         if labels_of(appwrapper).get(QUEUE_NAME_LABEL) and not found:
             errors += _unlimited_errors(template, path)
-    if pod_sets == 0:
+    if pod_sets == 0 and not errors:
         errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
     if pod_sets > MAX_POD_SETS:
         errors.append(too_many_pod_sets(pod_sets))

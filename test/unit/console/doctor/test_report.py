@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cfo.checks.findings import fail, ok, warn
-from cfo.console.doctor.report import document, has_failed, lines
+import pytest
+
+from cfo.checks.findings import Finding, fail, not_needed, ok, skip, warn
+from cfo.console.doctor.report import document, has_failed, has_warned_or_skipped, lines
 
 
 def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
@@ -20,6 +22,23 @@ def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
         "check": "clock",
         "message": "fine",
         "remedy": "",
+        "is_needed": True,
     }
     assert has_failed(findings)
     assert not has_failed({"clock": [warn("x", "y")]})
+
+
+@pytest.mark.parametrize(
+    ("finding", "expected"),
+    [
+        (ok("fine"), False),
+        (warn("x", "y"), True),
+        (skip("not allowed"), True),
+        (not_needed("disabled"), False),
+    ],
+    ids=["ok", "warned", "skipped", "not needed"],
+)
+def test_strict_counts_warnings_and_needed_checks_that_were_skipped(
+    finding: Finding, expected: bool
+) -> None:
+    assert has_warned_or_skipped({"clock": [ok("fine"), finding]}) is expected

@@ -109,6 +109,12 @@ def test_appwrapper_without_components_is_invalid() -> None:
         ]
 
 
+def test_invalid_component_is_the_only_error_of_an_appwrapper_with_one() -> None:
+    broken = {"template": {**POD, "spec": {"containers": "none"}}}
+    (error,) = errors({"metadata": {"name": "aw"}, "spec": {"components": [broken]}})
+    assert error.startswith("spec.components[0].template: Invalid value")
+
+
 def warnings(obj: Object, *, counts_added_pods: bool = False) -> list[str]:
     assert errors(obj) == []
     return list(create_warnings(obj, counts_added_pods=counts_added_pods))
