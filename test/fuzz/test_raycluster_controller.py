@@ -11,7 +11,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cfo.api.gateway import TLS_ROUTES
-from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.enforcement import enforce
 from cfo.api.raycluster.facts import KUBERAY_FEATURES, Concern, RayClusterFacts
@@ -20,6 +19,7 @@ from cfo.api.raycluster.ports import PROXY_PORT, ports_of
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.network import GatewayConfiguration
 from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
+from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, dashboard_backend
 from cfo.runtime.objects import merged
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutated

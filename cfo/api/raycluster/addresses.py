@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES
-from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
+from cfo.api.raycluster.ports import PROXY_PORT_NAME
 from cfo.api.reading import items, mapping, number, path, text
 from cfo.runtime import GVK, INGRESS, Object
 

@@ -9,6 +9,8 @@ import msgspec
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
 from cfo.runtime import (
+    GVK,
+    Object,
     annotations_of,
     labels_of,
     name_of,
@@ -16,6 +18,7 @@ from cfo.runtime import (
     owner_references_of,
     uid_of,
 )
+from cfo.runtime.objects import new_object
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
 """The label that KubeRay sets on the pods of each RayCluster, with its name."""
@@ -149,6 +152,11 @@ def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) 
     if with_namespace:
         labels[NAMESPACE_LABEL] = namespace_of(cluster)
     return labels
+
+
+def child_object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
+    """Return an object called ``name`` in the namespace of ``cluster``, with its label and further ``fields``."""
+    return new_object(gvk, name, namespace_of(cluster), labels=cluster_labels(cluster), **fields)
 
 
 def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:

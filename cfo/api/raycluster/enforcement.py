@@ -8,7 +8,8 @@ called. Both use :func:`enforce`. The rule is that a user's own settings never w
 * If KubeRay's ``tlsOptions`` or ``authOptions`` is active, a new RayCluster that no other actor protects gets it, and
   one that has it keeps it. If it is not active, the operator's own parts are injected into a new RayCluster, and an
   update cannot remove them. A stored RayCluster without any of them is not changed: KubeRay does not restart its pods,
-  and nodes with and without TLS cannot connect. :func:`lacks_tls` reports it, and it is not exposed.
+  and nodes with and without TLS cannot connect. It :meth:`lacks TLS
+  <cfo.api.raycluster.facts.RayClusterFacts.lacks_tls>`, and is not exposed.
 * KubeRay's Ingress is turned off where authentication is enforced.
 """
 
@@ -107,17 +108,3 @@ def _without_ingress_rules(group: object) -> object:
     if not isinstance(group, dict):
         return group
     return {key: value for key, value in group.items() if key != "ingressRules"}
-
-
-def lacks_tls(
-    facts: RayClusterFacts, enforced: Collection[Concern], active_features: Collection[str]
-) -> bool:
-    """Return whether mutual TLS is enforced for a stored RayCluster, and no one provides it.
-
-    No other concern can be missing: mutual TLS needs parts of the pod template, but the operator's policies do not
-    depend on the RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
-    """
-    if Concern.MTLS not in enforced:
-        return False
-    is_ours = facts.actor(Concern.MTLS, active_features) is Actor.OPERATOR
-    return is_ours and not facts.has_injected_tls

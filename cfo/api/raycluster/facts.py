@@ -169,3 +169,14 @@ class RayClusterFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             if concern in delegation.concerns:
                 return delegation
         return None
+
+    def lacks_tls(self, enforced: Collection[Concern], active_features: Collection[str]) -> bool:
+        """Return whether mutual TLS is ``enforced`` for a stored RayCluster, and no one provides it.
+
+        No other concern can be missing: mutual TLS needs parts of the pod template, but the operator's policies do not
+        depend on the RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
+        """
+        if Concern.MTLS not in enforced:
+            return False
+        is_ours = self.actor(Concern.MTLS, active_features) is Actor.OPERATOR
+        return is_ours and not self.has_injected_tls

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from cfo.runtime import GVK, Rule, annotations_of, name_of, namespace_of
-from cfo.runtime.objects import is_dns_label, is_host_name
+from cfo.runtime.objects import is_host_name
 
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
@@ -42,6 +42,11 @@ NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
 CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
 KUBERAY: Final = "kuberay-operator"
 """The value of :data:`CREATED_BY_LABEL` of the objects that KubeRay creates."""
+
+COOKIE_KEY: Final = "cookie_secret"
+"""The key in the cookie Secret that the injected proxy reads."""
+SETTINGS_KEY: Final = "rbac-proxy.json"
+"""The key of kube-rbac-proxy's settings in the same Secret."""
 
 DEFAULT_DENY_NAME: Final = "ray-default-deny"
 DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
@@ -84,7 +89,7 @@ def label_value(name: str) -> str:
 
 def service_name(name: str) -> str:
     """Return ``name`` as the name of a Service, which is a DNS label: at most 63 characters and no dots."""
-    if is_dns_label(name):
+    if "." not in name and len(name) <= _LABEL_LIMIT:
         return name
     return f"{name.replace('.', '-')[: _LABEL_LIMIT - 9].rstrip('-')}-{digest(name)}"
 

@@ -29,6 +29,8 @@ SERVE_PORT: Final = 8000
 """The defaults of KubeRay, and of Ray except for the metrics."""
 PROXY_PORT: Final = 8443
 """The port of the authenticating proxy that the webhook injects into head pods."""
+PROXY_PORT_NAME: Final = "oauth-proxy"
+"""The name of this port, on the Service and on the container."""
 MAX_SERVE_PORTS: Final = 10
 
 _MAX_REFUSALS: Final = 10

@@ -19,10 +19,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from cfo.api.raycluster.authentication import COOKIE_KEY, SETTINGS_KEY
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import RAY_CLUSTER, digest
+from cfo.api.raycluster.names import COOKIE_KEY, RAY_CLUSTER, SETTINGS_KEY, digest
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.resources import desired_secret

@@ -1,27 +1,25 @@
 """Decides, for all controllers, who authenticates the users of a dashboard and what exposes it: its exposure.
 
-:func:`~cfo.api.raycluster.authentication.authentication_of` decides who authenticates. This module adds what can only
-be observed: the platform, and whether the running head pods require Ray's token. KubeRay does not change running pods
-when ``authOptions`` changes, so a RayCluster that requests tokens is not exposed while one of its head pods has none.
+Everything that exposes a dashboard (a Route, an Ingress or an HTTPRoute) asks :class:`DashboardAccess` and decides
+nothing of its own, so that no dashboard is reachable in two ways of which only one authenticates. Two pure functions,
+:func:`authentication_of` and :func:`dashboard_backend`, decide from the RayCluster and the configuration. The class
+adds what can only be observed: the platform, and whether the running head pods require Ray's token. KubeRay does not
+change running pods when ``authOptions`` changes, so a RayCluster that requests tokens is not exposed while one of its
+head pods has none.
 """
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from cfo.api.raycluster.authentication import (
-    Authentication,
-    Backend,
-    authentication_of,
-    dashboard_backend,
-)
 from cfo.api.raycluster.cluster import requires_ray_token
-from cfo.api.raycluster.enforcement import lacks_tls
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL
+from cfo.api.raycluster.ports import PROXY_PORT_NAME
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
@@ -39,6 +37,39 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
+
+_DASHBOARD_PORT_NAME: Final = "dashboard"
+_PROXY_SERVICE_PORT: Final = 443
+
+
+class Authentication(Enum):
+    """Who authenticates the users of one RayCluster's dashboard and job API."""
+
+    OAUTH_PROXY = auto()
+    """OpenShift's oauth-proxy in the head pod."""
+    AUTH_PROXY = auto()
+    """oauth2-proxy and kube-rbac-proxy in the head pod, which ``kuberay.authentication`` configures."""
+    RAY_TOKEN = auto()
+    """Ray itself: KubeRay's ``authOptions.mode: token``."""
+    DISABLED = auto()
+    """No one: the configuration disables OAuth."""
+    OTHER = auto()
+    """Another actor (:mod:`cfo.api.raycluster.facts`), which exposes the dashboard as well."""
+    UNAVAILABLE = auto()
+    """No one, although the configuration requires it: the dashboard must not be exposed."""
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """The Service and port that a Route, an Ingress or an HTTPRoute of the dashboard targets.
+
+    ``port`` is the number and ``port_name`` the name of the same port of the Service. ``tls``: whether the port serves
+    HTTPS, with a certificate for the Service's DNS name.
+    """
+
+    service: str
+    port: int
+    port_name: str
+    tls: bool
 
 
 class Exposure(msgspec.Struct, frozen=True):
@@ -84,6 +115,52 @@ def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
         or _trusts_ray_tokens(config)
     )
     return {"label_selector": "" if may_expose else CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
+
+
+def authentication_of(
+    facts: RayClusterFacts,
+    *,
+    required: bool,
+    openshift_oauth: bool,
+    auth_proxy: bool,
+    ray_token: bool,
+) -> Authentication:
+    """Return who authenticates the users of the dashboard of a RayCluster.
+
+    ``required``: ``kuberay.rayDashboardOAuthEnabled``. ``openshift_oauth``: the cluster is OpenShift, and its own OAuth
+    server logs users in. ``auth_proxy``: ``kuberay.authentication`` is configured. ``ray_token``: KubeRay is known to
+    act on ``authOptions``.
+    """
+    if not required:
+        return Authentication.DISABLED
+    if ray_token and facts.requests_ray_token:
+        return Authentication.RAY_TOKEN
+    if auth_proxy:
+        return Authentication.AUTH_PROXY
+    return Authentication.OAUTH_PROXY if openshift_oauth else Authentication.UNAVAILABLE
+
+
+def dashboard_backend(facts: RayClusterFacts, authentication: Authentication) -> Backend | None:
+    """Return what exposes the dashboard of a RayCluster; ``None`` if it must not be exposed.
+
+    A cluster that was created before ``kuberay.authentication`` was enabled has no proxy that could authenticate.
+    """
+    match authentication:
+        case Authentication.AUTH_PROXY if not facts.has_injected_auth_proxy:
+            return None
+        case Authentication.OAUTH_PROXY | Authentication.AUTH_PROXY:
+            return Backend(
+                facts.names.proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True
+            )
+        case Authentication.RAY_TOKEN | Authentication.DISABLED:
+            return Backend(
+                facts.head_service,
+                facts.ports.service_port("dashboard"),
+                _DASHBOARD_PORT_NAME,
+                tls=False,
+            )
+        case Authentication.OTHER | Authentication.UNAVAILABLE:
+            return None
 
 
 class DashboardAccess:
@@ -135,7 +212,7 @@ class DashboardAccess:
         exposure = await self._exposure_by(facts, settings.kuberay)
         enforced = frozenset(map(Concern, settings.enforced))
         is_ours = facts.actor(Concern.EXPOSURE, features) is Actor.OPERATOR
-        is_by_operator = is_ours and not lacks_tls(facts, enforced, features)
+        is_by_operator = is_ours and not facts.lacks_tls(enforced, features)
         return replace(exposure, is_by_operator=is_by_operator)
 
     async def _exposure_by(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> Exposure:

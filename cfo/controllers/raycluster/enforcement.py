@@ -7,7 +7,7 @@ their pod templates lack is reported in an Event, and such RayClusters are not e
 
 from __future__ import annotations
 
-from cfo.api.raycluster.enforcement import enforce, lacks_tls
+from cfo.api.raycluster.enforcement import enforce
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.config.kuberay import NamespaceSettings
 from cfo.controllers.raycluster.concern import ClusterConcern, Decision, ObservedCluster
@@ -42,7 +42,7 @@ def decide_enforcement(facts: RayClusterFacts, settings: NamespaceSettings) -> D
             f"The operator changed {paths}, because the profile {settings.profile} of this namespace does not "
             "allow the former value",
         )
-    if lacks_tls(facts, enforced, features):
+    if facts.lacks_tls(enforced, features):
         decision.warn(
             "ProfileNotMet",
             f"The profile {settings.profile} of this namespace requires mutual TLS, but the RayCluster was created "

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from cfo.api.gateway import RouteProblem, is_accepted, route_problems
-from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import has_owner_reference
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host, names_of
@@ -21,6 +20,7 @@ from cfo.config.network import GatewayConfiguration
 from cfo.controllers.host_claims import HostClaims
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.concern import SYNC_RETRY_SECONDS, Decision, belongs_to
+from cfo.controllers.raycluster.dashboard_access import Backend
 from cfo.controllers.raycluster.environment import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, choose_host
 from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message

@@ -18,7 +18,6 @@ from functools import partial
 
 import msgspec
 
-from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
@@ -28,7 +27,12 @@ from cfo.controllers.raycluster.concern import (
     Decision,
     ObservedCluster,
 )
-from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
+from cfo.controllers.raycluster.dashboard_access import (
+    Authentication,
+    Backend,
+    Exposure,
+    ingress_selection,
+)
 from cfo.controllers.raycluster.environment import ClusterEnvironment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
 from cfo.controllers.raycluster.host_collisions import (

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.raycluster.authentication import Backend
+from cfo.api.raycluster.cluster import child_object
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host
 from cfo.config.network import IngressConfiguration
-from cfo.controllers.raycluster.resources import child_object
+from cfo.controllers.raycluster.dashboard_access import Backend
 from cfo.runtime import INGRESS, Object, annotations_of, name_of
 
 _HTTPS_FOR_SDK = {"route.openshift.io/termination": "reencrypt"}
@@ -111,7 +111,7 @@ def _ingress(
 ) -> Object:
     path = {"path": "/", "pathType": path_type, "backend": {"service": dict(service)}}
     ingress = child_object(
-        facts, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]}
+        facts.cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]}
     )
     if class_name:
         ingress["spec"]["ingressClassName"] = class_name

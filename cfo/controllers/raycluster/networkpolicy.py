@@ -23,7 +23,6 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, FIELD_MANAGER, KUBERAY, digest, fit
@@ -35,7 +34,7 @@ from cfo.controllers.raycluster.concern import (
     Decision,
     ObservedCluster,
 )
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS

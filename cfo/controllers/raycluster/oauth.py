@@ -18,7 +18,6 @@ from functools import partial
 
 import msgspec
 
-from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
@@ -30,7 +29,7 @@ from cfo.controllers.raycluster.concern import (
     Decision,
     ObservedCluster,
 )
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, pod_labels
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, child_object, pod_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.api.raycluster.ports import RayPorts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.network import EgressConfiguration
-from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 from cfo.runtime.objects import new_object
 
@@ -142,7 +141,7 @@ def _policy(
     egress = config.network_policy.egress
     if egress.restrict:
         spec["egress"] = _egress(facts, egress)
-    return child_object(facts, NETWORK_POLICY, name, spec=spec)
+    return child_object(facts.cluster, NETWORK_POLICY, name, spec=spec)
 
 
 def _rule(direction: str, peers: Sequence[Object], ports: Sequence[Object]) -> list[Object]:

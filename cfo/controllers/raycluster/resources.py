@@ -16,23 +16,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, backend_reference, parent_reference, path_match
-from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
-from cfo.api.raycluster.cluster import cluster_labels, pod_labels
+from cfo.api.raycluster.cluster import child_object, cluster_labels, pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import ROUTE, label_value
-from cfo.api.raycluster.ports import PROXY_PORT
+from cfo.api.raycluster.ports import PROXY_PORT, PROXY_PORT_NAME
 from cfo.config.network import GatewayConfiguration
 from cfo.controllers.host_claims import DASHBOARD_PATHS
+from cfo.controllers.raycluster.dashboard_access import Backend
 from cfo.runtime import CONFIG_MAP, GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
-
-
-def child_object(facts: RayClusterFacts, gvk: GVK, name: str, **fields: Any) -> Object:
-    """Return an object called ``name`` in the namespace of the cluster, with its label and further ``fields``."""
-    return new_object(
-        gvk, name, facts.names.namespace, labels=cluster_labels(facts.cluster), **fields
-    )
-
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
@@ -55,7 +47,7 @@ def desired_dashboard_route(
         "port": {"targetPort": backend.port_name},
         "tls": tls,
     }
-    return child_object(facts, ROUTE, facts.names.dashboard, spec=spec)
+    return child_object(facts.cluster, ROUTE, facts.names.dashboard, spec=spec)
 
 
 def desired_client_route(facts: RayClusterFacts) -> Object:
@@ -65,7 +57,7 @@ def desired_client_route(facts: RayClusterFacts) -> Object:
         "port": {"targetPort": "client"},
         "tls": {"termination": "passthrough"},
     }
-    return child_object(facts, ROUTE, facts.names.client, spec=spec)
+    return child_object(facts.cluster, ROUTE, facts.names.client, spec=spec)
 
 
 def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool) -> Object:
@@ -78,7 +70,7 @@ def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool
     target = PROXY_PORT_NAME if openshift_certificate else PROXY_PORT
     port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": target}
     service = child_object(
-        facts,
+        facts.cluster,
         SERVICE,
         names.proxy_service,
         spec={"ports": [port], "selector": pod_labels(facts.cluster, "head")},
@@ -96,7 +88,7 @@ def desired_proxy_service_account(facts: RayClusterFacts, *, openshift_client: b
     With ``openshift_client``, it is an OAuth client for OpenShift that redirects to the dashboard.
     """
     names = facts.names
-    account = child_object(facts, SERVICE_ACCOUNT, names.proxy_service_account)
+    account = child_object(facts.cluster, SERVICE_ACCOUNT, names.proxy_service_account)
     if not openshift_client:
         return account
     reference = {
@@ -143,7 +135,7 @@ def desired_cluster_role_binding(facts: RayClusterFacts, name: str) -> Object:
 def desired_secret(facts: RayClusterFacts, name: str, data: Mapping[str, bytes]) -> Object:
     """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
-    return child_object(facts, SECRET, name, data=encoded)
+    return child_object(facts.cluster, SECRET, name, data=encoded)
 
 
 # --- Routes through a Gateway -----------------------------------------------------------------------------------------
@@ -212,7 +204,7 @@ def desired_tls_route(
         "hostnames": [host],
         "rules": [{"backendRefs": [backend]}],
     }
-    return child_object(facts, gvk, facts.names.client, spec=spec)
+    return child_object(facts.cluster, gvk, facts.names.client, spec=spec)
 
 
 def target_services(route: Mapping[str, Any]) -> set[str]:
@@ -225,7 +217,9 @@ def target_services(route: Mapping[str, Any]) -> set[str]:
 
 def desired_ca_config_map(facts: RayClusterFacts, ca: str) -> Object:
     """Return the ConfigMap with the CA (PEM) of the proxy's certificate: every Gateway reads it from a ConfigMap."""
-    return child_object(facts, CONFIG_MAP, facts.names.proxy_tls_secret, data={"ca.crt": ca})
+    return child_object(
+        facts.cluster, CONFIG_MAP, facts.names.proxy_tls_secret, data={"ca.crt": ca}
+    )
 
 
 def desired_backend_tls_policy(facts: RayClusterFacts, gvk: GVK, backend: Backend) -> Object:
@@ -237,7 +231,7 @@ def desired_backend_tls_policy(facts: RayClusterFacts, gvk: GVK, backend: Backen
     ca = {"group": "", "kind": "ConfigMap", "name": facts.names.proxy_tls_secret}
     hostname = f"{backend.service}.{facts.names.namespace}.svc"
     spec = {"targetRefs": [target], "validation": {"caCertificateRefs": [ca], "hostname": hostname}}
-    return child_object(facts, gvk, facts.names.dashboard, spec=spec)
+    return child_object(facts.cluster, gvk, facts.names.dashboard, spec=spec)
 
 
 def _dashboard_route(
@@ -248,7 +242,7 @@ def _dashboard_route(
         "hostnames": [host],
         "rules": rules,
     }
-    return child_object(facts, HTTP_ROUTE, facts.names.dashboard, spec=spec)
+    return child_object(facts.cluster, HTTP_ROUTE, facts.names.dashboard, spec=spec)
 
 
 def _parent(config: GatewayConfiguration, listener: str) -> Object:

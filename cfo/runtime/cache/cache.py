@@ -87,6 +87,8 @@ class Cache(ClientCache):
 
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
+        self._unlabelled: set[Informer] = set()
+        """The informers without a label selector of their own, in addition to that of the cache."""
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._report: Callable[[GVK, LeftOut], None] | None = None
@@ -156,6 +158,8 @@ class Cache(ClientCache):
         )
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
+        if selection.label_selector == self._restriction(gvk):
+            self._unlabelled.add(informer)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_informer, informer)
         return informer
@@ -180,6 +184,7 @@ class Cache(ClientCache):
             if existing is informer:
                 del self._informers[identity]
                 self._of_kind[informer.gvk].remove(informer)
+                self._unlabelled.discard(informer)
         scope = self._scopes.get(informer)
         if scope is not None:
             scope.cancel()
@@ -257,18 +262,15 @@ class Cache(ClientCache):
         informers = self._of_kind.get(gvk)
         if not informers:
             return None  # most kinds are only written, and their selectors need not be parsed
-        restriction = self._selectors.get(gvk, LabelSelector())
         required: Collection[Requirement] = ()
         if label_selector:
             labels = LabelSelector.of(label_selector)
-            required = {*restriction.requirements, *labels.requirements}
+            required = {*self._restriction(gvk).requirements, *labels.requirements}
         for informer in informers:
             selection = informer.selection
-            if informer.is_partial:
+            if informer.is_partial or informer.is_selective:
                 continue
-            if selection.field_selector or selection.max_bytes < MAX_BYTES:
-                continue  # an object that it does not hold can exist
-            if selection.label_selector != restriction:
+            if informer not in self._unlabelled:
                 if not required:
                     continue
                 if not set(selection.label_selector.requirements).issubset(required):
@@ -371,6 +373,10 @@ class Cache(ClientCache):
     def _report_left_out(self, gvk: GVK, found: LeftOut) -> None:
         if self._report is not None:
             self._report(gvk, found)
+
+    def _restriction(self, gvk: GVK) -> LabelSelector:
+        """Return the cache's own label selector for this kind."""
+        return self._selectors.get(gvk, LabelSelector())
 
     def _restrict(self, gvk: GVK, labels: LabelSelector) -> LabelSelector:
         """Combine ``labels`` with the cache's own label selector for this kind."""

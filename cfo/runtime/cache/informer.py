@@ -28,7 +28,7 @@ from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.last_state import last_state
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
-from cfo.runtime.cache.selectors import LabelSelector, Selection
+from cfo.runtime.cache.selectors import MAX_BYTES, LabelSelector, Selection
 from cfo.runtime.cache.store import NAMESPACE_TOO_LARGE, Event, EventType, LeftOut, Store
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
@@ -197,6 +197,10 @@ class Informer:
         self.selection = selection or Selection()
         self.is_partial: Final = bool(self.selection.metadata_only or self.selection.fields)
         """Whether the stored objects lack fields."""
+        self.is_selective: Final = bool(
+            self.selection.field_selector or self.selection.max_bytes < MAX_BYTES
+        )
+        """Whether objects can exist that its label selector matches, but that it does not hold."""
         self._transport = transport
         self._mapper = mapper
         self._clock = clock or SystemClock()

@@ -228,9 +228,12 @@ def _deep_member(members: list[tuple[Any, Any]], depth: int) -> tuple[Any, Any]:
 
 def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True) -> bytes:
     """Encode the response to the request ``uid``. A patch is left out unless ``mutating``: API servers reject it."""
+    message = response.message
+    if message:
+        message = printable(message, _MAX_MESSAGE)
     fields = {
         "status": "" if response.allowed else "Failure",
-        "message": printable(response.message, _MAX_MESSAGE),
+        "message": message,
         "reason": response.reason,
         "details": response.details,
         "code": response.code,

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import PodGroup, head_pod_spec, is_managed_by_multikueue, pod_path
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
+from cfo.api.raycluster.ports import PROXY_PORT_NAME
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.objects.field import MAX_ERRORS, forbidden, invalid, required, too_long
 from cfo.webhooks.raycluster.defaulting import default_readable

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import orjson
 
-from cfo.api.raycluster.authentication import Authentication, dashboard_backend
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.raycluster.dashboard_access import Authentication, dashboard_backend
 from cfo.controllers.raycluster.ingress_resources import (
     NGINX_CLASS,
     choose_ingress_class,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.authentication import COOKIE_KEY
-from cfo.api.raycluster.names import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, COOKIE_KEY, names_of
 from cfo.controllers.raycluster import ca
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.rbac import Rule

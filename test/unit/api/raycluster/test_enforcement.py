@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.enforcement import Enforcement, enforce, lacks_tls
+from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.facts import KUBERAY_FEATURES, Concern, RayClusterFacts
 from cfo.runtime.objects import merged
 
@@ -116,9 +116,8 @@ def test_nothing_is_changed_without_profile_or_for_another_actor() -> None:
 
 
 def test_missing_tls_is_reported() -> None:
-    assert lacks_tls(RayClusterFacts({"spec": {}}), ENFORCED, ())
-    assert not lacks_tls(
-        RayClusterFacts({"spec": {}}), {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ()
-    )
-    assert lacks_tls(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ())
-    assert not lacks_tls(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ACTIVE)
+    assert RayClusterFacts({"spec": {}}).lacks_tls(ENFORCED, ())
+    others = {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}
+    assert not RayClusterFacts({"spec": {}}).lacks_tls(others, ())
+    assert RayClusterFacts({"spec": {"tlsOptions": TLS}}).lacks_tls(ENFORCED, ())
+    assert not RayClusterFacts({"spec": {"tlsOptions": TLS}}).lacks_tls(ENFORCED, ACTIVE)

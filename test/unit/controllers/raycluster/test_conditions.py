@@ -8,7 +8,6 @@ import orjson
 import pytest
 
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import TLS_VARIABLE
 from cfo.api.raycluster.facts import RayClusterFacts
@@ -22,7 +21,7 @@ from cfo.controllers.raycluster.conditions import (
     ClusterConditions,
     conditions_of,
 )
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.watches import HEAD_SERVICE_CHANGED, STATUS_CHANGED
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition

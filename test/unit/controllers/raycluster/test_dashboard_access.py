@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.runtime import DiscoveryIncomplete, Object
 from test.support.decisions import list_objects, offline_manager, owned, serve, stored_cluster

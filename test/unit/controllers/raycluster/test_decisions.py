@@ -8,13 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import TLS_VARIABLE, cluster_labels
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, KUBERAY
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.concern import Decision
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Exposure
 from cfo.controllers.raycluster.enforcement import decide_enforcement
 from cfo.controllers.raycluster.mtls import (
     ROTATE_ANNOTATION,

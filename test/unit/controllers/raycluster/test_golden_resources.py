@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress_resources, policies, resources
+from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, dashboard_backend
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects.unstructured import Object, is_deleting, name_of, owner_reference
 from test.support.network_policies import without_open_client_port

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import TLS_VARIABLE
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.host_claims import add_host_index
 from cfo.controllers.raycluster.concern import Decision
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.ingress import FoundExposure, Ingresses
 from cfo.runtime import CONFIG_MAP, NamespacedName, Object

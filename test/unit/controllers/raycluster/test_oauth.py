@@ -8,13 +8,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.concern import Decision
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.oauth import DashboardProxies, FoundProxy
 from cfo.controllers.raycluster.watches import add_indexes

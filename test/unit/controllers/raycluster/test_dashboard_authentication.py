@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.authentication import (
+from cfo.api.raycluster.cluster import requests_ray_token, requires_ray_token
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
+from cfo.controllers.raycluster.dashboard_access import (
     Authentication,
     authentication_of,
     dashboard_backend,
 )
-from cfo.api.raycluster.cluster import requests_ray_token, requires_ray_token
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
 
 NONE = {"required": True, "openshift_oauth": False, "auth_proxy": False, "ray_token": False}
 TOKEN = {"authOptions": {"mode": "token"}}
