@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import pod_numbers
@@ -20,6 +21,7 @@ from cfo.api.reading import items, mapping, milliseconds, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
+    MAX_CREATED,
     KindView,
     PhaseChange,
     Related,
@@ -29,6 +31,7 @@ from cfo.summaries.kind_view import (
     warnings_of,
 )
 from cfo.summaries.problems import (
+    created_problems,
     has_failed,
     is_ready_pod,
     pod_problems,
@@ -66,10 +69,12 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         *_component_problems(wrapper),
         *slow_deletion(wrapper, related.now),
         *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
+        *(created_problems(related.created_events) if level is Level.PROGRESSING else ()),
     ]
     # Each attempt has an Event with other names of pods, of which the newest counts; that about a failure is followed
     # by a condition with the same text and more.
-    newest = {each.reason: each for each in reversed(warnings_of(related.events))}.values()
+    warnings = [each for each in warnings_of(related.events) if each.reason != "PodsNotReady"]
+    newest = {each.reason: each for each in reversed(warnings)}.values()
     unknown = [
         each for each in newest if not any(each.message in problem.message for problem in found)
     ]
@@ -87,6 +92,13 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     return new_summary(
         wrapper, related, phase, level, problems, facts, ready=ready, pending=pending
     )
+
+
+def _components_of(wrapper: Object) -> list[tuple[str, str]]:
+    """Return kind and name of the first components that were created."""
+    recorded = items(path(wrapper, "status", "componentStatus"))
+    named = ((text(each.get("kind"), 63), text(each.get("name"), 253)) for each in recorded)
+    return list(islice((each for each in named if all(each)), MAX_CREATED))
 
 
 def _level(wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...]) -> Level:
@@ -237,6 +249,7 @@ VIEWS: Final = (
         gvk=APPWRAPPER,
         summarize=_summarize,
         pod_label=APPWRAPPER_LABEL,
+        created=_components_of,
         short_names=("aw",),
         section=Section(
             id="appwrappers",

@@ -20,11 +20,12 @@ from cfo.api.flux.names import (
 )
 from cfo.api.reading import number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.runtime import Object, is_deleting
+from cfo.runtime import Object, is_deleting, name_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
 from cfo.summaries.problems import (
     condition_problems,
+    created_problems,
     pod_problems,
     slow_deletion,
     warning_problems,
@@ -91,7 +92,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *_admission_problems(conditions, level),
         *_start_problems(conditions, related if path(job, "status", "miniCluster") else Related()),
         *slow_deletion(job, related.now),
-        *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
+        *(_event_problems(related) if level is not Level.OK else ()),
     ]
     facts, state, pending = _job_facts(job, conditions), _state(conditions), _pending(conditions)
     waiting = {
@@ -142,7 +143,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *_outcome_problems(cluster, conditions),
         *slow_deletion(cluster, related.now),
         *(_start_problems(conditions, related) if level is not Level.OK else ()),
-        *(warning_problems(warnings_of(related.events), {}) if level is not Level.OK else ()),
+        *(_event_problems(related) if level is not Level.OK else ()),
     ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
     facts, state, pending = (
@@ -192,6 +193,17 @@ def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     return Level.OK if is_true(conditions, JobState.RUNNING) else Level.PROGRESSING
 
 
+def _event_problems(related: Related) -> Iterator[Problem]:
+    """Yield what Warning Events say, except for the one about pods that do not start: its condition has the same."""
+    warnings = warnings_of(related.events)
+    yield from warning_problems((each for each in warnings if each.reason != "PodsNotReady"), {})
+
+
+def _job_of(obj: Object) -> list[tuple[str, str]]:
+    """Return the Job of a MiniCluster or FluxJob, which has its name."""
+    return [("Job", name_of(obj))]
+
+
 def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     for kind, remedy in (
         (VALID, "correct the spec"),
@@ -214,7 +226,10 @@ def _start_problems(
     """Yield why pods do not start: what the pods say, or else the condition of the object that was launched."""
     pods_ready = condition_of(conditions, PODS_READY)
     is_wrong = pods_ready is None or pods_ready.status == "False"
-    found = list(pod_problems(related.pods or ())) if is_wrong else []
+    found: list[Problem] = []
+    if is_wrong:
+        found += pod_problems(related.pods or ())
+        found += created_problems(related.created_events)
     yield from found
     if found or pods_ready is None or pods_ready.status != "False":
         return
@@ -265,11 +280,17 @@ VIEWS: Final = (
             jobs=FLUX_JOB.kind,
         ),
     ),
-    KindView(gvk=FLUX_JOB, summarize=_summarize_job, pod_label=MINICLUSTER_LABEL),
+    KindView(
+        gvk=FLUX_JOB,
+        summarize=_summarize_job,
+        pod_label=MINICLUSTER_LABEL,
+        created=_job_of,
+    ),
     KindView(
         gvk=MINICLUSTER,
         summarize=_summarize_minicluster,
         pod_label=MINICLUSTER_LABEL,
+        created=_job_of,
         section=Section(
             id="miniclusters",
             kind=MINICLUSTER.kind,

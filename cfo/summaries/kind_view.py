@@ -33,6 +33,7 @@ from cfo.summaries.summary import (
 MAX_PODS: Final = 200
 MAX_CHILDREN: Final = 200
 MAX_EVENTS: Final = 50
+MAX_CREATED: Final = 10
 """The maximum number of each (children: of one kind) that the summary of one object depends on."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
@@ -43,12 +44,14 @@ class Related:
     """What belongs to one object, and what else its summary depends on.
 
     ``children`` are the objects that it owns, by kind, and ``pods`` the pods; a kind that is missing (``None``) cannot
-    be read, so nothing is said about it. ``events`` are Warning Events. ``now`` is the time of the summary.
+    be read, so nothing is said about it. ``events`` are Warning Events, and ``created_events`` those about what was
+    created for it (see :class:`KindView`). ``now`` is the time of the summary.
     """
 
     children: Mapping[GVK, Sequence[Object]] = field(default_factory=dict)
     pods: Sequence[Object] | None = None
     events: Sequence[Object] = ()
+    created_events: Sequence[Object] = ()
     now: datetime = _NEVER
 
 
@@ -146,6 +149,9 @@ class KindView:
     the ``children`` of the object, and on its pods: those whose ``pod_label`` (empty: none) has the value
     ``pod_label_value`` of the object's name.
 
+    ``created`` returns kind and name of the objects in its namespace that were created for an object and create pods,
+    at most ten: their Warning Events say why pods do not exist, which nothing else does.
+
     ``short_names`` are other names of the kind for ``cfo status``. ``operator`` is the name of the operator that writes
     the state of new objects; empty if ``summarize`` reports itself that there is none.
 
@@ -161,6 +167,7 @@ class KindView:
     children: tuple[ChildSelection, ...] = ()
     pod_label: str = ""
     pod_label_value: Callable[[str], str] = str
+    created: Callable[[Object], Sequence[tuple[str, str]]] | None = None
     short_names: tuple[str, ...] = ()
     operator: str = "the CodeFlare operator"
     section: Section | None = None

@@ -11,7 +11,15 @@ changes, not by a timer. The exception is an object to which no operator writes:
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache, partial
@@ -21,7 +29,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from cfo.api.reading import MALFORMED
+from cfo.api.reading import MALFORMED, time_of
 from cfo.runtime import (
     GVK,
     POD,
@@ -43,6 +51,7 @@ from cfo.summaries.kind_view import (
     MAX_PODS,
     KindView,
     Related,
+    last_occurrence,
     may_become_overdue,
     related_objects,
     summarize,
@@ -68,6 +77,8 @@ _CLUSTER_EVENTS: Final = "default"
 """The namespace of Events about cluster-scoped objects."""
 
 _Identity = tuple[GVK, NamespacedName]
+_Created = tuple[str, str, str]
+"""Namespace, kind and name of an object that was created for another one."""
 
 
 class ChangeType(Enum):
@@ -130,6 +141,8 @@ class Overview:
         self._clock = clock or SystemClock()
         self._summaries: dict[_Identity, Summary] = {}
         self._dirty: dict[_Identity, None] = {}
+        self._created_for: dict[_Created, dict[_Identity, None]] = {}
+        self._created_by: dict[_Identity, Sequence[_Created]] = {}
         self._overdue_at: dict[_Identity, float] = {}
         self._timer: Timer | None = None
         self._subscriptions: list[Subscription] = []
@@ -282,9 +295,16 @@ class Overview:
     def _on_warning(self, event: Event) -> None:
         for entry in (event.old, event.new):
             regarding = _regarding(entry) if entry is not None else None
-            for gvk in self.views if regarding is not None else ():
-                if regarding is not None and regarding.kind == gvk.kind:
-                    self._mark(gvk, NamespacedName(regarding.namespace or "", regarding.name or ""))
+            if regarding is None:
+                continue
+            key = NamespacedName(regarding.namespace or "", regarding.name or "")
+            for gvk in self.views:
+                if regarding.kind == gvk.kind:
+                    self._mark(gvk, key)
+            for identity in self._created_for.get(
+                (key.namespace, regarding.kind or "", key.name), ()
+            ):
+                self._mark(*identity)
 
     def _on_state(self) -> None:
         """Summaries say nothing about kinds that cannot be read, so they change when that changes."""
@@ -334,13 +354,30 @@ class Overview:
         entry = self.informer_of[gvk].reader.entry(key)
         if entry is None:
             self._overdue_at.pop((gvk, key), None)
+            self._remember_created((gvk, key), [])
             return None
         objects = _decoded([entry])
         obj = objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}
+        self._remember_created((gvk, key), _created_of(self.views[gvk], key.namespace, obj))
         related = self._related(gvk, entry)
         summary = summarize(self.views[gvk], obj, related)
         self._check_again((gvk, key), seconds_until_overdue(obj, related.now), summary)
         return summary
+
+    def _remember_created(self, identity: _Identity, created: Sequence[_Created]) -> None:
+        """Remember what was created for an object, so that Events about it mark the object."""
+        before = self._created_by.get(identity, [])
+        if created == before:
+            return
+        for each in before:
+            self._created_for[each].pop(identity, None)
+            if not self._created_for[each]:
+                del self._created_for[each]
+        for each in created:
+            self._created_for.setdefault(each, {})[identity] = None
+        self._created_by[identity] = created
+        if not created:
+            del self._created_by[identity]
 
     def _check_again(self, identity: _Identity, seconds: float, summary: Summary) -> None:
         """Compute a summary again once an operator should have written the state of its object."""
@@ -377,15 +414,29 @@ class Overview:
                 if child.has_synced
             },
             pods=self._pods_of(self.views[gvk], key),
-            events=_decoded(
-                self._events.reader.entries(index=(_REGARDING_INDEX, f"{key[0]}/{uid}"))[
-                    -MAX_EVENTS:
-                ]
-            )
-            if self._events is not None and uid
-            else (),
+            events=self._events_about(f"{key[0]}/{uid}") if uid else (),
+            created_events=self._created_events(gvk, entry),
             now=self._clock.now(),
         )
+
+    def _events_about(self, regarded: str) -> list[Object]:
+        """Return the last Warning Events about an object, by its namespace and uid, or namespace, kind and name."""
+        if self._events is None:
+            return []
+        return _decoded(
+            self._events.reader.entries(index=(_REGARDING_INDEX, regarded))[-MAX_EVENTS:]
+        )
+
+    def _created_events(self, gvk: GVK, entry: Entry) -> list[Object]:
+        """Return Warning Events about what was created for an object; older ones are about others of these names."""
+        since = time_of(entry.meta.creation_timestamp)
+        found: list[Object] = []
+        for created in self._created_by.get((gvk, entry.key), ()):
+            for event in self._events_about("/".join(created)):
+                last = last_occurrence(event)
+                if since is None or last is None or last >= since:
+                    found.append(event)
+        return found[:MAX_EVENTS]
 
     def _pods_of(self, view: KindView, key: NamespacedName) -> list[Object] | None:
         informer = self._pods.get(view.gvk)
@@ -498,6 +549,19 @@ def _regarded_object(entry: Entry) -> Iterator[str]:
     regarding = _regarding(entry)
     if regarding is not None and regarding.uid:
         yield f"{regarding.namespace or ''}/{regarding.uid}"
+    if regarding is not None and regarding.kind and regarding.name:
+        yield f"{regarding.namespace or ''}/{regarding.kind}/{regarding.name}"
+
+
+def _created_of(view: KindView, namespace: str, obj: Object) -> list[_Created]:
+    """Return what was created for an object; nothing if its fields have unexpected types."""
+    if view.created is None:
+        return []
+    try:
+        created = dict.fromkeys(view.created(obj))
+        return [(namespace, kind, name) for kind, name in created]
+    except MALFORMED:
+        return []
 
 
 def _label_values(label: str, entry: Entry) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cfo.api.reading import (
     items,
+    mapping,
     number,
     path,
     text,
@@ -59,7 +60,9 @@ def seconds_until_overdue(obj: Mapping[str, Any], now: datetime) -> float:
 
 def missing_state(obj: Mapping[str, Any], operator: str, now: datetime) -> Iterator[Problem]:
     """Yield a problem if ``operator`` should have written a state to ``obj``, which has none."""
-    if is_deleting(obj) or seconds_until_overdue(obj, now) > 0:
+    # the CodeFlare operator's conditions do not mean that the operator of the kind has seen the object
+    has_status = any(key != "conditions" for key in mapping(path(obj, "status")))
+    if has_status or is_deleting(obj) or seconds_until_overdue(obj, now) > 0:
         return
     other = text(path(obj, "spec", "managedBy"), 80)
     if other:
@@ -159,6 +162,25 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _read_log(container: str, previous: bool) -> str:
     return f"{_READ_LOG} -c {shlex.quote(container)}{' --previous' if previous else ''}"
+
+
+_CREATION_REMEDIES: Final = {
+    "FailedCreate": "ask the administrator for the quota or permission that the message names, or correct the pods",
+}
+
+
+def created_problems(events: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Yield what Warning Events say about objects that were created for another one, each reason once for an object."""
+    found: dict[tuple[str, str, str], str] = {}
+    for event in events:
+        regarding = path(event, "involvedObject")
+        kind = text(path(regarding, "kind"), 63)
+        name = text(path(regarding, "name"), 80)
+        found[kind, name, text(event.get("reason"), 80)] = text(event.get("message"))
+    for (kind, name, reason), message in found.items():
+        remedy = _CREATION_REMEDIES.get(reason)
+        remedy = remedy or f"kubectl describe {kind.lower()} {shlex.quote(name)}"
+        yield Problem(f"{kind} {name}: {reason}: {message}", remedy)
 
 
 def condition_problems(

@@ -10,9 +10,10 @@ or replace pods.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from cfo.api.raycluster.cluster import (
     NODE_TYPE_LABEL,
@@ -28,6 +29,7 @@ from cfo.runtime import (
     Builder,
     Client,
     Clock,
+    Conditions,
     Forbidden,
     Informer,
     Manager,
@@ -44,6 +46,10 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.summaries.conditions import conditions_of, is_true
+
+_NO_ACCOUNT: Final = re.compile(r"serviceaccount \S+ not found")
+_REPLICA_FAILURE: Final = "ReplicaFailure"
+_RETRY_SECONDS: Final = 5.0
 
 
 def setup(manager: Manager) -> None:
@@ -73,22 +79,34 @@ class _KubeRayReconciler:
             for pod in own:
                 if not is_deleting(pod):
                     await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
-        else:
-            for pod in pods_of(cluster):
-                try:
-                    with suppress(AlreadyExists):
-                        await self._client.create(pod)
-                except Forbidden:
-                    # the operator has not created the ServiceAccount of the proxies yet
-                    return Result(requeue_after=0.1)
+        refused = "" if is_suspended(cluster) else await self._create_pods(cluster)
+        if _NO_ACCOUNT.search(refused):
+            # the operator has not created the ServiceAccount of the proxies yet
+            return Result(requeue_after=0.1)
         status = status_of(cluster, own)
+        conditions = Conditions(cluster, now=self._clock.now())
+        conditions.remove(_REPLICA_FAILURE)
+        if refused:
+            conditions.set(_REPLICA_FAILURE, True, "FailedCreatePods", refused)
+        if conditions.as_list() or (cluster.get("status") or {}).get("conditions"):
+            status["conditions"] = conditions.as_list()
         before = cluster.get("status") or {}
         if any(before.get(key) != value for key, value in status.items()):
             state = status["state"]
             if state is not None and state != before.get("state"):
                 status["stateTransitionTimes"] = {state: rfc3339(self._clock.now())}
             await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
-        return Result()
+        return Result(requeue_after=_RETRY_SECONDS if refused else 0.0)
+
+    async def _create_pods(self, cluster: Object) -> str:
+        """Create the pods that do not exist; return why the API server refuses one, or an empty string."""
+        for pod in pods_of(cluster):
+            try:
+                with suppress(AlreadyExists):
+                    await self._client.create(pod)
+            except Forbidden as error:
+                return error.message
+        return ""
 
 
 def runs_here(cluster: Mapping[str, Any]) -> bool:

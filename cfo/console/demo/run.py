@@ -77,8 +77,9 @@ _CONTROLLERS = (
     "replicaset",
     "statefulset",
     "job",
+    "resourcequota",
 )
-"""The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
+"""The controllers of the control plane: garbage collection, namespaces, quotas, and those that create pods."""
 
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
 

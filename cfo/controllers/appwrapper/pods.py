@@ -18,7 +18,7 @@ from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.naming_label import NamingLabel
-from cfo.controllers.pod_status import ContainerStatus, PodStatus, failure_of
+from cfo.controllers.pod_status import ContainerStatus, PodFailure, PodStatus, failure_of
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.objects import parse_time
@@ -287,6 +287,33 @@ def waiting_pods_message(pods: Iterable[WrapperPod], missing: int) -> str:
     return "".join(
         f"; {part}" for part in [*parts, *([f"{missing} pods missing"] if missing > 0 else [])]
     )
+
+
+_MAX_EXAMINED: Final = 200
+_REPORT: Final = "A pod cannot start: "
+
+
+def first_failure(pods: Iterable[WrapperPod]) -> PodFailure | None:
+    """Return why the first pod by name cannot start, of those that wait; only 200 of them are examined."""
+    waiting = sorted((pod for pod in pods if pod.phase == "Pending"), key=lambda pod: pod.key)
+    for pod in waiting[:_MAX_EXAMINED]:
+        failure = failure_of(pod.status)
+        if failure is not None:
+            return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")
+    return None
+
+
+def failure_text(failure: PodFailure) -> str:
+    """Return a failure as the message of a condition."""
+    return f"{_REPORT}{failure.reason}: {failure.message}"
+
+
+def reported_failure(message: str) -> PodFailure | None:
+    """Return the failure in the message of a condition; ``None`` if it contains none."""
+    if not message.startswith(_REPORT):
+        return None
+    reason, _, rest = message.removeprefix(_REPORT).partition(": ")
+    return PodFailure(reason, rest)
 
 
 def _waiting_cause(status: PodStatus) -> str:

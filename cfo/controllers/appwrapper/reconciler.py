@@ -41,6 +41,7 @@ from cfo.controllers.appwrapper.transition import (
     releases,
 )
 from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, UnlabelledPods
+from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
     CRUD,
     GVK,
@@ -340,7 +341,8 @@ def setup(
         ]
 
     def state_of(pod: Entry) -> tuple[object, ...]:
-        return pod_of(pod), *WRAPPERS.requests(pod)
+        decoded = pod_of(pod)
+        return decoded, failure_of(decoded.status), *WRAPPERS.requests(pod)
 
     builder = (
         Builder(manager, "AppWrapper")  # the name in the Go operator's metrics

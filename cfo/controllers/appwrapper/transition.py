@@ -48,12 +48,16 @@ from cfo.controllers.appwrapper.pods import (
     WrapperPod,
     count_pods,
     failed_pods_message,
+    failure_text,
+    first_failure,
     last_end,
+    reported_failure,
     time_or_none,
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import WrapperStatus
+from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting
 
 _EXCESS_GRACE: Final = timedelta(minutes=1)
@@ -453,12 +457,34 @@ def _await_pods(
         grace = settings.admission_grace
     deadline = began + grace
     if observation.now < deadline:
+        _report_failure(observation, decision, message)
         decision.requeue_at(deadline)
         return
     # A reset deletes the pods, and then nothing else says why they did not start.
     message += waiting_pods_message(observation.pods, expected - counts.existing)
     _unhealthy(decision, "InsufficientPodsReady", message)
     _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def _report_failure(
+    observation: WrapperObservation, decision: WrapperDecision, message: str
+) -> None:
+    """Report why a pod cannot start, long before the warm-up period ends; ``message`` are the numbers of pods.
+
+    The numbers are not part of that report, so that each pod of many does not cause a write.
+    """
+    status = decision.status
+    known = reported_failure(status.message(PODS_READY))
+    failure = first_failure(observation.pods)
+    if failure is None:
+        if known is not None:
+            status.set(PODS_READY, False, "InsufficientPodsReady", message)
+        return
+    if known is not None and (known == failure or is_same_failure(known, failure)):
+        return
+    text = failure_text(failure)
+    status.set(PODS_READY, False, "InsufficientPodsReady", text)
+    decision.record_warning("PodsNotReady", text)
 
 
 def _suspend(observation: WrapperObservation, decision: WrapperDecision) -> None:

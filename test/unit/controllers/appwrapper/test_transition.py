@@ -14,6 +14,7 @@ from cfo.api.appwrapper.inference import JOB_SET, PYTORCH_JOB
 from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
+    PODS_READY,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
     Phase,
@@ -287,6 +288,24 @@ def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(
     assert printable(decision.events[0].message) == f"InsufficientPodsReady: {message}"
     obj, _ = step(obj, objects=[None] * (len(pods) or 1), pods=[], now=seconds_later(301))
     assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3", "the reset keeps it"
+
+
+def test_failure_of_a_pod_is_reported_once_before_the_warm_up_period_ends() -> None:
+    obj, _ = step(running_wrapper("Pod"), pods=[PENDING_POD])
+    before = condition(obj, PODS_READY)
+    obj, decision = step(obj, pods=[PULL_BACKOFF], now=seconds_later(10))
+    after = condition(obj, PODS_READY)
+    assert after["message"].startswith("A pod cannot start: ImagePullBackOff: Pod ")
+    assert after["lastTransitionTime"] == before["lastTransitionTime"], "the deadline is the same"
+    assert [event.reason for event in decision.events] == ["PodsNotReady"]
+    attempt = waiting("ErrImagePull", "not found")
+    again, decision = step(obj, pods=[attempt], now=seconds_later(20))
+    assert (condition(again, PODS_READY), decision.events) == (after, [])
+    solved, _ = step(again, pods=[PENDING_POD], now=seconds_later(30))
+    assert (
+        condition(solved, PODS_READY)["message"]
+        == "1 pods pending; 0 pods running; 0 pods succeeded"
+    )
 
 
 def test_eviction_from_node_is_not_counted_as_retry() -> None:
