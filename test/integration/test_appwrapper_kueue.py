@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
-from cfo.runtime.objects.kinds import JOB, NODE, POD
+from cfo.runtime.objects.kinds import EVENT, JOB, NODE, POD
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -319,3 +319,28 @@ async def test_slack_queue_lends_only_schedulable_capacity(
             NODE, NamespacedName("", "two"), {"spec": {"unschedulable": None}}
         )
         await wait_for_limits({})
+
+
+async def test_queue_that_does_not_exist_is_reported_once(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(queued(job()))
+        workload = await get_workload(environment)
+        message = "LocalQueue lq doesn't exist"
+        refused = {
+            **workload_condition("QuotaReserved", message=message),
+            "status": "False",
+            "reason": "Inadmissible",
+        }
+        status = {"conditions": [refused]}
+        workload = await environment.patch(workload, {"status": status}, subresource="status")
+        labels = {"metadata": {"labels": {"touched": "true"}}}
+        await environment.patch(workload, labels)
+
+        async def is_reported() -> bool:
+            events = await environment.client.list(EVENT, namespace="ns")
+            found = [each for each in events if each["reason"] == "Inadmissible"]
+            return [each["note"] for each in found] == [message]
+
+        await eventually(is_reported, "the Event")

@@ -55,11 +55,13 @@ from cfo.runtime import (
     ResourceVersionChanged,
     Result,
     Rule,
+    find_condition,
     is_controlled_by,
     is_deleting,
     key_of,
     labels_of,
     namespace_of,
+    uid_of,
 )
 from cfo.runtime.objects import PRIORITY_CLASS, Conditions
 from cfo.runtime.process import micro_time
@@ -76,6 +78,9 @@ _REQUEUED_REASONS: Final = (
     "ClusterQueueStopped",
 )
 """The reasons of evictions after which Kueue can admit the Workload again immediately."""
+
+_INADMISSIBLE: Final = "Inadmissible"
+"""The reason with which Kueue reports that a queue does not exist or is stopped, or that no quota can be enough."""
 
 _READY: Final = ("Started", "All pods reached readiness and the workload is running")
 _NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")
@@ -101,6 +106,8 @@ class KueueReconciler:
         self._clock = manager.clock
         self._components = components
         self._workloads = manager.cache.informer(workload).reader
+        self._reported: dict[Request, tuple[str, str]] = {}
+        """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
         self.flavors = manager.cache.informer(
             GVK(workload.group, workload.version, "ResourceFlavor")
         )
@@ -116,6 +123,8 @@ class KueueReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Synchronize an AppWrapper with its Workload."""
         wrapper = await self._client.get(APPWRAPPER, request)
+        if wrapper is None:
+            self._reported.pop(request, None)
         if (
             wrapper is None
             or is_deleting(wrapper)
@@ -148,12 +157,25 @@ class KueueReconciler:
                 if suspended
                 else await self._report(wrapper, workload)
             )
+        self._report_inadmissible(request, wrapper, workload)
         if not suspended:
             await self._stop(wrapper, "Not admitted by cluster queue")
         elif workload["spec"].get("queueName") != queue_of(wrapper):
             patch = {"spec": {"queueName": queue_of(wrapper)}}
             await self._client.patch_object(workload, patch, unchanged=True)
         return Result()
+
+    def _report_inadmissible(self, request: Request, wrapper: Object, workload: Object) -> None:
+        """Record an Event, once, if Kueue cannot admit the Workload at all, such as without its LocalQueue."""
+        conditions = (workload.get("status") or {}).get("conditions")
+        reserved = find_condition(conditions, "QuotaReserved") or {}
+        if reserved.get("status") != "False" or reserved.get("reason") != _INADMISSIBLE:
+            self._reported.pop(request, None)
+            return
+        report = (uid_of(wrapper), str(reserved.get("message") or ""))
+        if self._reported.get(request) != report:
+            self._reported[request] = report
+            self._events.event(wrapper, "Warning", _INADMISSIBLE, report[1])
 
     def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
         workload = self._workloads.get(

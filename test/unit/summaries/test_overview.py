@@ -8,6 +8,7 @@ import anyio
 import orjson
 import pytest
 
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
@@ -157,6 +158,43 @@ def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_
     (problem,) = overview._summaries[identity].problems
     assert problem.message == "KubeRay has not written a state since it was created"
     assert (overview._overdue_at, overview._timer) == ({}, None)
+
+
+def test_events_about_the_job_of_an_appwrapper_are_shown_for_it_in_its_namespace_only() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    overview = Overview(cache, all_views(), related=(CORE_EVENT,))
+    identity = (APPWRAPPER, NamespacedName("ns", "aw"))
+    wrapper = {
+        "metadata": {"namespace": "ns", "name": "aw", "uid": "1"},
+        "status": {
+            "phase": "Running",
+            "componentStatus": [{"kind": "Job", "name": "job"}] * 2,
+            "conditions": [{"type": "PodsReady", "status": "False"}],
+        },
+    }
+    store = overview.informer_of[APPWRAPPER].store
+    stored = EntryDecoder(APPWRAPPER).decode(orjson.dumps(wrapper))
+    store.put(stored)
+    overview._update(identity)
+    (events,) = (informer for informer in cache.informers if informer.gvk == CORE_EVENT)
+    for namespace in ("ns", "attacker"):
+        obj = {
+            "metadata": {"namespace": namespace, "name": "e", "uid": namespace},
+            "involvedObject": {"kind": "Job", "namespace": namespace, "name": "job", "uid": "2"},
+            "reason": "FailedCreate",
+            "message": f"no quota in {namespace}",
+        }
+        entry = EntryDecoder(CORE_EVENT).decode(orjson.dumps(obj))
+        events.store.put(entry)
+        overview._on_warning(Event(EventType.ADDED, entry.key, None, entry))
+    assert list(overview._dirty) == [identity]
+    overview._update(identity)
+    (problem,) = overview._summaries[identity].problems
+    assert problem.message == "Job job: FailedCreate: no quota in ns"
+    store.remove(stored)
+    overview._update(identity)
+    assert (overview._created_for, overview._created_by) == ({}, {})
 
 
 def test_events_with_fields_of_other_types_are_ignored() -> None:
