@@ -1,6 +1,6 @@
 """Queues AppWrappers for a Kueue installation without AppWrapper integration, using Workloads.
 
-The operator creates the Workload of each AppWrapper and follows its status.
+The operator creates the Workload of each AppWrapper and follows its status; :mod:`.workload_decision` decides.
 
 This behaves like Kueue's own integration. An AppWrapper with a queue starts suspended, and its Workload is created.
 Once the Workload is admitted, the AppWrapper gets the pod template changes that the admission requires, and is resumed.
@@ -11,34 +11,34 @@ are deleted. When the AppWrapper finishes, the Workload is marked as finished. E
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper.names import (
-    APPWRAPPER,
-    FIELD_MANAGER,
-    PODS_READY,
-    QUOTA_RESERVED,
-    is_managed_here,
-)
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,
     Priority,
-    completion,
     desired_workload,
-    eviction,
     is_admitted,
     pod_set_infos,
     queue_of,
-    reclaimable_pods,
     workload_name,
+)
+from cfo.controllers.appwrapper.workload_decision import (
+    INADMISSIBLE,
+    QueueAction,
+    QueueDecision,
+    changed_spec,
+    decide_action,
+    finished_status,
+    inadmissible_message,
+    is_queued_here,
+    released_status,
+    reported_status,
 )
 from cfo.runtime import (
     CRUD,
@@ -55,35 +55,18 @@ from cfo.runtime import (
     ResourceVersionChanged,
     Result,
     Rule,
-    find_condition,
     is_controlled_by,
-    is_deleting,
     key_of,
     labels_of,
     namespace_of,
     uid_of,
 )
-from cfo.runtime.objects import PRIORITY_CLASS, Conditions
-from cfo.runtime.process import micro_time
+from cfo.runtime.objects import PRIORITY_CLASS
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"
 _RETRY_SECONDS: Final = 5.0
-_REQUEUED_REASONS: Final = (
-    "Preempted",
-    "AdmissionCheck",
-    "NodeFailures",
-    "LocalQueueStopped",
-    "ClusterQueueStopped",
-)
-"""The reasons of evictions after which Kueue can admit the Workload again immediately."""
-
-_INADMISSIBLE: Final = "Inadmissible"
-"""The reason with which Kueue reports that a queue does not exist or is stopped, or that no quota can be enough."""
-
-_READY: Final = ("Started", "All pods reached readiness and the workload is running")
-_NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")
 
 
 class KueueReconciler:
@@ -125,57 +108,53 @@ class KueueReconciler:
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None:
             self._reported.pop(request, None)
-        if (
-            wrapper is None
-            or is_deleting(wrapper)
-            or not is_managed_here(wrapper)
-            or not queue_of(wrapper)
-        ):
+        if wrapper is None or not is_queued_here(wrapper):
             return Result()
-        if is_held(wrapper):
-            return Result()
-        suspended = bool(wrapper["spec"].get("suspend"))
         workload = self._workload_of(wrapper)
-        if ended := completion(wrapper):
-            return await self._finish(workload, *ended)
-        if workload is None:
-            if not suspended:
-                await self._stop(
-                    wrapper, "Suspended until a matching Workload exists and is admitted"
-                )
-                return Result()  # the update triggers another reconcile
+        decision = decide_action(wrapper, workload)
+        if decision.action is QueueAction.CREATE:
             return await self._create(wrapper)
-        if evicted := eviction(workload):
-            if not suspended:
-                await self._stop(wrapper, evicted[1])
-            elif not is_true((wrapper.get("status") or {}).get("conditions"), QUOTA_RESERVED):
-                await self._release(workload, *evicted)
-            return Result()
-        if is_admitted(workload):
-            return (
-                await self._start(wrapper, workload)
-                if suspended
-                else await self._report(wrapper, workload)
-            )
-        self._report_inadmissible(request, wrapper, workload)
-        if not suspended:
-            await self._stop(wrapper, "Not admitted by cluster queue")
-        elif workload["spec"].get("queueName") != queue_of(wrapper):
-            patch = {"spec": {"queueName": queue_of(wrapper)}}
-            await self._client.patch_object(workload, patch, unchanged=True)
+        if workload is not None and decision.is_pending:
+            self._report_inadmissible(request, wrapper, workload)
+        if decision.action is QueueAction.STOP:
+            await self._stop(wrapper, decision.message)  # the update triggers another reconcile
+        elif workload is not None:
+            return await self._synchronize(wrapper, workload, decision)
+        return Result()
+
+    async def _synchronize(
+        self, wrapper: Object, workload: Object, decision: QueueDecision
+    ) -> Result:
+        """Carry out a decision about an AppWrapper and its existing Workload."""
+        now = self._clock.now()
+        reason = decision.reason
+        message = decision.message
+        match decision.action:
+            case QueueAction.START:
+                return await self._start(wrapper, workload)
+            case QueueAction.REPORT:
+                succeeded = await self._succeeded(wrapper)
+                status = reported_status(wrapper, workload, succeeded, now)
+                await self._patch_status(workload, status)
+            case QueueAction.RELEASE:
+                await self._patch_status(workload, released_status(workload, reason, message, now))
+            case QueueAction.FINISH:
+                await self._patch_status(workload, finished_status(workload, reason, message, now))
+            case QueueAction.MOVE:
+                patch = {"spec": {"queueName": queue_of(wrapper)}}
+                await self._client.patch_object(workload, patch, unchanged=True)
         return Result()
 
     def _report_inadmissible(self, request: Request, wrapper: Object, workload: Object) -> None:
         """Record an Event, once, if Kueue cannot admit the Workload at all, such as without its LocalQueue."""
-        conditions = (workload.get("status") or {}).get("conditions")
-        reserved = find_condition(conditions, "QuotaReserved") or {}
-        if reserved.get("status") != "False" or reserved.get("reason") != _INADMISSIBLE:
+        message = inadmissible_message(workload)
+        if message is None:
             self._reported.pop(request, None)
             return
-        report = (uid_of(wrapper), str(reserved.get("message") or ""))
+        report = (uid_of(wrapper), message)
         if self._reported.get(request) != report:
             self._reported[request] = report
-            self._events.event(wrapper, "Warning", _INADMISSIBLE, report[1])
+            self._events.event(wrapper, "Warning", INADMISSIBLE, message)
 
     def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
         workload = self._workloads.get(
@@ -245,30 +224,8 @@ class KueueReconciler:
         self, wrapper: Object, infos: list[list[Object]] | None, *, suspend: bool
     ) -> None:
         """Suspend or resume the AppWrapper; set ``podSetInfos`` of its components to ``infos``, or remove them."""
-        components = copy.deepcopy(wrapper["spec"]["components"])
-        for index, component in enumerate(components):
-            component.pop("podSetInfos", None)
-            if infos is not None and infos[index]:
-                component["podSetInfos"] = infos[index]
-        spec: Object = {"suspend": suspend}
-        if components != wrapper["spec"]["components"]:
-            spec["components"] = components
+        spec = changed_spec(wrapper, infos, suspend=suspend)
         await self._client.patch_object(wrapper, {"spec": spec}, unchanged=True)
-
-    async def _report(self, wrapper: Object, workload: Object) -> Result:
-        """Update in the Workload whether the pods are ready, and how many of them no longer need quota."""
-        ready = is_true((wrapper.get("status") or {}).get("conditions"), PODS_READY)
-        before = workload["status"].get("conditions")
-        status: Object = {}
-        if ready != is_true(before, PODS_READY):
-            reason, message = _READY if ready else _NOT_READY
-            status["conditions"] = self._conditions(workload, (PODS_READY, ready, reason, message))
-        reclaimable = reclaimable_pods(wrapper, await self._succeeded(wrapper))
-        if _reclaims_more(workload["status"].get("reclaimablePods") or [], reclaimable):
-            status["reclaimablePods"] = reclaimable
-        if status:
-            await self._patch_status(workload, status)
-        return Result()
 
     async def _succeeded(self, wrapper: Object) -> list[int]:
         """Return how many pods of each component succeeded, from its Job's status."""
@@ -285,46 +242,19 @@ class KueueReconciler:
             counts.append(int(((job or {}).get("status") or {}).get("succeeded") or 0))
         return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
 
-    async def _release(self, workload: Object, reason: str, message: str) -> None:
-        """Release the quota, because no resources use it any longer."""
-        if not is_true((workload.get("status") or {}).get("conditions"), "QuotaReserved"):
-            return
-        conditions = self._conditions(
-            workload,
-            ("Requeued", reason in _REQUEUED_REASONS, reason, message),
-            ("QuotaReserved", False, "Pending", message),
-            ("Admitted", False, "NoReservation", "The workload has no reservation"),
-        )
-        await self._patch_status(workload, {"admission": None, "conditions": conditions})
-
-    async def _finish(self, workload: Object | None, reason: str, message: str) -> Result:
-        if workload is not None and not is_true(
-            (workload.get("status") or {}).get("conditions"), "Finished"
-        ):
-            conditions = self._conditions(workload, ("Finished", True, reason, message))
-            await self._patch_status(workload, {"conditions": conditions})
-        return Result()
-
-    def _conditions(self, workload: Object, *changes: tuple[str, bool, str, str]) -> list[Object]:
-        conditions = Conditions(workload, now=self._clock.now(), time_format=micro_time)
-        for kind, value, reason, message in changes:
-            conditions.set(kind, value, reason, message)
-        return conditions.as_list()
-
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
-        """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""
+        """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it.
+
+        An empty ``status`` changes nothing.
+        """
+        if not status:
+            return
         try:
             await self._client.patch_object(
                 workload, {"status": status}, unchanged=True, subresource="status"
             )
         except NotFound:
             _log.debug("Workload was deleted", workload=str(key_of(workload)))
-
-
-def _reclaims_more(before: list[Object], after: list[Object]) -> bool:
-    """Return whether more can be reclaimed than before; Kueue does not accept less."""
-    counts = {item["name"]: item["count"] for item in before}
-    return any(item["count"] > counts.get(item["name"], 0) for item in after)
 
 
 def setup(manager: Manager, workload: GVK, components: ComponentInformers) -> KueueReconciler:

@@ -1,0 +1,194 @@
+"""Decides what happens next between an AppWrapper and its Workload, and what is written to both.
+
+Pure functions of both objects; :mod:`.kueue` reads and writes. The order of the rules is that of Kueue's own
+integrations: the end of the AppWrapper first, then the existence of the Workload, its eviction and its admission.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import Enum, auto
+from typing import Any, Final
+
+import msgspec
+
+from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.controllers.appwrapper.admission import is_held
+from cfo.controllers.appwrapper.status import is_true
+from cfo.controllers.appwrapper.workload import (
+    completion,
+    eviction,
+    is_admitted,
+    queue_of,
+    reclaimable_pods,
+)
+from cfo.runtime import Object, find_condition, is_deleting
+from cfo.runtime.objects import Conditions
+from cfo.runtime.process import micro_time
+
+REQUEUED_REASONS: Final = (
+    "Preempted",
+    "AdmissionCheck",
+    "NodeFailures",
+    "LocalQueueStopped",
+    "ClusterQueueStopped",
+)
+"""The reasons of evictions after which Kueue can admit the Workload again immediately."""
+
+INADMISSIBLE: Final = "Inadmissible"
+"""The reason with which Kueue reports that a queue does not exist or is stopped, or that no quota can be enough."""
+
+_READY: Final = ("Started", "All pods reached readiness and the workload is running")
+_NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")
+
+
+class QueueAction(Enum):
+    """The next step between an AppWrapper and its Workload."""
+
+    NOTHING = auto()
+    FINISH = auto()
+    """Mark the Workload as finished."""
+    CREATE = auto()
+    """Create the Workload."""
+    STOP = auto()
+    """Suspend the AppWrapper, which must not run now."""
+    RELEASE = auto()
+    """Release the quota of an evicted Workload, whose resources are deleted."""
+    START = auto()
+    """Resume the AppWrapper with the pod template changes that the admission requires."""
+    REPORT = auto()
+    """Report in the Workload whether the pods are ready, and how many need no quota any more."""
+    MOVE = auto()
+    """Move the Workload to the queue of the AppWrapper."""
+
+
+class QueueDecision(msgspec.Struct, frozen=True):
+    """The next step; ``reason`` is that of a condition, and ``message`` that of a condition or an Event.
+
+    ``is_pending`` is whether the Workload waits for its admission.
+    """
+
+    action: QueueAction
+    reason: str = ""
+    message: str = ""
+    is_pending: bool = False
+
+
+def is_queued_here(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether this operator synchronizes an AppWrapper with a Workload."""
+    if is_deleting(wrapper) or not is_managed_here(wrapper):
+        return False
+    return bool(queue_of(wrapper)) and not is_held(wrapper)
+
+
+def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
+    """Return the next step of an AppWrapper with a queue; ``workload`` is ``None`` if it has none."""
+    is_suspended = bool(wrapper["spec"].get("suspend"))
+    ended = completion(wrapper)
+    if ended is not None:
+        return QueueDecision(QueueAction.FINISH, *ended)
+    if workload is None:
+        if is_suspended:
+            return QueueDecision(QueueAction.CREATE)
+        message = "Suspended until a matching Workload exists and is admitted"
+        return QueueDecision(QueueAction.STOP, message=message)
+    evicted = eviction(workload)
+    if evicted is not None:
+        reason, message = evicted
+        if not is_suspended:
+            return QueueDecision(QueueAction.STOP, message=message)
+        if is_true(_conditions_of(wrapper), QUOTA_RESERVED):
+            return QueueDecision(QueueAction.NOTHING)  # its resources are being deleted
+        return QueueDecision(QueueAction.RELEASE, reason, message)
+    if is_admitted(workload):
+        return QueueDecision(QueueAction.START if is_suspended else QueueAction.REPORT)
+    if not is_suspended:
+        message = "Not admitted by cluster queue"
+        return QueueDecision(QueueAction.STOP, message=message, is_pending=True)
+    if workload["spec"].get("queueName") != queue_of(wrapper):
+        return QueueDecision(QueueAction.MOVE, is_pending=True)
+    return QueueDecision(QueueAction.NOTHING, is_pending=True)
+
+
+def inadmissible_message(workload: Mapping[str, Any]) -> str | None:
+    """Return why Kueue cannot admit the Workload at all, such as without its LocalQueue; ``None`` if it can."""
+    reserved = find_condition(_conditions_of(workload), "QuotaReserved") or {}
+    if reserved.get("status") != "False" or reserved.get("reason") != INADMISSIBLE:
+        return None
+    return str(reserved.get("message") or "")
+
+
+def changed_spec(
+    wrapper: Object, infos: Sequence[Sequence[Object]] | None, *, suspend: bool
+) -> Object:
+    """Return the fields of the spec that suspend or resume an AppWrapper.
+
+    ``podSetInfos`` of its components become ``infos``, or are removed. Components that stay the same are left out.
+    """
+    components = copy.deepcopy(wrapper["spec"]["components"])
+    for index, component in enumerate(components):
+        component.pop("podSetInfos", None)
+        if infos is not None and infos[index]:
+            component["podSetInfos"] = list(infos[index])
+    spec: Object = {"suspend": suspend}
+    if components != wrapper["spec"]["components"]:
+        spec["components"] = components
+    return spec
+
+
+def reported_status(
+    wrapper: Object, workload: Object, succeeded: Sequence[int], now: datetime
+) -> Object:
+    """Return what has changed in the status of the Workload of a running AppWrapper; empty if nothing has.
+
+    ``succeeded`` is the number of succeeded pods of each component.
+    """
+    status: Object = {}
+    is_ready = is_true(_conditions_of(wrapper), PODS_READY)
+    if is_ready != is_true(_conditions_of(workload), PODS_READY):
+        reason, message = _READY if is_ready else _NOT_READY
+        status["conditions"] = _changed(workload, now, (PODS_READY, is_ready, reason, message))
+    reclaimable = reclaimable_pods(wrapper, succeeded)
+    if _reclaims_more(workload["status"].get("reclaimablePods") or [], reclaimable):
+        status["reclaimablePods"] = reclaimable
+    return status
+
+
+def released_status(workload: Object, reason: str, message: str, now: datetime) -> Object:
+    """Return the change of an evicted Workload's status that releases the quota; empty if it has none."""
+    if not is_true(_conditions_of(workload), "QuotaReserved"):
+        return {}
+    conditions = _changed(
+        workload,
+        now,
+        ("Requeued", reason in REQUEUED_REASONS, reason, message),
+        ("QuotaReserved", False, "Pending", message),
+        ("Admitted", False, "NoReservation", "The workload has no reservation"),
+    )
+    return {"admission": None, "conditions": conditions}
+
+
+def finished_status(workload: Object | None, reason: str, message: str, now: datetime) -> Object:
+    """Return the change of a Workload's status that marks it as finished; empty if it is, or does not exist."""
+    if workload is None or is_true(_conditions_of(workload), "Finished"):
+        return {}
+    return {"conditions": _changed(workload, now, ("Finished", True, reason, message))}
+
+
+def _conditions_of(obj: Mapping[str, Any]) -> Any:
+    return (obj.get("status") or {}).get("conditions")
+
+
+def _changed(workload: Object, now: datetime, *changes: tuple[str, bool, str, str]) -> list[Object]:
+    conditions = Conditions(workload, now=now, time_format=micro_time)
+    for kind, value, reason, message in changes:
+        conditions.set(kind, value, reason, message)
+    return conditions.as_list()
+
+
+def _reclaims_more(before: Sequence[Object], after: Sequence[Object]) -> bool:
+    """Return whether more can be reclaimed than before; Kueue does not accept less."""
+    counts = {item["name"]: item["count"] for item in before}
+    return any(item["count"] > counts.get(item["name"], 0) for item in after)

@@ -1,0 +1,252 @@
+"""What happens next between an AppWrapper and its Workload, and what is written to both."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED
+from cfo.controllers.appwrapper.workload_decision import (
+    REQUEUED_REASONS,
+    QueueAction,
+    QueueDecision,
+    changed_spec,
+    decide_action,
+    finished_status,
+    inadmissible_message,
+    is_queued_here,
+    released_status,
+    reported_status,
+)
+from cfo.runtime.objects.unstructured import Object
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+ADMITTED = {
+    "admission": {"clusterQueue": "all"},
+    "conditions": [{"type": "Admitted", "status": "True"}],
+}
+EVICTED = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by b"}
+
+
+def wrapper(
+    *, suspend: bool = True, queue: str = "user", conditions: tuple[str, ...] = (), **status: Any
+) -> Object:
+    status = {**status, "conditions": [{"type": kind, "status": "True"} for kind in conditions]}
+    return {
+        "metadata": {"name": "aw", "namespace": "ns", "labels": {QUEUE_LABEL: queue}},
+        "spec": {
+            "suspend": suspend,
+            "components": [
+                {
+                    "template": job(completions=4),
+                    "podSets": [{"replicas": 2, "path": "template.spec.template"}],
+                }
+            ],
+        },
+        "status": status,
+    }
+
+
+def job(**spec: Any) -> Object:
+    return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+
+
+def workload(
+    *conditions: Object, queue: str = "user", active: bool = True, **status: Any
+) -> Object:
+    return {
+        "metadata": {"name": "wl", "namespace": "ns"},
+        "spec": {"queueName": queue, "active": active},
+        "status": {**status, "conditions": [*status.get("conditions", ()), *conditions]},
+    }
+
+
+def kinds(conditions: list[Object]) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition, by its type."""
+    return {each["type"]: (each["status"], each["reason"]) for each in conditions}
+
+
+@pytest.mark.parametrize(
+    ("owner", "existing", "action"),
+    [
+        (wrapper(), None, QueueAction.CREATE),
+        (wrapper(suspend=False), None, QueueAction.STOP),
+        (wrapper(), workload(), QueueAction.NOTHING),
+        (wrapper(queue="other"), workload(), QueueAction.MOVE),
+        (wrapper(suspend=False), workload(), QueueAction.STOP),
+        (wrapper(), workload(**ADMITTED), QueueAction.START),
+        (wrapper(suspend=False), workload(**ADMITTED), QueueAction.REPORT),
+        (wrapper(suspend=False), workload(EVICTED, **ADMITTED), QueueAction.STOP),
+        (wrapper(conditions=(QUOTA_RESERVED,)), workload(EVICTED), QueueAction.NOTHING),
+        (wrapper(), workload(EVICTED), QueueAction.RELEASE),
+        (wrapper(), workload(active=False, **ADMITTED), QueueAction.RELEASE),
+        (wrapper(phase="Succeeded"), workload(EVICTED), QueueAction.FINISH),
+        (wrapper(phase="Failed"), workload(), QueueAction.FINISH),
+        (wrapper(phase="Failed"), None, QueueAction.FINISH),
+        (
+            wrapper(phase="Failed", conditions=("ResourcesDeployed",)),
+            workload(),
+            QueueAction.NOTHING,
+        ),
+    ],
+    ids=[
+        "a suspended one gets its Workload",
+        "one that runs without a Workload is suspended first",
+        "one that waits changes nothing",
+        "its Workload follows the label of the queue",
+        "one that runs without admission is suspended",
+        "an admitted one is resumed",
+        "a running one reports its pods",
+        "an evicted one is suspended",
+        "an evicted one keeps its quota while its resources are deleted",
+        "an evicted one without resources releases its quota",
+        "a deactivated one is evicted",
+        "a successful one finishes although it is evicted",
+        "a failed one without resources finishes",
+        "one without a Workload can finish",
+        "a failed one with resources keeps its quota",
+    ],
+)
+def test_next_step(owner: Object, existing: Object | None, action: QueueAction) -> None:
+    assert decide_action(owner, existing).action is action
+
+
+@pytest.mark.parametrize(
+    ("reserved", "expected"),
+    [
+        ({"status": "False", "reason": "Inadmissible", "message": "no queue"}, "no queue"),
+        ({"status": "False", "reason": "Pending", "message": "no quota now"}, None),
+        ({"status": "True", "reason": "Inadmissible"}, None),
+        ({}, None),
+    ],
+)
+def test_workload_that_kueue_cannot_admit_says_why(reserved: Object, expected: str | None) -> None:
+    assert inadmissible_message(workload({"type": "QuotaReserved", **reserved})) == expected
+
+
+@pytest.mark.parametrize("owner", [wrapper(), wrapper(suspend=False), wrapper(queue="other")])
+def test_only_a_workload_without_admission_is_pending(owner: Object) -> None:
+    assert decide_action(owner, workload()).is_pending
+    assert not decide_action(owner, workload(**ADMITTED)).is_pending
+    assert not decide_action(owner, workload(EVICTED)).is_pending
+    assert not decide_action(owner, None).is_pending
+
+
+def test_eviction_gives_the_reason_of_the_stop_and_of_the_release() -> None:
+    stop = decide_action(wrapper(suspend=False), workload(EVICTED))
+    assert stop.message == "Preempted by b"
+    release = decide_action(wrapper(), workload(EVICTED))
+    assert release == QueueDecision(QueueAction.RELEASE, "Preempted", "Preempted by b")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"metadata": {"labels": {}}}, False),
+        ({"metadata": {"labels": {QUEUE_LABEL: "user"}, "deletionTimestamp": "now"}}, False),
+        ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, False),
+    ],
+    ids=["with a queue", "without a queue", "being deleted", "managed by another controller"],
+)
+def test_only_queued_wrappers_of_this_operator_are_synchronized(
+    change: Object, expected: bool
+) -> None:
+    assert is_queued_here({**wrapper(), **change}) is expected
+
+
+def test_resumed_wrapper_gets_the_changes_of_the_admission_and_a_stopped_one_loses_them() -> None:
+    suspended = wrapper()
+    infos = [[{"nodeSelector": {"gpu": "a100"}}]]
+    resumed = changed_spec(suspended, infos, suspend=False)
+    assert resumed["suspend"] is False
+    assert resumed["components"][0]["podSetInfos"] == infos[0]
+    assert "podSetInfos" not in suspended["spec"]["components"][0]
+
+    running = {**suspended, "spec": {**suspended["spec"], **resumed}}
+    assert changed_spec(running, infos, suspend=False) == {"suspend": False}
+    stopped = changed_spec(running, None, suspend=True)
+    assert stopped["components"] == suspended["spec"]["components"]
+    assert changed_spec(suspended, None, suspend=True) == {"suspend": True}
+
+
+@pytest.mark.parametrize(
+    ("was_ready", "is_ready", "expected"),
+    [
+        (False, True, ("True", "Started")),
+        (True, False, ("False", "WaitForStart")),
+        (False, False, None),
+        (True, True, None),
+    ],
+)
+def test_workload_reports_readiness_only_when_it_changes(
+    was_ready: bool, is_ready: bool, expected: tuple[str, str] | None
+) -> None:
+    owner = wrapper(suspend=False, conditions=(PODS_READY,) if is_ready else ())
+    before = {"type": PODS_READY, "status": str(was_ready), "reason": "Before"}
+    status = reported_status(owner, workload(before, admission={}), [0], NOW)
+    if expected is None:
+        assert status == {}
+    else:
+        assert kinds(status["conditions"])[PODS_READY] == expected
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "before", "expected"),
+    [
+        (0, [], None),
+        (2, [], None),
+        (3, [], [{"name": "aw-0", "count": 1}]),
+        (3, [{"name": "aw-0", "count": 1}], None),
+        (4, [{"name": "aw-0", "count": 1}], [{"name": "aw-0", "count": 2}]),
+        (3, [{"name": "aw-0", "count": 2}], None),
+    ],
+    ids=["none", "replaced by others", "one is left", "reported", "more", "less is not accepted"],
+)
+def test_workload_reports_pods_whose_quota_can_be_reclaimed_only_when_there_are_more(
+    succeeded: int, before: list[Object], expected: list[Object] | None
+) -> None:
+    owner = wrapper(suspend=False)
+    status = reported_status(owner, workload(reclaimablePods=before), [succeeded], NOW)
+    assert status.get("reclaimablePods") == expected
+    assert "conditions" not in status
+
+
+@pytest.mark.parametrize(
+    ("reason", "requeued"),
+    [(reason, "True") for reason in REQUEUED_REASONS] + [("Deactivated", "False")],
+)
+def test_released_workload_is_requeued_unless_it_was_deactivated(
+    reason: str, requeued: str
+) -> None:
+    reserved = workload({"type": "QuotaReserved", "status": "True"}, admission={})
+    status = released_status(reserved, reason, "because", NOW)
+    assert status["admission"] is None
+    found = kinds(status["conditions"])
+    assert found["Requeued"] == (requeued, reason)
+    assert found["QuotaReserved"] == ("False", "Pending")
+    assert found["Admitted"] == ("False", "NoReservation")
+
+
+def test_quota_is_released_once() -> None:
+    assert released_status(workload(EVICTED), "Preempted", "because", NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("existing", "is_written"),
+    [
+        (workload(), True),
+        (workload({"type": "Finished", "status": "False"}), True),
+        (workload({"type": "Finished", "status": "True"}), False),
+        (None, False),
+    ],
+    ids=["new", "not finished", "finished", "missing"],
+)
+def test_workload_is_marked_as_finished_once(existing: Object | None, is_written: bool) -> None:
+    status = finished_status(existing, "Succeeded", "done", NOW)
+    assert bool(status) is is_written
+    if is_written:
+        assert kinds(status["conditions"])["Finished"] == ("True", "Succeeded")
