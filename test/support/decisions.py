@@ -8,24 +8,25 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.names import FIELD_MANAGER
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.concern import Decision, ObservedCluster
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.platform import OptionalKind
-from cfo.runtime import GVK, Informer, Manager, Object
-from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime import GVK, Informer, Manager, ManagerOptions, Object
 from cfo.runtime.client import ChildResult, ChildResults, ClientConfig, Outcome, Transport
 from test.support.ray_clusters import ray_cluster
 
 
 def offline_manager() -> Manager:
     """Return a manager that never starts."""
-    return Manager(Transport(ClientConfig(server="https://127.0.0.1:6443", token="t")))
+    transport = Transport(ClientConfig(server="https://127.0.0.1:6443", token="t"))
+    return Manager(transport, ManagerOptions(field_managers=[FIELD_MANAGER]))
 
 
 def list_objects(informer: Informer, objects: Sequence[Object] = ()) -> None:
     """Let an informer contain these objects, as after its first list."""
-    decoder = EntryDecoder(informer.gvk, metadata_only=informer.selection.metadata_only)
+    decoder = informer._decoder
     informer._feeds.open([""])
     listing = informer._feeds[""].begin()
     for obj in objects:

@@ -8,16 +8,20 @@ from typing import Any
 import orjson
 import pytest
 
+from cfo.api.raycluster.certificates import REQUEST_VOLUME
 from cfo.api.raycluster.cluster import TLS_VARIABLE, cluster_labels
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, KUBERAY
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
+from cfo.controllers.raycluster.ca import CA_LIFETIME
 from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.dashboard_access import Authentication, Exposure
 from cfo.controllers.raycluster.enforcement import decide_enforcement
+from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.mtls import (
     ROTATE_ANNOTATION,
     DesiredSecret,
+    MutualTLS,
     ObservedSecret,
     decide_ca,
 )
@@ -28,8 +32,16 @@ from cfo.controllers.raycluster.networkpolicy import (
     relevant_names,
 )
 from cfo.controllers.raycluster.secrets import ClusterSecrets
-from cfo.runtime import NETWORK_POLICY, NamespacedName, Object
+from cfo.runtime import NETWORK_POLICY, NamespacedName, Object, Request, key_of
 from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.client import ChildResults
+from test.support.decisions import (
+    list_objects,
+    observed_cluster,
+    offline_manager,
+    reasons,
+    written,
+)
 from test.support.ray_clusters import ray_cluster, worker
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,10 +62,6 @@ def facts(**spec: Any) -> RayClusterFacts:
 def names(decision: Decision) -> list[tuple[str, str]]:
     """Return for each child whether it is present or absent, and its name."""
     return [("-" if child.is_absent else "+", child.key.name) for child in decision.children]
-
-
-def reasons(decision: Decision) -> list[str]:
-    return [notice.reason for notice in decision.notices]
 
 
 def kuberay_policy(cluster: Object, name: str) -> Entry:
@@ -218,6 +226,102 @@ def test_deleted_ca_is_reported() -> None:
     desired = content(with_tls(), was_deleted=True)
     desired.compute(None)
     assert "was deleted" in desired.note
+
+
+@pytest.mark.parametrize(
+    ("now", "is_renewed"),
+    [(NOW + timedelta(days=1), False), (NOW + CA_LIFETIME - timedelta(days=1), True)],
+    ids=["soon", "shortly before its end"],
+)
+def test_certificate_is_renewed_with_its_key_before_it_ends(
+    now: datetime, is_renewed: bool
+) -> None:
+    stored = content(with_tls()).compute(None)
+    desired = DesiredSecret(with_tls(), KubeRayConfiguration().ca, now)
+    secret = desired.compute(stored)
+    assert secret["data"]["ca.key"] == stored["data"]["ca.key"]
+    assert (secret["data"]["ca.crt"] != stored["data"]["ca.crt"]) is is_renewed
+    assert desired.note == ""
+    assert desired.authority is not None
+    assert desired.authority.renewal_due > now
+
+
+@pytest.mark.parametrize("was_verified", [False, True], ids=["new", "deleted"])
+def test_written_ca_is_remembered_and_its_renewal_is_scheduled(was_verified: bool) -> None:
+    own = with_tls()
+    kuberay = KubeRayConfiguration()
+    secrets = ClusterSecrets(None, ())  # type: ignore[arg-type]
+    seen = observed(was_verified=was_verified)
+    decision = decide_ca(own, kuberay, kuberay.ca, seen, secrets)
+    assert decision.decide_next is not None
+    conclusion = decision.decide_next(written(decision))
+    assert conclusion is not None
+    assert secrets.was_verified(key_of(own.cluster))
+    assert conclusion.retry_after > 0
+    assert reasons(conclusion) == ["CertificateAuthorityReplaced"] * was_verified
+
+
+def test_ca_that_was_not_written_is_not_remembered() -> None:
+    own = with_tls()
+    kuberay = KubeRayConfiguration()
+    secrets = ClusterSecrets(None, ())  # type: ignore[arg-type]
+    decision = decide_ca(own, kuberay, kuberay.ca, observed(), secrets)
+    assert decision.decide_next is not None
+    assert decision.decide_next(ChildResults(own.cluster)) is None
+    assert not secrets.was_verified(key_of(own.cluster))
+
+
+def test_cluster_that_kuberay_protects_keeps_the_ca_that_its_pods_mount() -> None:
+    protected = {"enabled": True}
+    injected = with_tls()
+    injected.cluster["spec"]["tlsOptions"] = protected
+    active = {"kuberay_features": ["tlsOptions"]}
+    kept = decide(injected, observed(), **active)
+    assert names(kept) == [("+", injected.names.ca_secret)]
+    plain = facts(tlsOptions=protected)
+    deleted = decide(plain, observed(), **active)
+    assert names(deleted) == [("-", plain.names.ca_secret)]
+    assert reasons(deleted) == ["MTLSByKubeRay"]
+
+
+def test_running_head_without_a_ca_reports_that_it_was_deleted() -> None:
+    own = with_tls()
+    own.cluster["status"] = {"head": {"podIP": "10.0.0.1"}}
+    kuberay = KubeRayConfiguration()
+    secrets = ClusterSecrets(None, ())  # type: ignore[arg-type]
+    decision = decide_ca(own, kuberay, kuberay.ca, observed(), secrets)
+    assert decision.decide_next is not None
+    conclusion = decision.decide_next(written(decision))
+    assert conclusion is not None
+    assert reasons(conclusion) == ["CertificateAuthorityReplaced"]
+
+
+async def test_what_is_known_about_the_secret_is_observed_from_its_metadata() -> None:
+    manager = offline_manager()
+    config = KubeRayConfiguration()
+    environment = ClusterEnvironment.detect(manager, config)
+    concern = MutualTLS(manager, config, environment)
+    own = with_tls()
+    own.cluster["metadata"]["namespace"] = "ns"
+    cluster = observed_cluster(own.cluster, config, environment)
+    (informer,) = concern.required
+    list_objects(informer)
+    missing = await concern.observe(cluster)
+    assert (missing.is_cached, missing.renewal_due, missing.was_verified) == (False, None, False)
+    secret = DesiredSecret(own, config.ca, NOW).compute(None)
+    secret["metadata"] |= {"uid": "2", "resourceVersion": "3"}
+    list_objects(informer, [secret])
+    foreign = await concern.observe(cluster)
+    assert (foreign.is_cached, foreign.renewal_due) == (True, None)
+    concern.forget(Request("ns", own.names.cluster))
+
+
+def test_requests_that_no_one_signs_are_reported() -> None:
+    own = with_tls()
+    pod = own.cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    pod["volumes"] = [{"name": REQUEST_VOLUME, "projected": {}}]
+    decision = decide(own, observed(is_cached=True))
+    assert "CertificateRequestsDisabled" in reasons(decision)
 
 
 def test_worker_names_are_relevant() -> None:
