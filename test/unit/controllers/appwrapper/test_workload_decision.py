@@ -123,7 +123,9 @@ def test_next_step(owner: Object, existing: Object | None, action: QueueAction) 
         ({}, None),
     ],
 )
-def test_workload_that_kueue_cannot_admit_says_why(reserved: Object, expected: str | None) -> None:
+def test_reason_why_kueue_cannot_admit_a_workload_is_known(
+    reserved: Object, expected: str | None
+) -> None:
     assert inadmissible_message(workload({"type": "QuotaReserved", **reserved})) == expected
 
 
@@ -135,7 +137,7 @@ def test_only_a_workload_without_admission_is_pending(owner: Object) -> None:
     assert not decide_action(owner, None).is_pending
 
 
-def test_eviction_gives_the_reason_of_the_stop_and_of_the_release() -> None:
+def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None:
     stop = decide_action(wrapper(suspend=False), workload(EVICTED))
     assert stop.message == "Preempted by b"
     release = decide_action(wrapper(), workload(EVICTED))
@@ -206,7 +208,7 @@ def test_workload_reports_readiness_only_when_it_changes(
     ],
     ids=["none", "replaced by others", "one is left", "reported", "more", "less is not accepted"],
 )
-def test_workload_reports_pods_whose_quota_can_be_reclaimed_only_when_there_are_more(
+def test_workload_reports_reclaimable_pods_only_when_there_are_more(
     succeeded: int, before: list[Object], expected: list[Object] | None
 ) -> None:
     owner = wrapper(suspend=False)

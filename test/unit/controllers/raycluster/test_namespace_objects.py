@@ -57,7 +57,7 @@ def test_policy_replaces_rules_that_another_client_added() -> None:
     assert child.key == NamespacedName("ns", DEFAULT_DENY_NAME)
 
 
-def test_binding_gives_the_role_to_the_accounts_of_one_namespace() -> None:
+def test_binding_grants_the_role_to_the_accounts_of_one_namespace() -> None:
     found = desired_binding("ns")
     assert found["roleRef"]["name"] == REQUESTER_ROLE
     assert [subject["name"] for subject in found["subjects"]] == ["system:serviceaccounts:ns"]

@@ -80,7 +80,7 @@ def test_content_is_not_read_after_a_restart_only_if_the_operator_owns_it(
     assert secrets.was_verified(KEY) is (expected is not None)
 
 
-def test_content_whose_metadata_does_not_show_its_validity_is_read() -> None:
+def test_content_is_read_if_its_metadata_does_not_show_its_validity() -> None:
     secrets = secrets_with(stored(OWN), valid_until=lambda _: None)
     assert secrets.known_validity(CLUSTER, DESIRED) is None
     assert not secrets.was_verified(KEY)
