@@ -13,7 +13,7 @@ from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD
+from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from test.support.flux_environment import flux_job, flux_setup
 
@@ -30,6 +30,7 @@ def handlers(ledger: Ledger) -> dict[GVK, Callable[[Event], object]]:
         JOB: ledger.on_batch_job,
         POD: ledger.on_pod,
         NAMESPACE: ledger.on_namespace,
+        PRIORITY_CLASS: ledger.on_priority_class,
     }
 
 

@@ -27,7 +27,7 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     desired_object,
 )
-from cfo.controllers.appwrapper.decision import WrapperDecision
+from cfo.controllers.appwrapper.decision import WrapperDecision, force_deadline
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodStatus
@@ -387,6 +387,30 @@ def test_failed_components_are_kept_once_from_failure_on() -> None:
     assert condition(obj, "QuotaReserved")["status"] == "False"
     repeated, _ = step(obj, objects=[None], now=seconds_later(7))
     assert repeated == obj
+
+
+def test_event_of_a_forced_deletion_names_at_most_five_pods() -> None:
+    obj = running_wrapper(forcefulDeletionGracePeriodDuration="6s")
+    obj["spec"]["suspend"] = True
+    pods = [RUNNING_POD] * 7
+    assert force_deadline(observe(obj, pods=pods)) is None
+    obj, _ = step(obj, pods=pods)
+    obj, _ = step(obj, pods=pods)
+    assert force_deadline(observe(obj, pods=pods)) == seconds_later(6)
+    _, decision = step(obj, objects=[None], pods=pods, now=seconds_later(6))
+    assert len(decision.deletions) == 7
+    (event,) = [event for event in decision.events if event.reason == "ForcefulDeletion"]
+    assert event.message.endswith("p0, p1, p2, p3, p4, ...")
+
+
+def test_object_that_was_created_but_not_recorded_is_recorded_and_deleted() -> None:
+    obj = resumed_wrapper("Job", "Job")
+    obj["spec"]["suspend"] = True
+    obj, _ = step(obj)
+    after, decision = step(obj)
+    assert [item.uid for item in decision.deletions] == ["uid-0", "uid-1"]
+    recorded = after["status"]["componentStatus"]
+    assert [component["name"] for component in recorded] == ["job-0", "job-1"]
 
 
 def test_only_owned_pods_are_deleted_by_force_and_others_do_not_block() -> None:

@@ -304,3 +304,57 @@ def test_job_reports_why_a_pod_of_its_minicluster_cannot_start() -> None:
     assert condition(ready, "PodsReady")["status"] == "True"
     refused = refused_step(failing, NOW, "exceeded quota").status
     assert refused.find("PodsReady") == {}
+
+
+@pytest.mark.parametrize(
+    ("is_previous", "is_deleting", "reason"),
+    [(True, True, "Admitted"), (False, True, "NameTaken"), (False, False, "NameTaken")],
+    ids=["the previous one is being deleted", "another one is being deleted", "another one"],
+)
+def test_job_waits_for_its_previous_minicluster_and_releases_its_quota_to_no_other(
+    is_previous: bool, is_deleting: bool, reason: str
+) -> None:
+    obj = job(reserved=True)
+    cluster = cluster_of(obj)
+    if not is_previous:
+        cluster["metadata"]["ownerReferences"] = []
+    if is_deleting:
+        cluster["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    result, after = step(obj, named_cluster=cluster)
+    assert condition(after, "QuotaReserved")["reason"] == reason
+    assert state(after) == [JobState.WAITING]
+    assert result.action is MiniClusterAction.NONE
+
+
+def test_deleted_minicluster_of_a_running_job_is_created_again() -> None:
+    obj = job(JobState.RUNNING, reserved=True)
+    obj["status"]["miniCluster"] = "job"
+    result, after = step(obj)
+    assert result.action is MiniClusterAction.CREATE
+    assert state(after) == [JobState.WAITING]
+    assert [reason for _, reason, _ in result.events] == ["MiniClusterDeleted"]
+
+
+def test_suspended_job_releases_its_quota_when_its_pods_are_deleted() -> None:
+    obj = job(JobState.RUNNING, reserved=True, suspend=True)
+    result, after = step(obj, named_cluster=cluster_of(obj, suspended=False))
+    assert result.action is MiniClusterAction.SUSPEND
+    assert condition(after, "QuotaReserved")["status"] == "True"
+    _, after = step(after, named_cluster=cluster_of(obj), is_drained=True)
+    released = condition(after, "QuotaReserved")
+    assert (released["status"], released["reason"]) == ("False", "Suspended")
+
+
+def test_change_of_a_running_job_is_reported_once_and_ignored() -> None:
+    obj = job(JobState.RUNNING, reserved=True)
+    cluster = cluster_of(obj, "ObjectsReady", suspended=False)
+    obj["spec"]["size"] = 7
+    result, after = step(obj, named_cluster=cluster)
+    assert condition(after, "UpToDate")["reason"] == "UpdateIgnored"
+    assert "UpdateIgnored" in [reason for _, reason, _ in result.events]
+    result, after = step(after, named_cluster=cluster)
+    assert result.events == []
+    after["spec"]["size"] = cluster["spec"]["size"]
+    _, reverted = step(after, named_cluster=cluster)
+    kinds = [item["type"] for item in reverted["status"]["conditions"]]
+    assert "UpToDate" not in kinds

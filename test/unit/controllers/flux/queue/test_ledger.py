@@ -22,7 +22,7 @@ from cfo.runtime import Channel, SystemClock
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.controller.metrics import Metrics
-from cfo.runtime.objects.kinds import JOB, POD
+from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
 from test.support.flux_environment import flux_job, flux_setup
 from test.support.flux_queue import NOW, SETUP, Queue, handlers, met
@@ -312,6 +312,43 @@ def test_status_is_rewritten_only_when_reason_or_magnitude_of_the_position_chang
         True,
         True,
     ]
+
+
+def test_priority_class_that_appears_changes_or_is_deleted_changes_the_order() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a", priorityClassName="low")
+    queue.put_job("b", priorityClassName="high")
+    queue.put(PRIORITY_CLASS, {"metadata": {"name": "high"}, "value": 1000})
+    queue.decide()
+    assert queue.reason("b") == "Admitted"
+    queue.ledger.withdraw(NamespacedName("ns", "b"))
+    queue.put(PRIORITY_CLASS, {"metadata": {"name": "low"}, "value": 2000})
+    queue.decide()
+    assert queue.reason("a") == "Admitted"
+    queue.ledger.withdraw(NamespacedName("ns", "a"))
+    queue.remove(PRIORITY_CLASS, "low", namespace="")
+    queue.decide()
+    assert queue.reason("b") == "Admitted"
+
+
+def test_namespace_that_is_relabelled_or_deleted_leaves_the_queue() -> None:
+    queue = Queue(max_size=2)
+    queue.put(
+        FLUX_SETUP,
+        flux_setup(
+            namespace="operator", namespaceSelector={"matchLabels": {"team": "a"}}, maxSize=2
+        ),
+    )
+    queue.put_job("a")
+    assert queue.decide().admitted == 0
+    queue.put(NAMESPACE, {"metadata": {"name": "ns", "labels": {"team": "a"}}})
+    assert queue.decide().admitted == 1
+    queue.ledger.withdraw(NamespacedName("ns", "a"))
+    queue.put(NAMESPACE, {"metadata": {"name": "ns", "labels": {"team": "b"}}})
+    assert queue.decide().admitted == 0
+    queue.put(NAMESPACE, {"metadata": {"name": "ns", "labels": {"team": "a"}}})
+    queue.remove(NAMESPACE, "ns", namespace="")
+    assert queue.decide().admitted == 0
 
 
 def test_default_size_of_the_setup_counts() -> None:
