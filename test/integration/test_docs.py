@@ -131,7 +131,7 @@ PROGRAMS = {
 """The Python examples that run, by page and first line, with the place of their test."""
 EXCERPTS = {
     "children.md": {
-        "def children_of(website: Object) -> list[Child]:": "examples/11-website is the program",
+        "from cfo.runtime.client import Child, reconcile_children": "examples/11-website is the program",
         "async def write(self, environment: Environment)": "examples/09-sets-and-conditions is the program",
     },
     "runtime.md": {
