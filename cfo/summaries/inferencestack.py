@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
+from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import items, number, path, text
-from cfo.runtime import Object, is_deleting
+from cfo.runtime import Object, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary
 from cfo.summaries.problems import condition_problems, seconds_until_overdue, slow_deletion
@@ -39,7 +40,9 @@ def _summarize(stack: Object, related: Related) -> Summary:
     problems = [*_problems(stack, conditions, related.now), *slow_deletion(stack, related.now)]
     applications = text(path(stack, "status", "readyApplications"), 20)
     level, facts = _level(stack, conditions), _facts(stack, conditions)
-    pending = "" if state == "Ready" else f"is {state or 'new'}"
+    pending = f"is {state or 'new'}"
+    if state in ("Ready", WAITING):
+        pending = ""  # it waits for a queue, which can take any time
     return new_summary(
         stack, related, state, level, problems, facts, ready=applications, pending=pending
     )
@@ -52,7 +55,14 @@ def _level(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
         return Level.FAILED
     if path(stack, "spec", "suspend") is True or is_true(conditions, "Paused"):
         return Level.WAITING
+    if _waits_for_quota(conditions):
+        return Level.WAITING
     return Level.OK if is_true(conditions, "Ready") else Level.PROGRESSING
+
+
+def _waits_for_quota(conditions: tuple[SummaryCondition, ...]) -> bool:
+    reserved = condition_of(conditions, "QuotaReserved")
+    return reserved is not None and reserved.status == "False" and reserved.reason == WAITING
 
 
 def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
@@ -64,6 +74,12 @@ def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[
             "gateway",
             "ready" if gateway.status == "True" else text(f"{gateway.reason}: {gateway.message}"),
         )
+    yield "queue", text(labels_of(stack).get(QUEUE_NAME_LABEL), 63)
+    reserved = condition_of(conditions, "QuotaReserved")
+    if reserved is not None:
+        answer = {"True": "yes", "False": "no"}.get(reserved.status, "unknown")
+        message = reserved.message if reserved.status != "True" else ""
+        yield "quota reserved", ": ".join(filter(None, (answer, message)))
     operator = _operator(path(stack, "status", "operator"))
     yield (
         "operator",
@@ -104,6 +120,12 @@ def _problems(
     yield from condition_problems(
         conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"
     )
+    evicted = condition_of(conditions, "Evicted")
+    if evicted is not None and evicted.status == "True":
+        yield Problem(
+            f"Evicted: {message_of(evicted)}",
+            "none; the pods start again when there is quota for them",
+        )
     yield from _claim_problems(stack, conditions, now)
 
 
@@ -135,7 +157,7 @@ _SECTION: Final = Section(
     title="InferenceStacks",
     empty="No InferenceStacks. Create one with kubectl apply.",
     tile="InferenceStacks",
-    facts=(("URL", "url"),),
+    facts=(("URL", "url"), ("Queue", "queue")),
 )
 
 VIEWS: Final = tuple(

@@ -62,7 +62,7 @@ class ApplicationStatus(OpenModel):
     model: str | None = optional("Name of the model.")
     consumer_group: str | None = optional("The `model` in requests of the OpenAI API.")
     state: str | None = optional(
-        "Ready, Idle (scaled to zero), Progressing, Stalled, Failed or Suspended."
+        "Ready, Idle (scaled to zero), Waiting (for quota), Progressing, Stalled, Failed or Suspended."
     )
     reason: str | None = optional("Reason of the state, in CamelCase.")
     message: str | None = optional("Human-readable details of the state.")

@@ -22,6 +22,7 @@ from cfo.api.inferencestack.engines import (
 )
 from cfo.api.inferencestack.names import StackNames, names_of
 from cfo.api.inferencestack.profiles import Profile
+from cfo.api.inferencestack.queue import queue_labels
 from cfo.runtime import Object, namespace_of
 from cfo.runtime.objects import merged
 
@@ -44,7 +45,8 @@ class ResolvedStack:
 
     ``spec`` is the spec as written, without ``null`` values; ``service_account``, ``gateway`` and ``applications``
     contain the defaults. The ``env`` of an application contains the template's variables, and its ``modelsVolume`` is
-    set unless it has a ``cache``. ``engine`` is that of the template, which determines the gateway.
+    set unless it has a ``cache``. ``engine`` is that of the template, which determines the gateway. ``queue_labels``
+    are the labels of Kueue that the stack passes on; empty if it has no queue.
     """
 
     names: StackNames
@@ -55,6 +57,7 @@ class ResolvedStack:
     engine: Engine
     gateway: Object
     applications: Mapping[str, Object]
+    queue_labels: Mapping[str, str]
 
 
 def resolve(stack: Object, profile: Profile) -> ResolvedStack:
@@ -90,6 +93,7 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         engine=engine,
         gateway=merged(gateway, written.get("gateway") or {}),
         applications=applications,
+        queue_labels=queue_labels(stack),
     )
 
 

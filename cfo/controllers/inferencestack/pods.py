@@ -1,4 +1,6 @@
-"""The pods of stacks: their informers, and the failures that a user must know, read from the status of the pods.
+"""The pods of stacks: their informers, and what a user must know about them, read from their status.
+
+A user must know why a pod fails, whether it waits for quota, and why Kueue has evicted one.
 
 The pods of most stacks have the name of the original chart in the label ``app.kubernetes.io/name``, so one informer
 caches them. ``spec.nameOverride`` replaces that name, and nothing else distinguishes the pods from those of other
@@ -8,11 +10,13 @@ limited; :data:`MAX_NAMES` and :data:`MAX_NAMES_IN_NAMESPACE` bound what users c
 
 from __future__ import annotations
 
+import re
 from collections import Counter as Count
 from collections.abc import Iterable
 from typing import Final
 
 import anyio
+import msgspec
 import structlog
 
 from cfo.api.inferencestack.names import (
@@ -22,7 +26,14 @@ from cfo.api.inferencestack.names import (
     NAME_LABEL,
     names_of,
 )
-from cfo.controllers.pod_status import PodFailure, failure_has_changed, failure_of, status_of_pod
+from cfo.api.kueue import EVICTION_PREFIX, QUEUE_NAME_LABEL, TERMINATION_TARGET
+from cfo.controllers.pod_status import (
+    PodFailure,
+    PodStatus,
+    failure_of,
+    shortened,
+    status_of_pod,
+)
 from cfo.runtime import (
     GVK,
     POD,
@@ -60,23 +71,110 @@ def stack_of(pod: Entry) -> Request:
     return Request(pod.key.namespace, pod.meta.labels.get(INSTANCE_LABEL, ""))
 
 
-def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | None:
-    """Return the failure of the newest pod of a component that has one, or ``None``."""
+class Eviction(msgspec.Struct, frozen=True):
+    """Why Kueue has evicted a pod: the reason in CamelCase, such as ``Preempted``, and a sentence about it."""
+
+    reason: str
+    message: str
+
+
+class PodReport(msgspec.Struct, frozen=True):
+    """What a user must know about one pod. ``queue`` is the queue of Kueue in which it waits; empty if it does not."""
+
+    failure: PodFailure | None = None
+    queue: str = ""
+    eviction: Eviction | None = None
+
+
+class ComponentPods(msgspec.Struct, frozen=True):
+    """What a user must know about the pods of a component.
+
+    ``failure`` and ``eviction`` come from the newest pods that have one. ``waiting`` pods wait for quota, one in
+    ``queue``; ``queued`` pods have a queue, and wait or run. ``are_known``: the pods are cached.
+    """
+
+    failure: PodFailure | None = None
+    eviction: Eviction | None = None
+    waiting: int = 0
+    queued: int = 0
+    queue: str = ""
+    are_known: bool = True
+
+
+NO_PODS: Final = ComponentPods()
+"""A component without pods."""
+
+UNKNOWN_PODS: Final = ComponentPods(are_known=False)
+"""The pods of a stack whose pods are not cached."""
+
+_REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,79}")
+
+
+def report_of(pod: Entry | None) -> PodReport:
+    """Return what a user must know about ``pod``, which may not exist."""
+    if pod is None:
+        return PodReport()
+    status = status_of_pod(pod)
+    queue = pod.meta.labels.get(QUEUE_NAME_LABEL, "")
+    eviction = None
+    if queue:
+        eviction = _eviction(status)  # Kueue reports it before it deletes the pod
+    if pod.meta.is_deleting:
+        return PodReport(eviction=eviction)
+    if queue and _is_gated(status):
+        return PodReport(queue=queue)
+    return PodReport(failure=failure_of(status), eviction=eviction)
+
+
+def _is_gated(status: PodStatus) -> bool:
+    """Return whether a pod has scheduling gates, which the API server reports in this condition."""
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled":
+            return condition.status == "False" and condition.reason == "SchedulingGated"
+    return False
+
+
+def _eviction(status: PodStatus) -> Eviction | None:
+    for condition in status.conditions or ():
+        if condition.type == TERMINATION_TARGET and condition.reason.startswith(EVICTION_PREFIX):
+            reason = condition.reason.removeprefix(f"{EVICTION_PREFIX}DueTo")
+            if not _REASON.fullmatch(reason):
+                reason = EVICTION_PREFIX
+            return Eviction(reason, shortened(condition.message))
+    return None
+
+
+def report_has_changed(event: Event) -> bool:
+    """Return whether something that a user must know about a pod began, changed or ended."""
+    return report_of(event.old) != report_of(event.new)
+
+
+def component_pods(pods: Reader, stack: Request, component: str) -> ComponentPods:
+    """Return what a user must know about the pods of a component."""
     found = pods.entries(index=(_INDEX, f"{stack}/{component}"))
     newest_first = sorted(
         found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True
     )
+    failure = None
+    eviction = None
+    waiting = 0
+    queued = 0
+    queue = ""
     for pod in newest_first:
-        if pod.meta.is_deleting:
-            continue
-        failure = failure_of(status_of_pod(pod))
-        if failure is not None:
-            return failure
-    return None
+        is_queued = QUEUE_NAME_LABEL in pod.meta.labels
+        if failure is not None and not is_queued:
+            continue  # nothing else can be known about it
+        report = report_of(pod)
+        failure = failure or report.failure
+        eviction = eviction or report.eviction
+        queue = queue or report.queue
+        waiting += bool(report.queue)
+        queued += is_queued and not pod.meta.is_deleting
+    return ComponentPods(failure, eviction, waiting, queued, queue)
 
 
 _MAX_POD_BYTES: Final = 256 << 10
-"""The maximum size of a cached pod; why a larger one fails is not reported."""
+"""The maximum size of a cached pod; why a larger one fails or waits is not reported."""
 
 
 def _selection(name_label: str) -> SelectionKeywords:
@@ -109,7 +207,7 @@ class PodInformers:
         """The stacks of each controller, and the channel through which it gets requests."""
 
     def attach(self, stacks: Informer, channel: Channel) -> None:
-        """Enqueue the ``stacks`` with other names through ``channel`` when the failure of a pod changes."""
+        """Enqueue the ``stacks`` with other names through ``channel`` when the report of a pod changes."""
         self._watchers.append((stacks, channel))
 
     async def reader(self, gvk: GVK, stack: Object) -> Reader | None:
@@ -160,7 +258,7 @@ class PodInformers:
 
     def _enqueue(self, event: Event) -> None:
         pod = event.new or event.old
-        if pod is None or not failure_has_changed(event):
+        if pod is None or not report_has_changed(event):
             return
         request = stack_of(pod)
         for stacks, channel in self._watchers:

@@ -28,11 +28,12 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
+from cfo.api.inferencestack.queue import queue_of
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.hosts import CLAIMANTS
 from cfo.controllers.inferencestack.ownership import StackObservation, application_names, observe
-from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
+from cfo.controllers.inferencestack.pods import UNKNOWN_PODS, PodInformers, component_pods
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
 from cfo.controllers.inferencestack.status import (
@@ -91,6 +92,13 @@ _MAX_DELETED: Final = 50
 """The maximum number of objects that one reconcile deletes: users can add objects that the stack controls."""
 
 _NEXT_BATCH_SECONDS: Final = 0.05
+
+_REPORTED: Final[Mapping[str, EventType]] = {
+    "Ready": "Normal",
+    "Degraded": "Warning",
+    "Evicted": "Normal",
+}
+"""The conditions whose start is reported as an Event, and its type."""
 
 _OWNED: Final = (*READ, "create", "delete", "patch")
 """The verbs for the objects of stacks."""
@@ -155,7 +163,7 @@ class InferenceStackReconciler:
         existing = await observe(self.client, self.children, stack)
 
         def is_ready(name: str) -> bool:
-            return component_state(existing.deployments.get(name), None).is_ready
+            return component_state(existing.deployments.get(name)).is_ready
 
         def render() -> tuple[list[Object], Profile]:
             current, target = choose_profile(stack, self.operator_version, existing.deployments)
@@ -238,8 +246,10 @@ class InferenceStackReconciler:
         suspended = bool((stack.get("spec") or {}).get("suspend"))
 
         def state(name: str, component: str) -> ComponentState:
-            failure = pod_failure(pods, key_of(stack), component) if pods is not None else None
-            return component_state(deployments.get(name), failure, suspended=suspended)
+            found = UNKNOWN_PODS
+            if pods is not None:
+                found = component_pods(pods, key_of(stack), component)
+            return component_state(deployments.get(name), found, suspended=suspended)
 
         return StackOutcome(
             profile=profile,
@@ -251,6 +261,7 @@ class InferenceStackReconciler:
                 name: state(names.application(name), f"{APPLICATION_PREFIX}{name}")
                 for name in application_names(stack)
             },
+            queue=queue_of(stack),
         )
 
     @property
@@ -304,8 +315,8 @@ class InferenceStackReconciler:
     def _record_transitions(
         self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]
     ) -> None:
-        """Record an Event when the stack becomes ready or degraded."""
-        for kind in ("Ready", "Degraded"):
+        """Record an Event when the stack becomes ready or degraded, or loses quota."""
+        for kind, event_type in _REPORTED.items():
             new = find_condition(status["conditions"], kind) or {}
             old = find_condition(before.get("conditions"), kind) or {}
             if (
@@ -313,8 +324,7 @@ class InferenceStackReconciler:
                 and old.get("status") != "True"
                 and new.get("reason") != "InvalidSpec"
             ):
-                type_: EventType = "Normal" if kind == "Ready" else "Warning"
-                self.events.event(stack, type_, kind, new.get("message") or kind)
+                self.events.event(stack, event_type, kind, new.get("message") or kind)
 
     async def _remove_helm_finalizers(self, stack: Object) -> None:
         """Remove the finalizers of the original operator: what they wait for never happens without it."""

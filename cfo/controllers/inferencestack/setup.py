@@ -9,6 +9,7 @@ from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import FIELD_MANAGER
+from cfo.api.kueue import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.claims import ClaimReconciler
@@ -23,10 +24,10 @@ from cfo.controllers.inferencestack.operator_leases import (
 from cfo.controllers.inferencestack.pods import (
     POD_SELECTION,
     PodInformers,
+    report_has_changed,
     stack_of,
 )
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
-from cfo.controllers.pod_status import failure_has_changed
 from cfo.runtime import (
     GVK,
     POD,
@@ -161,7 +162,7 @@ class _Controllers:
         builder = (
             Builder(manager, name)
             .for_(gvk, on_update(_has_changed), label_selector=selector)
-            .watches(POD, stacks_of_pods, failure_has_changed, **POD_SELECTION)
+            .watches(POD, stacks_of_pods, report_has_changed, **POD_SELECTION)
         )
         channel = Channel()
         self._children.watch(builder, gvk)
@@ -186,8 +187,12 @@ def _product_of(gvk: GVK) -> str:
     return gvk.group.partition(".")[0]
 
 
+_PASSED_ON: Final = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL)
+"""The labels of stacks on which their objects depend."""
+
+
 def _has_changed(old: Entry, new: Entry) -> bool:
-    """Return whether anything but the status changed."""
+    """Return whether anything but the status, and labels without effect, changed."""
     one = old.meta
     other = new.meta
     return (
@@ -196,4 +201,5 @@ def _has_changed(old: Entry, new: Entry) -> bool:
         or one.deletion_timestamp != other.deletion_timestamp
         or one.finalizers != other.finalizers
         or one.annotations != other.annotations
+        or any(one.labels.get(label) != other.labels.get(label) for label in _PASSED_ON)
     )

@@ -3,6 +3,9 @@
 The conditions ``Initialized``, ``Deployed``, ``ReleaseFailed`` and ``Irreconcilable`` are those of the original
 operator, which consoles read. ``Ready`` is for users: the gateway and all applications run their newest revision. Only
 the newest revision of a Deployment counts; pods of older revisions are not ready.
+
+``QuotaReserved`` and ``Evicted`` mean the same as in FluxJobs, and exist only for stacks in a queue of Kueue. Kueue
+admits each pod on its own, so a stack has its quota when all of its pods have.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from cfo.api.inferencestack.created_resources import autoscaler_kind
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
+from cfo.api.kueue import ADMITTED, WAITING
+from cfo.controllers.inferencestack.pods import NO_PODS, ComponentPods
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.controllers.inferencestack.rendering.gateway import public_port
-from cfo.controllers.pod_status import PodFailure, shortened
+from cfo.controllers.pod_status import shortened
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
 
 _MAX_MESSAGE: Final = 1024
@@ -45,12 +50,19 @@ _TYPES: Final = (
     "ApplicationsReady",
     "RoutesReady",
     "ScalingReady",
+    "QuotaReserved",
+    "Evicted",
     "Initialized",
     "Deployed",
     "ReleaseFailed",
     "Irreconcilable",
     "Paused",
 )
+
+_MISSING: Final = "DeploymentMissing"
+
+_QUOTA_TYPES: Final = ("QuotaReserved", "Evicted")
+"""The conditions of a stack in a queue."""
 
 _DEPENDENCIES: Final = (
     ("RoutesReady", "HTTPRoute", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"),
@@ -70,6 +82,7 @@ class ComponentPhase(StrEnum):
     READY = "Ready"
     IDLE = "Idle"
     PROGRESSING = "Progressing"
+    WAITING = "Waiting"
     STALLED = "Stalled"
     FAILED = "Failed"
     SUSPENDED = "Suspended"
@@ -88,21 +101,25 @@ class ComponentState:
     total: int = 0
     config_hash: str = ""
     """The hash of the configuration of the pods; empty if Helm created them."""
+    pods: ComponentPods = NO_PODS
 
     @property
     def is_ready(self) -> bool:
         """Whether requests can be served; an application without replicas waits for its autoscaler."""
         return self.state in (ComponentPhase.READY, ComponentPhase.IDLE)
 
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether pods that Kueue must admit do not exist yet."""
+        return self.reason == _MISSING or self.pods.queued < self.replicas
+
 
 def component_state(
-    deployment: Object | None, failure: PodFailure | None, *, suspended: bool = False
+    deployment: Object | None, pods: ComponentPods = NO_PODS, *, suspended: bool = False
 ) -> ComponentState:
-    """Return the state of a component with this Deployment (``None``: it does not exist) and failure of its pods."""
+    """Return the state of a component with this Deployment (``None``: it does not exist) and these pods."""
     if deployment is None:
-        return ComponentState(
-            ComponentPhase.PROGRESSING, "DeploymentMissing", "the Deployment does not exist"
-        )
+        return ComponentState(ComponentPhase.PROGRESSING, _MISSING, "the Deployment does not exist")
     spec: Mapping[str, Any] = deployment.get("spec") or {}
     status: Mapping[str, Any] = deployment.get("status") or {}
     count = spec.get("replicas")
@@ -115,7 +132,9 @@ def component_state(
     config_hash = LiveDeployment.of(deployment).template_annotations.get(CONFIG_HASH, "")
 
     def result(state: ComponentPhase, reason: str, message: str = "") -> ComponentState:
-        return ComponentState(state, reason, message, replicas, ready, updated, total, config_hash)
+        return ComponentState(
+            state, reason, message, replicas, ready, updated, total, config_hash, pods
+        )
 
     if suspended:
         return result(ComponentPhase.SUSPENDED, "Suspended")
@@ -131,7 +150,13 @@ def component_state(
     available = int(status.get("availableReplicas") or 0)
     if total == updated == replicas and ready >= replicas and available >= replicas:
         return result(ComponentPhase.READY, "RolloutComplete")
+    failure = pods.failure
     conditions = status.get("conditions")
+    creation = find_condition(conditions, "ReplicaFailure") or {}
+    is_incomplete = creation.get("status") == "True"
+    if pods.waiting and failure is None and not is_incomplete:
+        # A Deployment counts the time in the queue as a rollout without progress.
+        return result(ComponentPhase.WAITING, WAITING, _waiting_pods(pods, replicas))
     progressing = find_condition(conditions, "Progressing") or {}
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         why = (
@@ -142,8 +167,7 @@ def component_state(
         return result(ComponentPhase.STALLED, "RolloutStalled", why)
     if failure is not None:
         return result(ComponentPhase.FAILED, failure.reason, failure.message)
-    creation = find_condition(conditions, "ReplicaFailure") or {}
-    if creation.get("status") == "True":
+    if is_incomplete:
         return result(
             ComponentPhase.FAILED,
             str(creation.get("reason") or "FailedCreate"),
@@ -160,6 +184,10 @@ def component_state(
     )
 
 
+def _waiting_pods(pods: ComponentPods, replicas: int) -> str:
+    return f"{pods.waiting} of {replicas} pods wait for quota in the LocalQueue {pods.queue}"
+
+
 _BROKEN: Final = (ComponentPhase.FAILED, ComponentPhase.STALLED)
 
 
@@ -170,7 +198,7 @@ class StackOutcome:
     ``errors`` are those of the validation: then nothing was rendered. ``failures`` are the writes that failed.
     ``unserved`` are the kinds that the stack needs and the cluster does not serve. ``problems`` are the messages of
     autoscalers and routes that report a problem, by the type of the condition. ``gateway`` and ``applications`` (by
-    name) are the states of the components.
+    name) are the states of the components. ``queue`` is the queue of the stack; empty if it has none.
     """
 
     profile: Profile | None = None
@@ -181,6 +209,7 @@ class StackOutcome:
     problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     gateway: ComponentState | None = None
     applications: Mapping[str, ComponentState] = field(default_factory=dict)
+    queue: str = ""
     paused: bool = False
 
 
@@ -193,7 +222,11 @@ def stack_status(stack: Object, outcome: StackOutcome, now: str) -> Object:
         for condition in before.get("conditions") or ()
         if condition.get("type") in _TYPES
     ]
-    for kind, value, reason, message in _conditions(outcome, before):
+    current = list(_conditions(outcome, before))
+    if not outcome.errors:
+        ended = set(_QUOTA_TYPES) - {kind for kind, _, _, _ in current}
+        conditions = [condition for condition in conditions if condition["type"] not in ended]
+    for kind, value, reason, message in current:
         condition = {
             "type": kind,
             "status": value,
@@ -232,6 +265,7 @@ def _conditions(
         return
     yield from _components(outcome)
     yield from _features(outcome)
+    yield from _quota(outcome, before)
     yield "Initialized", "True", "Initialized", ""
     yield from _release(outcome, before)
     yield "Irreconcilable", "False", "Reconciled", ""
@@ -245,7 +279,7 @@ def _conditions(
 
 
 def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
-    gateway = outcome.gateway or ComponentState(ComponentPhase.PROGRESSING, "DeploymentMissing")
+    gateway = outcome.gateway or ComponentState(ComponentPhase.PROGRESSING, _MISSING)
     states = {
         "gateway": gateway,
         **{f"application {name}": state for name, state in outcome.applications.items()},
@@ -261,6 +295,8 @@ def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
         yield "Ready", "False", "ReconcileError", "; ".join(outcome.failures)
     elif unready:
         reason = "GatewayNotReady" if not gateway.is_ready else "ApplicationsNotReady"
+        if all(state.state is ComponentPhase.WAITING for state in unready.values()):
+            reason = WAITING
         yield "Ready", "False", reason, _named(broken or unready)
     else:
         yield "Ready", "True", "AllReady", f"the gateway is ready, and {number}"
@@ -270,10 +306,15 @@ def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
     stalled = {
         name: state for name, state in states.items() if state.state is ComponentPhase.STALLED
     }
+    queued = {
+        name: state for name, state in states.items() if state.state is ComponentPhase.WAITING
+    }
     if stalled:
         yield "Progressing", "False", "RolloutStalled", _named(stalled)
     elif rolling:
         yield "Progressing", "True", "RollingOut", _named(rolling)
+    elif queued:
+        yield "Progressing", "False", WAITING, _named(queued)
     else:
         yield "Progressing", "False", "Failed" if broken else "RolloutComplete", _named(broken)
     if broken:
@@ -301,6 +342,45 @@ def _features(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
             yield condition, "False", problem, explanation
         else:
             yield condition, "True", "AsExpected", ""
+
+
+def _quota(outcome: StackOutcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield whether all pods have quota, and why one lost it; nothing for a stack without a queue."""
+    states: dict[str, ComponentState] = {}
+    if outcome.gateway is not None:
+        states["gateway"] = outcome.gateway
+    for name, state in outcome.applications.items():
+        states[f"application {name}"] = state
+    if not outcome.queue and not any(state.pods.queued for state in states.values()):
+        return
+    reserved = _quota_reserved(states)
+    yield "QuotaReserved", *reserved
+    evictions = [each.pods.eviction for each in states.values() if each.pods.eviction is not None]
+    known = find_condition(before.get("conditions"), "Evicted")
+    if evictions:
+        yield "Evicted", "True", evictions[0].reason, evictions[0].message
+    elif known is not None and known.get("status") == "True" and reserved[0] == "True":
+        yield "Evicted", "False", ADMITTED, "all pods have quota again"
+    elif known is not None:
+        yield "Evicted", known["status"], known.get("reason") or "", known.get("message") or ""
+
+
+def _quota_reserved(states: Mapping[str, ComponentState]) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition ``QuotaReserved``."""
+    if any(state.state is ComponentPhase.SUSPENDED for state in states.values()):
+        return "False", "Suspended", "spec.suspend is true"
+    if not all(state.pods.are_known for state in states.values()):
+        return "Unknown", "PodsNotCached", "the pods are not cached: too many names in nameOverride"
+    without_quota = {}
+    for name, state in states.items():
+        if state.pods.waiting:
+            without_quota[name] = _waiting_pods(state.pods, state.replicas)
+        elif state.lacks_pods:
+            without_quota[name] = "pods do not exist yet"
+    if without_quota:
+        return "False", WAITING, _joined(without_quota)
+    number = sum(state.pods.queued for state in states.values())
+    return "True", ADMITTED, f"{number} pods have quota"
 
 
 def _release(
@@ -396,13 +476,18 @@ def _text(value: Any) -> str | None:
 
 def _named(states: Mapping[str, ComponentState]) -> str:
     """Return the first of the components with their reasons and messages."""
-    parts: list[str] = []
-    for name, state in islice(states.items(), _MAX_NAMED):
-        part = f"{name}: {state.reason}"
+    texts = {}
+    for name, state in states.items():
+        texts[name] = state.reason
         if state.message:
-            part += f": {state.message}"
-        parts.append(part)
-    more = len(states) - len(parts)
+            texts[name] += f": {state.message}"
+    return _joined(texts)
+
+
+def _joined(texts: Mapping[str, str]) -> str:
+    """Return the first of the components with their texts."""
+    parts = [f"{name}: {text}" for name, text in islice(texts.items(), _MAX_NAMED)]
+    more = len(texts) - len(parts)
     if more > 0:
         parts.append(f"and {more} more")
     return "; ".join(parts)

@@ -86,12 +86,17 @@ class InferenceStackWebhook(Validator[Object]):
         """Return the errors with which ``stack`` would be refused if the user of ``request`` created it.
 
         For webhooks of objects from which stacks are created later. Whichever operator reconciles the stack, the user
-        must be allowed to create its objects.
+        must be allowed to create its objects. A stack in another object has no queue of its own.
         """
+        from cfo.api.inferencestack.queue import embedded_queue_errors
         from cfo.api.inferencestack.validation.stack import validate
 
         validation = await request.compute(validate, stack, self._profile(stack))
-        return [*validation.errors, *await self._access_errors(validation, request)]
+        return [
+            *validation.errors,
+            *embedded_queue_errors(stack),
+            *await self._access_errors(validation, request),
+        ]
 
     def is_responsible(self, stack: Object) -> bool:
         """Return whether this webhook validates ``stack``: it has the own version, or none."""

@@ -718,3 +718,25 @@ def test_inferencestack_shows_applications_and_their_failures(gvk: GVK) -> None:
     assert summary.fact("operator") == "v2 (2.0.0)"
     unlabeled = summarize(gvk, obj(gvk))
     assert "label operatorVersion is missing" in messages(unlabeled)[0]
+
+
+@pytest.mark.parametrize("gvk", INFERENCE_STACKS, ids=str)
+def test_inferencestack_shows_its_queue_and_what_waits_in_it(gvk: GVK) -> None:
+    labels = {"operatorVersion": "v2", "kueue.x-k8s.io/queue-name": "team"}
+    conditions = [
+        condition("Ready", "False", "WaitingForKueue"),
+        condition("Degraded", "False", "AsExpected"),
+        condition("QuotaReserved", "False", "WaitingForKueue"),
+    ]
+    waiting = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
+    assert (waiting.state, waiting.level, waiting.pending) == ("WaitingForKueue", Level.WAITING, "")
+    assert (waiting.fact("queue"), waiting.fact("quota reserved")) == ("team", "no: message")
+    assert messages(waiting) == []
+    conditions.append(condition("Evicted", "True", "Preempted"))
+    evicted = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
+    assert (evicted.level, messages(evicted)) == (Level.WARNING, ["Evicted: message"])
+    conditions[0] = condition("Ready", "True", "AllReady")
+    conditions[2] = condition("QuotaReserved", "True", "AdmittedByKueue")
+    conditions[3] = condition("Evicted", "False", "AdmittedByKueue")
+    ready = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
+    assert (ready.state, ready.level, ready.fact("quota reserved")) == ("Ready", Level.OK, "yes")

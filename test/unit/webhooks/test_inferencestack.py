@@ -153,3 +153,24 @@ def test_webhooks_select_all_but_the_stacks_of_other_versions() -> None:
         assert "v1" in expression["values"]
         assert "v2" not in expression["values"]
         assert not hook.mutating
+
+
+async def test_queue_of_a_stack_that_runs_is_not_changed_by_a_label() -> None:
+    def queued(queue: str) -> Object:
+        obj = stack({"a": {}})
+        obj["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
+        obj["status"] = {"conditions": [{"type": "Deployed", "status": "True"}]}
+        return obj
+
+    with pytest.raises(FieldErrors, match=r"queue-name\]: Forbidden: immutable while the stack"):
+        await update(queued("team"), queued("other"))
+    await update(queued("team"), queued("team"))
+
+
+async def test_stack_in_an_appwrapper_cannot_have_a_queue() -> None:
+    obj = stack({"a": {}})
+    request = AdmissionRequest()
+    assert await webhook().submission_errors(obj, request) == []
+    obj["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team"
+    (error,) = await webhook().submission_errors(obj, request)
+    assert "the AppWrapper has the queue" in str(error)

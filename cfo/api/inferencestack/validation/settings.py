@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.engines import ENGINES, engine_of
 from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
+from cfo.api.inferencestack.queue import pod_metadata_errors
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.api.inferencestack.snake_case import is_config_key, snake_case
 from cfo.api.inferencestack.validation.engines import engine_errors
@@ -121,6 +122,10 @@ def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
             Path("spec", "replicas"),
             "only for a stack with exactly one application; use replicaCount",
         )
+    if stack.queue_labels:
+        yield from pod_metadata_errors(stack.gateway, _GATEWAY)
+        for name, section in stack.applications.items():
+            yield from pod_metadata_errors(section, APPLICATIONS.key(name))
     yield from engine_errors(stack)
     yield from _gateway_errors(stack)
     template = stack.spec.get("applicationTemplate") or {}

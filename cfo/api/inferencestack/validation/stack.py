@@ -22,6 +22,7 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.api.inferencestack.profiles import Profile, newest_profile
+from cfo.api.inferencestack.queue import queue_change_errors, queue_name_errors
 from cfo.api.inferencestack.resolution import ResolvedStack, resolve
 from cfo.api.inferencestack.validation.fields import check_fields, limit_errors
 from cfo.api.inferencestack.validation.pods import as_integer, gpu_warnings, volume_warnings
@@ -173,6 +174,7 @@ def validate(stack: Object, profile: Profile | None) -> StackValidation:
     elif not is_operator_version(version):
         detail = "operatorVersion must be of the form v<major>, such as v2"
         errors.append(invalid(_VERSION_PATH, version, detail))
+    errors += queue_name_errors(stack)
     exceeded = limit_errors(stack)
     if exceeded:
         return StackValidation((*errors, *exceeded), tuple(warnings))
@@ -194,18 +196,21 @@ def validate(stack: Object, profile: Profile | None) -> StackValidation:
 def validate_update(old: Object, new: Object, profile: Profile | None) -> StackValidation:
     """Validate the update of ``old`` to ``new``: an error that ``old`` already has becomes a warning.
 
-    In addition, this rejects what cannot be changed: the selector of a Deployment that keeps its name.
+    In addition, this rejects what cannot be changed: the selector of a Deployment that keeps its name, and the queue of
+    a stack whose pods can run.
     """
     after = validate(new, profile)
     before = validate(old, profile)
+    queue_errors = tuple(queue_change_errors(old, new))
     if not after.errors:
-        changed: tuple[FieldError, ...] = ()
+        changed = queue_errors
         if before.stack is not None:
-            changed = tuple(_changed_selector(old, new))
+            changed = (*_changed_selector(old, new), *queue_errors)
         return replace(after, errors=changed, old=before.stack)
     known = {str(error) for error in before.errors}
     kept = [str(error) for error in after.errors if str(error) in known]
     fresh = tuple(error for error in after.errors if str(error) not in known)
+    fresh += queue_errors
     warnings = _limited([*kept, *after.warnings])
     return replace(after, errors=fresh, warnings=warnings, old=before.stack)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY, HELM_LABELS
+from cfo.api.inferencestack.queue import GATES
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.quantity import canonical_quantity
 from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations
@@ -20,6 +21,12 @@ from cfo.runtime.objects import merged
 
 CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
 MODELS_PATH: Final = "/code/models"
+_WITHIN_QUOTA: Final = {
+    "type": "RollingUpdate",
+    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+}
+"""The strategy of Deployments in a queue: a new pod would wait for the quota of the one that it replaces."""
+
 _RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _RESTRICTED_CONTAINER: Final = {
     "allowPrivilegeEscalation": False,
@@ -126,14 +133,22 @@ def deployment(
     found = live.template_labels if live is not None else {}
     labels = {label: found[label] for label in HELM_LABELS if label in found}
     metadata = {
-        "labels": {**labels, **(section.get("podLabels") or {}), **selector},
+        "labels": {
+            **labels,
+            **(section.get("podLabels") or {}),
+            **stack.queue_labels,
+            **selector,
+        },
         "annotations": {**(section.get("podAnnotations") or {}), **config.template} or None,
     }
+    strategy = section.get("strategy")
+    if stack.queue_labels and not strategy:
+        strategy = _WITHIN_QUOTA
     spec: Object = {
         "selector": {"matchLabels": selector},
         "template": {"metadata": metadata, "spec": _pod_spec(stack, section, pod)},
         "replicas": replicas.count,
-        "strategy": section.get("strategy") or None,
+        "strategy": strategy or None,
         "progressDeadlineSeconds": pod.start_seconds,
     }
     name = (
@@ -145,11 +160,15 @@ def deployment(
     obj["metadata"]["labels"] |= {
         **config.metadata,
         **replicas.labels,
+        **stack.queue_labels,
     }  # annotations would change its generation
     return obj
 
 
 def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: PodParts) -> Object:
+    gates = []
+    if stack.queue_labels:
+        gates = [dict(gate) for gate in GATES]
     spec: Object = {
         "imagePullSecrets": stack.spec.get("imagePullSecrets"),
         "serviceAccountName": stack.names.service_account,
@@ -158,6 +177,7 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: PodParts) -
         "containers": list(pod.containers),
         "volumes": [volume(item) for item in (*pod.volumes, *(section.get("volumes") or ()))],
         "terminationGracePeriodSeconds": section.get("terminationGracePeriodSeconds"),
+        "schedulingGates": gates,
         **pod.settings,
     }
     for field_name in ("nodeSelector", "affinity", "tolerations"):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 
+from cfo.controllers.inferencestack.pods import Eviction, report_of
 from cfo.controllers.pod_status import PodFailure, PodStatus, failure_of
+from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import Object
 
 
 def failure(**status: Any) -> PodFailure | None:
@@ -88,3 +93,52 @@ def test_starting_and_running_pods_have_no_failure() -> None:
     assert failure() is None
     assert failure(**container({"waiting": {"reason": "ContainerCreating"}})) is None
     assert failure(**container({"running": {}}, lastState=CRASHED)) is None
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "team"}
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+
+
+def target(reason: str) -> dict[str, str]:
+    return {"type": "TerminationTarget", "status": "True", "reason": reason, "message": "m"}
+
+
+def pod(
+    *conditions: dict[str, str], labels: dict[str, str] | None = None, **metadata: Any
+) -> Entry:
+    obj: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "resourceVersion": "1",
+            "labels": labels or {},
+            **metadata,
+        },
+        "status": {"phase": "Pending", "conditions": list(conditions)},
+    }
+    return EntryDecoder(POD).decode(orjson.dumps(obj))
+
+
+def test_only_gated_pods_with_a_queue_wait_for_quota() -> None:
+    assert report_of(pod(GATED, labels=QUEUED)).queue == "team"
+    assert report_of(pod(GATED)).queue == "", "another gate"
+    assert report_of(pod({**GATED, "status": "True"}, labels=QUEUED)).queue == ""
+    assert report_of(pod(UNSCHEDULABLE, labels=QUEUED)).failure is not None
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert report_of(pod(GATED, labels=QUEUED, **deleted)).queue == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "eviction"),
+    [
+        ("WorkloadEvictedDueToPreempted", Eviction("Preempted", "m")),
+        ("WorkloadEvicted", Eviction("WorkloadEvicted", "m")),
+        ("WorkloadEvictedDueToÄ b", Eviction("WorkloadEvicted", "m")),
+        ("WorkloadDeleted", None),
+    ],
+)
+def test_reason_of_an_eviction_is_that_of_kueue(reason: str, eviction: Eviction | None) -> None:
+    assert report_of(pod(target(reason), labels=QUEUED)).eviction == eviction
+    assert report_of(pod(target(reason))).eviction is None, "it has no queue"

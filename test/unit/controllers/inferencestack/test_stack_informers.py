@@ -21,7 +21,7 @@ from cfo.controllers.inferencestack.pods import (
     MAX_NAMES,
     MAX_NAMES_IN_NAMESPACE,
     PodInformers,
-    pod_failure,
+    component_pods,
 )
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS
 from cfo.runtime import (
@@ -181,7 +181,7 @@ async def test_failure_of_a_component_is_that_of_its_newest_pod_that_has_one(
     list_objects(informers._chart, pods)
     reader = await informers.reader(STACKS, STACK)
     assert reader is not None
-    failure = pod_failure(reader, KEY, "a")
+    failure = component_pods(reader, KEY, "a").failure
     if message is None:
         assert failure is None
     else:

@@ -9,6 +9,7 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
+from cfo.controllers.inferencestack.pods import ComponentPods, Eviction
 from cfo.controllers.inferencestack.status import (
     ComponentPhase,
     ComponentState,
@@ -199,16 +200,122 @@ def existing_deployment(want: int | None = 2, generation: int = 3, **status: Any
 def test_state_of_existing_deployment(
     found: Object | None, failure: PodFailure | None, state: str, reason: str
 ) -> None:
-    result = component_state(found, failure)
+    result = component_state(found, ComponentPods(failure))
     assert (result.state, result.reason) == (state, reason)
 
 
 def test_pods_of_old_revisions_are_not_ready() -> None:
     """Two ready pods of which one is old: one replica of the new revision is ready, or none."""
-    result = component_state(existing_deployment(updatedReplicas=1), None)
+    result = component_state(existing_deployment(updatedReplicas=1))
     assert (result.ready, result.updated, result.replicas) == (1, 1, 2)
     stalled = component_state(
-        existing_deployment(1, updatedReplicas=1, readyReplicas=1, conditions=[DEADLINE]), None
+        existing_deployment(1, updatedReplicas=1, readyReplicas=1, conditions=[DEADLINE])
     )
     assert (stalled.ready, stalled.state, stalled.message) == (0, "Stalled", "timed out")
-    assert component_state(existing_deployment(), None, suspended=True).state == "Suspended"
+    assert component_state(existing_deployment(), suspended=True).state == "Suspended"
+
+
+WAITING_PODS = ComponentPods(waiting=1, queued=2, queue="team")
+STARTING = {"readyReplicas": 1, "availableReplicas": 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "pods", "state", "reason"),
+    [
+        (existing_deployment(**STARTING), WAITING_PODS, "Waiting", "WaitingForKueue"),
+        (
+            existing_deployment(**STARTING, conditions=[DEADLINE]),
+            WAITING_PODS,
+            "Waiting",
+            "WaitingForKueue",
+        ),
+        (
+            existing_deployment(**STARTING),
+            ComponentPods(POD_FAILURE, waiting=1, queued=2, queue="team"),
+            "Failed",
+            "ImagePullBackOff",
+        ),
+        (
+            existing_deployment(**STARTING, conditions=[QUOTA]),
+            WAITING_PODS,
+            "Failed",
+            "FailedCreate",
+        ),
+        (existing_deployment(0), ComponentPods(), "Idle", "ScaledToZero"),
+    ],
+    ids=["waits", "waits longer than the deadline", "fails as well", "is refused", "needs no pod"],
+)
+def test_pods_that_wait_for_quota_are_no_failure(
+    found: Object, pods: ComponentPods, state: str, reason: str
+) -> None:
+    result = component_state(found, pods)
+    assert (result.state, result.reason) == (state, reason)
+    if state == "Waiting":
+        assert result.message == "1 of 2 pods wait for quota in the LocalQueue team"
+
+
+def queued(
+    phase: ComponentPhase = ComponentPhase.READY, replicas: int = 1, **pods: Any
+) -> ComponentState:
+    return ComponentState(phase, "Reason", replicas=replicas, pods=ComponentPods(**pods))
+
+
+EVICTION = Eviction("Preempted", "by a higher priority")
+
+
+@pytest.mark.parametrize(
+    ("a", "before", "reserved", "evicted"),
+    [
+        (queued(queued=1), None, ("True", "AdmittedByKueue"), None),
+        (queued(queued=1, waiting=1, queue="q"), None, ("False", "WaitingForKueue"), None),
+        (queued(replicas=2, queued=1), None, ("False", "WaitingForKueue"), None),
+        (queued(replicas=0), None, ("True", "AdmittedByKueue"), None),
+        (queued(ComponentPhase.SUSPENDED), None, ("False", "Suspended"), None),
+        (queued(are_known=False), None, ("Unknown", "PodsNotCached"), None),
+        (
+            queued(queued=0, eviction=EVICTION),
+            None,
+            ("False", "WaitingForKueue"),
+            ("True", "Preempted"),
+        ),
+        (queued(queued=0), "True", ("False", "WaitingForKueue"), ("True", "Before")),
+        (queued(queued=1), "True", ("True", "AdmittedByKueue"), ("False", "AdmittedByKueue")),
+        (queued(queued=0), "False", ("False", "WaitingForKueue"), ("False", "Before")),
+    ],
+)
+def test_conditions_of_a_stack_in_a_queue(
+    a: ComponentState,
+    before: str | None,
+    reserved: tuple[str, str],
+    evicted: tuple[str, str] | None,
+) -> None:
+    outcome = StackOutcome(
+        profile=PROFILE, gateway=queued(queued=1), applications={"a": a}, queue="q"
+    )
+    obj = stack({"a": {}})
+    if before is not None:
+        known = {"type": "Evicted", "status": before, "reason": "Before", "message": "m"}
+        obj["status"] = {"conditions": [known]}
+    status = stack_status(obj, outcome, "2026-01-01T00:00:00Z")
+    found = {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+    assert (found["QuotaReserved"], found.get("Evicted")) == (reserved, evicted)
+
+
+def test_stack_that_waits_is_neither_degraded_nor_progressing() -> None:
+    waiting = component_state(existing_deployment(**STARTING), WAITING_PODS)
+    found = status_of(waiting, queue="team")
+    assert found["Ready"] == ("False", "WaitingForKueue")
+    assert found["Progressing"] == ("False", "WaitingForKueue")
+    assert found["Degraded"] == ("False", "AsExpected")
+    assert status_of(waiting, gateway=FAILED, queue="team")["Ready"] == ("False", "GatewayNotReady")
+
+
+def test_conditions_of_a_queue_end_with_it() -> None:
+    obj = stack({"a": {}})
+    kept = {"type": "QuotaReserved", "status": "True", "reason": "AdmittedByKueue"}
+    obj["status"] = {"conditions": [kept]}
+    outcome = StackOutcome(profile=PROFILE, gateway=READY, applications={"a": READY})
+    status = stack_status(obj, outcome, "2026-01-01T00:00:00Z")
+    assert find_condition(status["conditions"], "QuotaReserved") is None
+    invalid = stack_status(obj, StackOutcome(errors=["wrong"]), "2026-01-01T00:00:00Z")
+    assert find_condition(invalid["conditions"], "QuotaReserved") is not None, "pods still run"

@@ -1,0 +1,35 @@
+"""The names that Kueue and its users agree on: labels and annotations of objects, gates and conditions of pods.
+
+Source: ``pkg/constants``, ``pkg/controller/constants`` and ``pkg/controller/jobs/pod`` of Kueue 0.19.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "kueue.x-k8s.io/"
+"""The prefix of all labels, annotations and gates of Kueue."""
+
+QUEUE_NAME_LABEL: Final = f"{PREFIX}queue-name"
+"""The LocalQueue that admits an object; it is in the namespace of the object."""
+
+PRIORITY_CLASS_LABEL: Final = f"{PREFIX}priority-class"
+"""The WorkloadPriorityClass of an object in a queue."""
+
+PLACEMENT_PREFIX: Final = f"{PREFIX}podset-"
+"""The prefix of the annotations of pods with which Kueue chooses nodes near each other."""
+
+ADMISSION_GATE: Final = f"{PREFIX}admission"
+"""The scheduling gate of a pod that Kueue has not admitted; Kueue removes it."""
+
+TERMINATION_TARGET: Final = "TerminationTarget"
+"""The condition of a pod that is deleted on purpose; Kueue gives the cause of an eviction as the reason."""
+
+EVICTION_PREFIX: Final = "WorkloadEvicted"
+"""The prefix of the reasons of evictions: ``WorkloadEvictedDueToPreempted``."""
+
+ADMITTED: Final = "AdmittedByKueue"
+"""The reason of the condition ``QuotaReserved`` of an object that Kueue has admitted."""
+
+WAITING: Final = "WaitingForKueue"
+"""The reason of the condition ``QuotaReserved`` of an object that Kueue has not admitted."""
