@@ -94,9 +94,8 @@ async def run_operator(
     """Run ``cfo run`` against the control plane of ``environment`` until the end of the block.
 
     The log is collected, unless it is written to the file ``log``. ``executable`` is the ``cfo`` of another version.
-    ``variables`` are added to the environment of the
-    process. Those of the interpreter (``PYTHON...``) only take effect in a process that has not imported anything, so
-    such a process is not forked.
+    ``variables`` are added to the environment of the process. Those of the interpreter (``PYTHON...``) only take effect
+    in a process that has not imported anything, so such a process is not forked.
     """
     kubeconfig = directory / "kubeconfig"
     namespace = variables.get("NAMESPACE", "default")
@@ -132,6 +131,9 @@ async def _write_kubeconfig(environment: Environment, namespace: str, path: Path
 
     One without an administrator's permissions finds the webhook configurations of the manifests, as in a cluster.
     """
+    if environment.installations is None:
+        environment.plane.kubeconfig(path)
+        return
     key = NamespacedName(namespace, CONFIG_MAP_NAME)
     configuration = OperatorConfiguration()
     with contextlib.suppress(ConfigurationError):
@@ -139,8 +141,6 @@ async def _write_kubeconfig(environment: Environment, namespace: str, path: Path
         configuration = parsed.configuration
     config = await environment.operator_config(configuration, namespace=namespace)
     environment.plane.kubeconfig(path, token=config.token)
-    if config.token == environment.plane.token:
-        return
     for manifest in operator.webhook_configurations(namespace, configuration):
         with contextlib.suppress(AlreadyExists):
             await environment.create(manifest)
