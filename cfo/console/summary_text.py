@@ -30,7 +30,7 @@ _PREDICATES: Final = {
 }
 """What a sentence says about an object without a state."""
 
-_ESSENTIAL: Final = ("dashboard", "position", "quota", "url", "why", "jobs", "components")
+_ESSENTIAL: Final = ("dashboard", "position", "quota", "why", "url", "jobs", "components")
 """The facts of which the first is shown in a line about an object without problems."""
 
 _MAX_INFORMATION: Final = 100

@@ -27,6 +27,8 @@ _REMEDIES: Final = {
     "RolloutStalled": "check the pods of the application: kubectl describe pod",
 }
 
+_ANSWERS: Final = {"True": "yes", "False": "no"}
+
 _CLAIM_REMEDY: Final = (
     "set the label operatorVersion to the major version of an operator that runs, such as v2"
 )
@@ -77,9 +79,9 @@ def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[
     yield "queue", text(labels_of(stack).get(QUEUE_NAME_LABEL), 63)
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None:
-        answer = {"True": "yes", "False": "no"}.get(reserved.status, "unknown")
-        message = reserved.message if reserved.status != "True" else ""
-        yield "quota reserved", ": ".join(filter(None, (answer, message)))
+        yield "quota reserved", _ANSWERS.get(reserved.status, "unknown")
+        if _waits_for_quota(conditions):
+            yield "why", reserved.message
     operator = _operator(path(stack, "status", "operator"))
     yield (
         "operator",

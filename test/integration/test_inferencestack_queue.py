@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cfo.console.demo import kueue_queues
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
@@ -257,6 +258,26 @@ async def test_each_major_version_passes_the_queue_on(version: str, group: str) 
                 assert deployment["metadata"]["labels"][QUEUE] == "team"
                 gates = deployment["spec"]["template"]["spec"]["schedulingGates"]
                 assert gates == [{"name": GATE}]
+
+
+async def test_demo_admits_as_many_pods_as_its_queues_have_quota_for() -> None:
+    async with start_inference_environment() as env:
+        queue = PodsInQueue(env, "team", quota=0, has_workloads=False)
+        obj = queued_stack()
+        obj["spec"]["replicas"] = kueue_queues.QUOTA
+        await env.create(obj)
+        async with run_inference_controllers(env) as manager:
+            kueue_queues.setup(manager)
+            await env.wait_for(
+                lambda stack: (
+                    " 1 of " in condition(stack, "QuotaReserved").get("message", "")
+                    and ";" not in condition(stack, "QuotaReserved")["message"]
+                ),
+                "one pod waits",
+            )
+            assert len(await queue.admitted()) == kueue_queues.QUOTA
+            await env.change(replicas=kueue_queues.QUOTA - 1)
+            await env.wait_for_condition("Ready", "True")
 
 
 async def test_pods_of_a_stack_without_a_queue_have_no_gate() -> None:

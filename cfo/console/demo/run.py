@@ -13,6 +13,7 @@ from anyio.abc import TaskStatus
 
 from cfo import operator
 from cfo.console.demo import crds
+from cfo.console.demo.kueue_queues import setup as simulate_queues
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
 from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
 from cfo.console.summary_text import listing
@@ -156,6 +157,7 @@ async def _operate(
 
         def configure_manager(manager: Manager) -> None:
             simulate_pods(manager)
+            simulate_queues(manager)
             overview = Overview(
                 manager.cache, views, related=related_kinds(views), clock=manager.clock
             )

@@ -13,6 +13,7 @@ from cfo.api.gateway import TLS_ROUTES
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
+from cfo.console.summary_text import essence
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, NamespacedName, Object
 from cfo.summaries import kind_view as summaries
 from cfo.summaries.kind_view import Related, related_objects
@@ -730,7 +731,8 @@ def test_inferencestack_shows_its_queue_and_what_waits_in_it(gvk: GVK) -> None:
     ]
     waiting = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
     assert (waiting.state, waiting.level, waiting.pending) == ("WaitingForKueue", Level.WAITING, "")
-    assert (waiting.fact("queue"), waiting.fact("quota reserved")) == ("team", "no: message")
+    assert (waiting.fact("queue"), waiting.fact("quota reserved")) == ("team", "no")
+    assert essence(waiting) == "message", "not the URL, which does not answer yet"
     assert messages(waiting) == []
     conditions.append(condition("Evicted", "True", "Preempted"))
     evicted = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
