@@ -616,7 +616,9 @@ async def test_crash_after_any_write_leads_to_same_final_state(
             assert len(pods) == 2, [name_of(item) for item in pods]
             assert await environment.object_names(JOB, namespace) == ["j"]
     assert len(final_states) == 1
-    assert after > 6, "the operator writes more often than that"
+    assert after >= 5, (
+        "the operator writes more often than that"
+    )  # pods that end early save one or two writes
 
 
 async def test_suspension_continues_after_crash(environment: AppWrapperEnvironment) -> None:
