@@ -9,7 +9,7 @@ from typing import Final
 
 from cfo.console.counts import counted
 from cfo.runtime.objects import parse_time
-from cfo.summaries.overview import ChangeType, SummaryChange
+from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, Summary
 
 MARKS: Final = {

@@ -15,7 +15,8 @@ import click
 from cfo.console.errors import echo
 from cfo.console.summary_text import change_text, listing
 from cfo.runtime import GVK, Clock, NamespacedName, SystemClock
-from cfo.summaries.overview import ChangeType, Overview
+from cfo.summaries.changes import ChangeType
+from cfo.summaries.overview import Overview
 
 
 def can_replace_text() -> bool:

@@ -158,17 +158,18 @@ class PageFeed:
 
     def _make_room(self, user: str) -> None:
         """Drop streams so that ``user`` can open one. Raises :class:`TooManyStreams` if no one has more of them."""
-        for closed in [each for each in self.streams if each.is_closed()]:
-            self._drop(closed)
+        for stream in list(self.streams):
+            if stream.is_closed():
+                self._drop(stream)
         if len(self.streams) < MAX_STREAMS:
             return
         counts = Counter(stream.user for stream in self.streams)
-        (heaviest, count), *_ = counts.most_common(1)
+        heaviest, count = counts.most_common(1)[0]
         # Otherwise, two users would drop each other's streams in turn.
         if count <= counts[user] + 1:
             raise TooManyStreams
-        *_, newest = [stream for stream in self.streams if stream.user == heaviest]
-        self._drop(newest)
+        of_heaviest = [stream for stream in self.streams if stream.user == heaviest]
+        self._drop(of_heaviest[-1])
 
     def _drop(self, stream: Stream) -> None:
         stream.drop()

@@ -16,8 +16,8 @@ import orjson
 
 from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName
+from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.kind_view import KindView, PhaseChange
-from cfo.summaries.overview import ChangeType, SummaryChange
 from cfo.summaries.summary import Summary, WarningEvent
 
 MAX_TRACKED: Final = 1_000

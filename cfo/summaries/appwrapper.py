@@ -68,9 +68,11 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         *_condition_problems(wrapper, phase, conditions, related),
         *_component_problems(wrapper),
         *slow_deletion(wrapper, related.now),
-        *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
-        *(created_problems(related.created_events) if level is Level.PROGRESSING else ()),
     ]
+    if phase != Phase.SUCCEEDED:
+        found += pod_problems(related.pods or ())
+    if level is Level.PROGRESSING:
+        found += created_problems(related.created_events)
     # Each attempt has an Event with other names of pods, of which the newest counts; that about a failure is followed
     # by a condition with the same text and more.
     warnings = [each for each in warnings_of(related.events) if each.reason != "PodsNotReady"]
@@ -79,15 +81,14 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         each for each in newest if not any(each.message in problem.message for problem in found)
     ]
     events = "kubectl describe shows all Events of the AppWrapper"
-    problems = [
-        *found,
-        *(warning_problems(unknown, _REMEDIES, events) if level is not Level.OK else ()),
-    ]
+    problems = list(found)
+    if level is not Level.OK:
+        problems += warning_problems(unknown, _REMEDIES, events)
     facts = _facts(wrapper, conditions, related)
-    # Suspended: it waits for a queue, which can take any time
-    pending = (
-        "" if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED) else f"is {phase or 'new'}"
-    )
+    pending = ""
+    # A suspended AppWrapper waits for a queue, which can take any time.
+    if phase not in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED):
+        pending = f"is {phase or 'new'}"
     ready = _ready(wrapper, phase, conditions, related)
     return new_summary(
         wrapper, related, phase, level, problems, facts, ready=ready, pending=pending

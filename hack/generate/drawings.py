@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -290,7 +290,10 @@ def ways() -> str:
     """Draw each way: a row for each module, from top to bottom, in the column of its room."""
     traced = read()
     drawn_ways = [(way, traced.get(way.key, [])) for way in _WAYS]
-    _check_steps(module for _, modules in drawn_ways for module in modules)
+    entered: set[str] = set()
+    for _, modules in drawn_ways:
+        entered.update(modules)
+    _check_steps(entered)
     most = max(len(_columns(modules)) for _, modules in drawn_ways)
     y = 34
     body = [
@@ -311,9 +314,8 @@ def ways() -> str:
     return _svg(width, y - 24, "The ways of an event and of a review through cfo", body)
 
 
-def _check_steps(modules: Iterable[str]) -> None:
-    """Raise an error if a module has no text, or a text no module."""
-    entered = set(modules)
+def _check_steps(entered: set[str]) -> None:
+    """Raise an error if an entered module has no text, or a text no module."""
     for problem, names in (
         (f"_STEPS does not say what they do in {TRACE}", entered - set(_STEPS)),
         (f"_STEPS has them, but not {TRACE}", set(_STEPS) - entered),
@@ -330,7 +332,10 @@ def _columns(modules: Sequence[str]) -> list[str]:
 
 
 def _from_below(contract: str) -> list[str]:
-    return [room for floor in reversed(floors(contract)) for room in floor]
+    rooms: list[str] = []
+    for floor in reversed(floors(contract)):
+        rooms += floor
+    return rooms
 
 
 def _room_of_step(module: str) -> str:

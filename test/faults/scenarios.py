@@ -154,7 +154,9 @@ async def _storm(answer: Answer, lasting: bool, trial: Trial, scale: Scale, seen
     (replica,) = trial.running
     proxy = replica.proxy
     former = await trial.leader()
-    restarts, answered, cuts = replica.restarts, proxy.answered, proxy.cuts
+    restarts_before = replica.restarts
+    answered_before = proxy.answered
+    cuts_before = proxy.cuts
     duration = _LONG_STORM if lasting else scale.storm_seconds
     async with anyio.create_task_group() as tasks:
 
@@ -166,14 +168,14 @@ async def _storm(answer: Answer, lasting: bool, trial: Trial, scale: Scale, seen
 
         tasks.start_soon(storm)
         tasks.start_soon(trial.add_tenants, 2 * scale.tenants)
-    rate = (proxy.answered - answered) / duration
-    restarts = replica.restarts - restarts
+    rate = (proxy.answered - answered_before) / duration
+    restarts = replica.restarts - restarts_before
     seen.facts.append(f"{rate:.0f} requests/s during {duration:g} s, {restarts} restarts")
     seen.expect(rate < _MAX_RATE, f"{rate:.0f} requests/s during the storm")
     if not lasting:
         seen.expect(restarts == 0, f"{restarts} restarts")
         seen.expect(await trial.leader() == former, "the leader changed")
-    seen.repeats = proxy.cuts - cuts
+    seen.repeats = proxy.cuts - cuts_before
 
 
 def _log_to_full_disk(trial: Trial) -> None:

@@ -24,8 +24,9 @@ from cfo.runtime import (
     Transport,
     owner_reference,
 )
+from cfo.summaries.changes import ChangeType
 from cfo.summaries.kind_view import related_kinds
-from cfo.summaries.overview import ChangeType, Overview
+from cfo.summaries.overview import Overview
 from cfo.summaries.summary import Level
 from envtest import ControlPlane
 from test.support.raycluster_environment import (

@@ -155,9 +155,11 @@ async def running(
     """Run a release until the end of the block, which begins when it is ready."""
     kubeconfig = directory / "kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
+    options = ("--kubeconfig", str(kubeconfig), "--log-format", "json", "--webhook-url", url)
     process = await asyncio.create_subprocess_exec(
-        *(str(executable), "run", "--kubeconfig", str(kubeconfig), "--log-format", "json"),
-        *("--webhook-url", url),
+        str(executable),
+        "run",
+        *options,
         env={"PATH": os.environ["PATH"], "HOME": str(directory), "NAMESPACE": "default"},
         cwd=directory,
         stderr=asyncio.subprocess.PIPE,
@@ -213,7 +215,10 @@ def user_objects() -> Sequence[Object]:
     del setup["spec"]["mini-cluster"]["pod"]
     (_, job) = samples[1]["spec"]["components"]
     del job["template"]["spec"]["template"]["metadata"]["annotations"]
-    return [setup, *(numbered(each, number) for each in samples for number in range(NUMBER))]
+    objects = [setup]
+    for each in samples:
+        objects += (numbered(each, number) for number in range(NUMBER))
+    return objects
 
 
 async def test_upgrade_and_rollback_restart_nothing_and_write_no_object_of_a_user(

@@ -15,8 +15,8 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName, rfc3339
+from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.kind_view import Related, related_objects
-from cfo.summaries.overview import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition, WarningEvent
 from test.support.summaries import VIEWS
 

@@ -10,7 +10,8 @@ from typing import Any, cast
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName
-from cfo.summaries.overview import ChangeType, Overview, SummaryChange
+from cfo.summaries.changes import ChangeType, SummaryChange
+from cfo.summaries.overview import Overview
 from cfo.summaries.summary import Level, Problem, Summary
 
 __all__ = ["VIEWS", "StubOverview", "summary"]

@@ -236,8 +236,10 @@ def count_pods(
 def last_end(pods: Iterable[WrapperPod]) -> datetime | None:
     """Return when the last container of ``pods`` ended; ``None`` if that is not known."""
     # Kubelets write all times in UTC and with the same precision, so that their order is that of the strings.
-    latest = max((end.at for pod in pods for end in pod.terminated), default="")
-    return time_or_none(latest)
+    ends: list[str] = []
+    for pod in pods:
+        ends += (end.at for end in pod.terminated)
+    return time_or_none(max(ends, default=""))
 
 
 def time_or_none(text: str) -> datetime | None:

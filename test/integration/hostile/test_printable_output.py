@@ -127,8 +127,13 @@ def test_text_and_page(obj: Object) -> None:
         assert_printable(text)
 
 
-def test_errors_of_a_hostile_stack() -> None:
-    (obj,) = [each for each in samples() if gvk_of(each).kind == "InferenceStack"]
+def stacks() -> list[Object]:
+    """Return one InferenceStack of each group that has samples."""
+    return [each for each in samples() if gvk_of(each).kind == "InferenceStack"]
+
+
+@pytest.mark.parametrize("obj", stacks(), ids=lambda obj: gvk_of(obj).group)
+def test_errors_of_a_hostile_stack(obj: Object) -> None:
     found = attack(obj, stored=False)
     errors = validate(found, newest_profile("")).errors
     assert errors
@@ -186,7 +191,7 @@ def event_of(obj: Object) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": gvk.kind.lower(), "namespace": "ns"},
+        "metadata": {"name": f"{gvk.kind}.{gvk.group}".lower(), "namespace": "ns"},
         "involvedObject": {**regarding, "uid": obj["metadata"]["uid"]},
         "type": "Warning",
         "reason": f"Failed{HOSTILE}",

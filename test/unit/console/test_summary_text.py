@@ -16,7 +16,7 @@ from cfo.console.summary_text import (
     problem_lines,
     table,
 )
-from cfo.summaries.overview import ChangeType, SummaryChange
+from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, SummaryCondition, WarningEvent
 from test.support.summaries import summary
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
-from cfo.summaries.overview import ChangeType, SummaryChange
+from cfo.summaries.changes import ChangeType, SummaryChange
 from test.support.clocks import FakeClock
 from test.support.summaries import StubOverview, summary
 

@@ -14,8 +14,8 @@ from cfo.api.reading import milliseconds
 from cfo.dashboard import state as state_module
 from cfo.dashboard.feed import Stream, StreamDropped
 from cfo.dashboard.state import MAX_TRACKED, History, PageState, row_of
+from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.kind_view import summarize
-from cfo.summaries.overview import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, Summary, SummaryCondition
 from test.support.dashboards import job, samples, summary
 from test.support.summaries import VIEWS

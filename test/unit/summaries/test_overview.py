@@ -16,12 +16,11 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY, POD
+from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY
 from cfo.runtime.process.clock import rfc3339
-from cfo.summaries.kind_view import MAX_CHILDREN
-from cfo.summaries.overview import Overview, Subscription
+from cfo.summaries.kind_view import MAX_CHILDREN, related_kinds
+from cfo.summaries.overview import Overview
 from test.support.clocks import FakeClock
-from test.support.summaries import summary
 
 
 def new_overview() -> Overview:
@@ -33,8 +32,7 @@ def test_informers_have_limits_for_what_tenants_create() -> None:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     cache = Cache(transport, RESTMapper(transport))
     views = all_views()
-    related = {CORE_EVENT, POD, *(child.gvk for view in views for child in view.children)}
-    Overview(cache, views, related=related)
+    Overview(cache, views, related=related_kinds(views))
     without = {
         informer.gvk for informer in cache.informers if informer.selection.max_objects > MAX_OBJECTS
     }
@@ -65,7 +63,7 @@ def test_events_about_objects_that_do_not_exist_are_not_remembered() -> None:
     overview = new_overview()
     for number in range(100):
         overview._on_warning(warning_event(f"ghost-{number}"))
-    assert not overview._dirty
+    assert not overview._marked
 
 
 def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
@@ -74,7 +72,7 @@ def test_event_in_another_namespace_is_not_shown_for_an_object() -> None:
     overview = Overview(cache, all_views(), related=(CORE_EVENT,))
     key = NamespacedName("victim", "shop")
     cluster = {"metadata": {"namespace": "victim", "name": "shop", "uid": "1"}, "spec": {}}
-    overview.informer_of[RAY_CLUSTER].store.put(
+    overview.informers_of[RAY_CLUSTER].objects.store.put(
         EntryDecoder(RAY_CLUSTER).decode(orjson.dumps(cluster))
     )
     (events,) = (informer for informer in cache.informers if informer.gvk == CORE_EVENT)
@@ -92,8 +90,7 @@ def test_no_index_finds_objects_of_other_namespaces_by_a_uid() -> None:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     cache = Cache(transport, RESTMapper(transport))
     views = all_views()
-    related = {CORE_EVENT, POD, *(child.gvk for view in views for child in view.children)}
-    Overview(cache, views, related=related)
+    Overview(cache, views, related=related_kinds(views))
     owners = [
         {"apiVersion": view.gvk.api_version, "kind": view.gvk.kind, "name": "o", "uid": "u"}
         for view in views
@@ -117,8 +114,8 @@ def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> No
     cluster = EntryDecoder(RAY_CLUSTER).decode(
         b'{"metadata": {"namespace": "ns", "name": "shop", "uid": "1"}}'
     )
-    overview.informer_of[RAY_CLUSTER].store.put(cluster)
-    policies = overview.children_of[RAY_CLUSTER][NETWORK_POLICY]
+    overview.informers_of[RAY_CLUSTER].objects.store.put(cluster)
+    policies = overview.informers_of[RAY_CLUSTER].children[NETWORK_POLICY]
     owner = {
         "apiVersion": RAY_CLUSTER.api_version,
         "kind": "RayCluster",
@@ -128,7 +125,7 @@ def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(1000):
         policy = {"metadata": {"namespace": "ns", "name": f"p{number}", "ownerReferences": [owner]}}
         policies.store.put(EntryDecoder(NETWORK_POLICY).decode(orjson.dumps(policy)))
-    assert len(overview._related(RAY_CLUSTER, cluster).children[NETWORK_POLICY]) == MAX_CHILDREN
+    assert len(overview._related_to(RAY_CLUSTER, cluster).children[NETWORK_POLICY]) == MAX_CHILDREN
     ((_, names),) = overview.related_objects(RAY_CLUSTER, cluster.key)["Children"]
     assert len(names) < 1000
 
@@ -146,14 +143,14 @@ def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_
         "creationTimestamp": rfc3339(clock.now()),
     }
     identity = (RAY_CLUSTER, NamespacedName("ns", "shop"))
-    store = overview.informer_of[RAY_CLUSTER].store
+    store = overview.informers_of[RAY_CLUSTER].objects.store
     store.put(EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({"metadata": metadata})))
     overview._update(identity)
     assert overview._summaries[identity].problems == ()
     clock.advance(30)
-    assert not overview._dirty
+    assert not overview._marked
     clock.advance(17)
-    assert list(overview._dirty) == [identity]
+    assert list(overview._marked) == [identity]
     overview._update(identity)
     (problem,) = overview._summaries[identity].problems
     assert problem.message == "KubeRay has not written a state since it was created"
@@ -173,7 +170,7 @@ def test_events_about_the_job_of_an_appwrapper_are_shown_for_it_in_its_namespace
             "conditions": [{"type": "PodsReady", "status": "False"}],
         },
     }
-    store = overview.informer_of[APPWRAPPER].store
+    store = overview.informers_of[APPWRAPPER].objects.store
     stored = EntryDecoder(APPWRAPPER).decode(orjson.dumps(wrapper))
     store.put(stored)
     overview._update(identity)
@@ -188,7 +185,7 @@ def test_events_about_the_job_of_an_appwrapper_are_shown_for_it_in_its_namespace
         entry = EntryDecoder(CORE_EVENT).decode(orjson.dumps(obj))
         events.store.put(entry)
         overview._on_warning(Event(EventType.ADDED, entry.key, None, entry))
-    assert list(overview._dirty) == [identity]
+    assert list(overview._marked) == [identity]
     overview._update(identity)
     (problem,) = overview._summaries[identity].problems
     assert problem.message == "Job job: FailedCreate: no quota in ns"
@@ -203,12 +200,13 @@ def test_events_with_fields_of_other_types_are_ignored() -> None:
         raw = f'{{"metadata": {{"name": "e"}}, "involvedObject": {regarding}}}'
         entry = EntryDecoder(CORE_EVENT).decode(raw.encode())
         overview._on_warning(Event(EventType.ADDED, entry.key, None, entry))
-    assert not overview._dirty
+    assert not overview._marked
 
 
 async def test_interruption_ends_when_objects_are_received_again() -> None:
-    overview, informer = new_overview(), StubInformer()
-    overview._known_states = cast("Any", {informer: True})
+    overview = new_overview()
+    informer = StubInformer()
+    overview._sync_states = cast("Any", {informer: True})
     for known, problem in (("", "watch pods: refused"), ("watch pods: refused", "")):
         found: list[str] = []
 
@@ -222,15 +220,3 @@ async def test_interruption_ends_when_objects_are_received_again() -> None:
             informer.problem = problem
             overview._on_state()
         assert found == [problem]
-
-
-async def test_subscription_forgets_what_was_added_and_removed_between_two_reads() -> None:
-    summaries: dict[Any, Any] = {}
-    subscription = Subscription(new_overview(), summaries)
-    identity = (RAY_CLUSTER, NamespacedName("ns", "x"))
-    subscription.record(identity, None, summary("x"))
-    subscription.record(identity, summary("x"), None)
-    assert not subscription._before
-    subscription.record(identity, summary("x"), None)
-    (change,) = await subscription.next()
-    assert change.summary == summary("x")

@@ -132,15 +132,12 @@ def deployment(
     selector = names.selector(component)
     found = live.template_labels if live is not None else {}
     labels = {label: found[label] for label in HELM_LABELS if label in found}
-    metadata = {
-        "labels": {
-            **labels,
-            **(section.get("podLabels") or {}),
-            **stack.queue_labels,
-            **selector,
-        },
-        "annotations": {**(section.get("podAnnotations") or {}), **config.template} or None,
-    }
+    labels |= section.get("podLabels") or {}
+    labels |= stack.queue_labels
+    labels |= selector
+    annotations = dict(section.get("podAnnotations") or {})
+    annotations |= config.template
+    metadata = {"labels": labels, "annotations": annotations or None}
     strategy = section.get("strategy")
     if stack.queue_labels and not strategy:
         strategy = _WITHIN_QUOTA

@@ -85,17 +85,25 @@ class _Program:
             tail = self._log.read_text(errors="replace")[-2000:]
             raise StartFailed(f"{self.name} exited with code {self._process.returncode}:\n{tail}")
 
-    async def kill(self) -> None:
-        process, self._process = self._process, None
+    def _take_process(self) -> asyncio.subprocess.Process | None:
+        """Return the process if it runs; from now on the program counts as stopped."""
+        process = self._process
+        self._process = None
         if process is None or process.returncode is not None:
+            return None
+        return process
+
+    async def kill(self) -> None:
+        process = self._take_process()
+        if process is None:
             return
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
 
     async def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.returncode is not None:
+        process = self._take_process()
+        if process is None:
             return
         with suppress(ProcessLookupError):
             process.terminate()

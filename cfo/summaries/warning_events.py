@@ -1,0 +1,101 @@
+"""Finds the Warning Events about an object, and about what was created for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cfo.runtime import Cache, Entry, Informer, NamespacedName
+from cfo.runtime.objects import CORE_EVENT
+from cfo.summaries.kind_view import MAX_EVENTS
+
+_MAX_BYTES: Final = 16 << 10
+"""Events with more bytes are not cached: anyone can create Events."""
+_INDEX: Final = "overview-involved-object"
+_CLUSTER_EVENTS: Final = "default"
+"""The namespace of Events about cluster-scoped objects."""
+
+
+class CreatedObject(NamedTuple):
+    """Where an object is that was created for another one."""
+
+    namespace: str
+    kind: str
+    name: str
+
+
+class InvolvedObject(msgspec.Struct, rename="camel"):
+    """The object that an Event is about, as its author states it."""
+
+    uid: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def key(self) -> NamespacedName:
+        """Namespace and name."""
+        return NamespacedName(self.namespace, self.name)
+
+
+class _EventHead(msgspec.Struct, rename="camel"):
+    involved_object: InvolvedObject | None = None
+
+
+_event_head = msgspec.json.Decoder(_EventHead)
+
+
+def warning_events(cache: Cache) -> Informer:
+    """Return an informer of Warning Events that finds them by their involved objects."""
+    informer = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_BYTES)
+    return informer.add_index(_INDEX, _index_values)
+
+
+def involved_object(entry: Entry) -> InvolvedObject | None:
+    """Return the object that an Event is about; ``None`` if there is none in its own namespace.
+
+    Anyone can copy the name and the uid of an object of another namespace into an Event.
+    """
+    try:
+        involved = _event_head.decode(entry.raw).involved_object
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if involved is None or entry.key.namespace != (involved.namespace or _CLUSTER_EVENTS):
+        return None
+    return involved
+
+
+def about_object(events: Informer, key: NamespacedName, uid: str) -> list[Entry]:
+    """Return the last Warning Events about the object ``key`` with this uid; none without a uid."""
+    if not uid:
+        return []
+    return _last_events(events, _uid_value(key.namespace, uid))
+
+
+def about_created(events: Informer, created: CreatedObject) -> list[Entry]:
+    """Return the last Warning Events about an object that was created for another one, whatever its uid."""
+    return _last_events(events, _name_value(created.namespace, created.kind, created.name))
+
+
+def _last_events(events: Informer, value: str) -> list[Entry]:
+    return events.reader.entries(index=(_INDEX, value))[-MAX_EVENTS:]
+
+
+def _index_values(entry: Entry) -> Iterator[str]:
+    involved = involved_object(entry)
+    if involved is None:
+        return
+    if involved.uid:
+        yield _uid_value(involved.namespace, involved.uid)
+    if involved.kind and involved.name:
+        yield _name_value(involved.namespace, involved.kind, involved.name)
+
+
+def _uid_value(namespace: str, uid: str) -> str:
+    return f"{namespace}/{uid}"
+
+
+def _name_value(namespace: str, kind: str, name: str) -> str:
+    return f"{namespace}/{kind}/{name}"

@@ -1,0 +1,45 @@
+"""A subscription delivers each change of a summary once, and remembers only what has changed since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.runtime import NamespacedName
+from cfo.summaries.changes import ChangeType, Subscription
+from test.support.summaries import summary
+
+IDENTITY = (RAY_CLUSTER, NamespacedName("ns", "x"))
+
+
+async def refresh() -> None:
+    """Compute no summaries: the tests record them."""
+
+
+async def test_subscription_forgets_what_was_added_and_removed_between_two_reads() -> None:
+    subscription = Subscription({}, refresh)
+    subscription.record(IDENTITY, None, summary("x"))
+    subscription.record(IDENTITY, summary("x"), None)
+    assert not subscription._last_read
+    subscription.record(IDENTITY, summary("x"), None)
+    (change,) = await subscription.next()
+    assert change.type is ChangeType.REMOVED
+    assert change.summary == summary("x")
+
+
+async def test_subscription_begins_with_an_addition_for_each_object() -> None:
+    summaries: dict[Any, Any] = {IDENTITY: summary("x")}
+    subscription = Subscription(summaries, refresh)
+    (change,) = await subscription.next()
+    assert (change.type, change.summary) == (ChangeType.ADDED, summary("x"))
+
+
+async def test_several_changes_of_an_object_are_one() -> None:
+    summaries: dict[Any, Any] = {IDENTITY: summary("x")}
+    subscription = Subscription(summaries, refresh)
+    await subscription.next()
+    for ready in ("1/3", "2/3"):
+        subscription.record(IDENTITY, summaries[IDENTITY], summary("x", ready=ready))
+        summaries[IDENTITY] = summary("x", ready=ready)
+    (change,) = await subscription.next()
+    assert (change.type, change.summary.ready) == (ChangeType.CHANGED, "2/3")
