@@ -1,9 +1,10 @@
 """The pods of a component that need quota, as they will run: with everything that KubeRay adds to them.
 
-KubeRay adds an autoscaler to the head pod, and submits a RayJob with a Job or with a container of the head pod. None of
-these is in a pod template of the component. Kueue's integrations for RayClusters, RayJobs and RayServices count them
-(``common.go`` and ``rayjob_controller.go`` below ``pkg/controller/jobs`` in Kueue 0.19), its integration for
-AppWrappers does not. The resources equal KubeRay 1.7's (``ray-operator/controllers/ray/common``).
+KubeRay adds an autoscaler to the head pod, a collector of logs to all pods, and submits a RayJob with a Job or with a
+container of the head pod. None of these is in a pod template of the component. Kueue's integrations for RayClusters,
+RayJobs and RayServices count them, except for the collector (``common.go`` and ``rayjob_controller.go`` below
+``pkg/controller/jobs`` in Kueue 0.19), its integration for AppWrappers does not. The resources equal KubeRay 1.7's
+(``ray-operator/controllers/ray/common``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from cfo.runtime.objects import parse_quantity
 
 _AUTOSCALER: Final = "autoscaler"
 _SUBMITTER: Final = "ray-job-submitter"
+_COLLECTOR: Final = "ray-history-collector"
 _AUTOSCALER_RESOURCES: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
@@ -36,8 +38,29 @@ _SUBMITTER_RESOURCES: Final = {
     "limits": {"cpu": "1", "memory": "1Gi"},
     "requests": {"cpu": "500m", "memory": "200Mi"},
 }
+_COLLECTOR_RESOURCES: Final = {
+    "limits": {"cpu": "200m", "memory": "256Mi"},
+    "requests": {"cpu": "50m", "memory": "64Mi"},
+}
 _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
+
+
+class _Addition(msgspec.Struct, frozen=True):
+    """A container that KubeRay adds to the head pod, or to all Ray pods (``in_workers``).
+
+    ``path`` is the field of the component that requests it.
+    """
+
+    path: str
+    container: Object
+    in_workers: bool = False
+
+    @property
+    def description(self) -> str:
+        """The container and its pods, for messages."""
+        pods = "each Ray pod" if self.in_workers else "the head pod"
+        return f"container {self.container['name']} of {pods}"
 
 
 class QuotaGroup(msgspec.Struct, frozen=True):
@@ -61,13 +84,15 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
     """
     template: Object = component["template"]
     gvk = gvk_of(template)
-    head = f"{RAY_SPECS[gvk]}.headGroupSpec.template" if gvk in RAY_SPECS else ""
     groups: list[QuotaGroup] = []
     for pod_set in pod_sets_of(component):
-        found = copy.deepcopy(pod_template_at(template, pod_set["path"]))
-        if head and pod_set["path"] == head:
-            _add_to_head(template, found["spec"])
-        groups.append(QuotaGroup(pod_set, found, len(groups), is_submitter(gvk, pod_set)))
+        path = pod_set["path"]
+        found = copy.deepcopy(pod_template_at(template, path))
+        submits = is_submitter(gvk, pod_set)
+        if gvk in RAY_SPECS and not submits:
+            is_head = path == f"{RAY_SPECS[gvk]}.headGroupSpec.template"
+            _add_to_ray_pod(template, found["spec"], is_head=is_head)
+        groups.append(QuotaGroup(pod_set, found, len(groups), submits))
     has_submitter = any(group.is_submitter for group in groups)
     if groups and submits_in_own_pod(template) and not has_submitter:
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
@@ -94,11 +119,11 @@ def submitter_template(template: Object) -> Object:
 
 def check_added_pods(template: Object) -> None:
     """Raise :class:`PodSetError` if the resources of the containers that KubeRay adds to a component are invalid."""
-    for where, container in _added_containers(template):
-        problems = pod_template_problems({"containers": [container]})
+    for addition in _additions(template):
+        problems = pod_template_problems({"containers": [addition.container]})
         if problems:
             raise PodSetError(
-                f"content at {where} not parseable as v1.ResourceRequirements: {problems}"
+                f"content at {addition.path} not parseable as v1.ResourceRequirements: {problems}"
             )
 
 
@@ -107,10 +132,7 @@ def uncounted_additions(template: Object) -> list[str]:
 
     Programs that read the component's pod sets alone, such as Kueue's integration of AppWrappers, do not count them.
     """
-    found = [
-        f"container {container['name']} of the head pod"
-        for _, container in _added_containers(template)
-    ]
+    found = [addition.description for addition in _additions(template)]
     if submits_in_own_pod(template) and value_or_none(template, SUBMITTER_PATH) is None:
         found.append(
             "default pod that submits the RayJob (set spec.submitterPodTemplate to have it counted)"
@@ -118,28 +140,38 @@ def uncounted_additions(template: Object) -> list[str]:
     return found
 
 
-def _added_containers(template: Object) -> Iterator[tuple[str, Object]]:
-    """Yield the containers that KubeRay adds to the head pod, each with the path of the field that requests it."""
+def _additions(template: Object) -> Iterator[_Addition]:
+    """Yield the containers that KubeRay adds to the pods of a component."""
     cluster = RAY_SPECS.get(gvk_of(template))
     if cluster is None:
         return
     if value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True:
         where = f"{cluster}.autoscalerOptions.resources"
-        resources = value_or_none(template, where)
-        if resources is None:
-            resources = _AUTOSCALER_RESOURCES
-        yield where, {"name": _AUTOSCALER, "resources": resources}
+        resources = _resources_at(template, where, _AUTOSCALER_RESOURCES)
+        yield _Addition(where, {"name": _AUTOSCALER, "resources": resources})
     where = "template.spec.submissionMode"
     if gvk_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
-        yield where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES}
+        yield _Addition(where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES})
+    options = f"{cluster}.historyServerOptions.collectorOptions"
+    if value_or_none(template, options) is not None:
+        where = f"{options}.resources"
+        resources = _resources_at(template, where, _COLLECTOR_RESOURCES)
+        yield _Addition(where, {"name": _COLLECTOR, "resources": resources}, in_workers=True)
 
 
-def _add_to_head(template: Object, spec: Object) -> None:
-    """Add to the head pod's ``spec``, a copy, what KubeRay adds, and the requests of the cleanup of Redis."""
+def _resources_at(template: Object, path: str, default: Object) -> Any:
+    """Return the resources at ``path``, which users set, or else KubeRay's default."""
+    resources = value_or_none(template, path)
+    return default if resources is None else resources
+
+
+def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
+    """Add to a Ray pod's ``spec``, a copy, what KubeRay adds, and to the head the requests of the cleanup of Redis."""
     containers: list[Object] = list(spec.get("containers") or ())
-    if containers and _has_fault_tolerance(template):
+    if is_head and containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)
-    containers += (copy.deepcopy(container) for _, container in _added_containers(template))
+    additions = [each for each in _additions(template) if is_head or each.in_workers]
+    containers += [copy.deepcopy(each.container) for each in additions]
     spec["containers"] = containers
 
 

@@ -135,6 +135,46 @@ def test_sidecar_submitter_is_counted_in_the_head_pod() -> None:
     assert head[2] == SUBMITTER
 
 
+@pytest.mark.parametrize(
+    ("options", "resources"),
+    [
+        (
+            {"image": "collector:1"},
+            {
+                "limits": {"cpu": "200m", "memory": "256Mi"},
+                "requests": {"cpu": "50m", "memory": "64Mi"},
+            },
+        ),
+        ({"resources": {"requests": {"cpu": "1"}}}, {"requests": {"cpu": "1"}}),
+        ({"resources": {}}, {}),
+    ],
+)
+def test_collector_of_the_history_server_is_counted_in_each_ray_pod(
+    options: dict[str, Any], resources: dict[str, Any]
+) -> None:
+    cluster = {"historyServerOptions": {"collectorOptions": options}}
+    collector = {"name": "ray-history-collector", "resources": resources}
+    for template in (ray_cluster(**cluster), ray_job(cluster), ray_service(**cluster)):
+        found = containers(template)
+        assert found[0] == [HEAD, collector]
+        assert found[1] == [{"name": "ray-worker"}, collector]
+        assert "container ray-history-collector of each Ray pod" in uncounted_additions(template)
+    submitter = containers(ray_job(cluster))[2]
+    assert [container["name"] for container in submitter] == ["ray-job-submitter"]
+
+
+def test_history_server_without_a_collector_adds_nothing() -> None:
+    for options in ({}, {"collectorOptions": None}):
+        template = ray_cluster(historyServerOptions=options)
+        assert containers(template) == [[HEAD], [{"name": "ray-worker"}]]
+
+
+def test_invalid_resources_of_the_collector_are_an_error() -> None:
+    options = {"collectorOptions": {"resources": {"requests": ["cpu"]}}}
+    with pytest.raises(PodSetError, match=r"historyServerOptions\.collectorOptions\.resources not"):
+        check_added_pods(ray_cluster(historyServerOptions=options))
+
+
 @pytest.mark.parametrize("mode", ["HTTPMode", "InteractiveMode"])
 def test_submission_without_pod_is_not_counted(mode: str) -> None:
     assert containers(ray_job(submissionMode=mode)) == [[HEAD], [{"name": "ray-worker"}]]
