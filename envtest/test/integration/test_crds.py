@@ -456,7 +456,15 @@ async def test_applies_fail_while_managers_own_fields_in_a_removed_version(api: 
     name = crd["metadata"]["name"]
     body = {"kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
     first, second = (f"/apis/{group}/{each}/namespaces/default/things" for each in ("v1", "v2"))
-    assert (await api.apply(f"{first}/a", {**body, "apiVersion": f"{group}/v1"}, "one")).code == 201
+    created = await api.apply(f"{first}/a", {**body, "apiVersion": f"{group}/v1"}, "one")
+    assert created.code == 201
+    stored = [version("v1", storage=False), version("v2")]
+    assert (await api.merge(f"{CRDS}/{name}", {"spec": {"versions": stored}})).code == 200
+    rewritten = await api.merge(f"{second}/a", {})
+    while (
+        rewritten.body["metadata"]["resourceVersion"] == created.body["metadata"]["resourceVersion"]
+    ):
+        rewritten = await api.merge(f"{second}/a", {})
     unserved = [version("v1", served=False, storage=False), version("v2")]
     assert (await api.merge(f"{CRDS}/{name}", {"spec": {"versions": unserved}})).code == 200
     await api.until(first, 404)
@@ -477,3 +485,70 @@ async def test_applies_fail_while_managers_own_fields_in_a_removed_version(api: 
         f"{second}/a", {**body, "apiVersion": f"{group}/v2"}, "one", {"force": "true"}
     )
     assert applied.code == 200, applied.body
+
+
+OTHERS = "/apis/example.com/v2/namespaces/default/things"
+REMOVED = "request to convert CR from an invalid group/version: example.com/v1"
+
+
+async def _remove_version_with_objects(api: APIClient) -> None:
+    """Create an object in v1, then let the CRD forget v1 as an operator does that migrates no object."""
+    await establish(api, build_crd(version(), version("v2", storage=False)))
+    assert (await api.post(THINGS, thing())).code == 201
+    crd = f"{CRDS}/things.example.com"
+    stored = version(storage=False), version("v2")
+    assert (await api.merge(crd, {"spec": {"versions": list(stored)}})).code == 200
+    assert (await api.merge(f"{crd}/status", {"status": {"storedVersions": ["v2"]}})).code == 200
+    assert (await api.merge(crd, {"spec": {"versions": [version("v2")]}})).code == 200
+    while (await api.get(f"{OTHERS}/one")).code != 500:
+        pass
+
+
+async def test_object_in_a_removed_version_can_neither_be_read_nor_written(api: APIClient) -> None:
+    await _remove_version_with_objects(api)
+    other = {**thing(), "apiVersion": "example.com/v2"}
+    answers = [
+        await api.get(f"{OTHERS}/one"),
+        await api.merge(f"{OTHERS}/one", {"spec": {"size": 4}}),
+        await api.apply(f"{OTHERS}/one", other, "one"),
+        await api.delete(f"{OTHERS}/one"),
+        await api.get(OTHERS, {"limit": "1"}),
+        await api.delete(OTHERS),
+    ]
+    assert {(answer.code, answer.body["message"]) for answer in answers} == {(500, REMOVED)}
+    assert (await api.post(OTHERS, other)).code == 409
+
+
+async def test_list_and_watch_wait_until_no_object_is_in_a_removed_version(api: APIClient) -> None:
+    await _remove_version_with_objects(api)
+    other = {**thing("two"), "apiVersion": "example.com/v2"}
+    assert (await api.post(OTHERS, other)).code == 201
+    for query in ({}, {"resourceVersion": "0"}, {"labelSelector": "a=b"}, {"watch": "true"}):
+        answer = await api.get(OTHERS, query)
+        assert answer.code == 429, query
+        assert answer.body["details"] == {"retryAfterSeconds": 1}
+        assert answer.body["message"] == (
+            f"storage is (re)initializing: failed to list example.com/v2, Kind=Thing: {REMOVED}"
+        )
+    versions = [version(storage=False), version("v2")]
+    await api.merge(f"{CRDS}/things.example.com", {"spec": {"versions": versions}})
+    listed = await api.until(OTHERS, 200)
+    assert [item["metadata"]["name"] for item in listed.body["items"]] == ["one", "two"]
+
+
+async def test_crd_waits_for_objects_in_a_removed_version(api: APIClient) -> None:
+    await _remove_version_with_objects(api)
+    crd = f"{CRDS}/things.example.com"
+    assert (await api.delete(crd)).code == 200
+    condition = None
+    while condition is None or condition["reason"] != "InstanceDeletionFailed":
+        conditions = (await api.get(crd)).body["status"]["conditions"]
+        condition = next((each for each in conditions if each["type"] == "Terminating"), None)
+    assert condition["status"] == "True"
+    assert condition["message"] == (
+        "could not list instances: storage is (re)initializing: failed to list example.com/v2, "
+        f"Kind=Thing: {REMOVED}"
+    )
+    versions = [version(storage=False), version("v2")]
+    await api.merge(crd, {"spec": {"versions": versions}})
+    await api.until(crd, 404)

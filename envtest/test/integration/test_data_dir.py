@@ -68,3 +68,43 @@ async def test_unusable_data_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArchiveError, match="cannot use the data folder"):
         await ControlPlane.embedded(data_dir=tmp_path / "file").start()
+
+
+async def test_restart_applies_a_schema_that_is_newer_than_the_objects(tmp_path: Path) -> None:
+    toys = "/apis/example.com/v1/namespaces/default/toys"
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/toys.example.com"
+    async with (
+        ControlPlane.embedded(data_dir=tmp_path / "data", crds=[TOYS]) as plane,
+        APIClient(plane) as api,
+    ):
+        assert (await api.post(toys, TOY)).code == 201
+        versions = (await api.get(crd)).body["spec"]["versions"]
+        schema = versions[0]["schema"]["openAPIV3Schema"]
+        schema["properties"] = {"color": {"type": "string", "default": "red"}}
+        assert (await api.merge(crd, {"spec": {"versions": versions}})).code == 200
+    async with ControlPlane.embedded(data_dir=tmp_path / "data") as plane, APIClient(plane) as api:
+        assert (await api.get(f"{toys}/bear")).body["color"] == "red"
+
+
+async def test_restart_refuses_objects_in_a_removed_version(tmp_path: Path) -> None:
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/toys.example.com"
+    async with (
+        ControlPlane.embedded(data_dir=tmp_path / "data", crds=[TOYS]) as plane,
+        APIClient(plane) as api,
+    ):
+        assert (await api.post("/apis/example.com/v1/namespaces/default/toys", TOY)).code == 201
+        first = (await api.get(crd)).body["spec"]["versions"][0]
+        second = {**first, "name": "v2"}
+        both = [{**first, "storage": False}, second]
+        assert (await api.merge(crd, {"spec": {"versions": both}})).code == 200
+        stored = {"status": {"storedVersions": ["v2"]}}
+        assert (await api.merge(f"{crd}/status", stored)).code == 200
+        assert (await api.merge(crd, {"spec": {"versions": [second]}})).code == 200
+    async with ControlPlane.embedded(data_dir=tmp_path / "data") as plane, APIClient(plane) as api:
+        listed = await api.get("/apis/example.com/v2/namespaces/default/toys")
+        assert listed.code == 429
+        found = await api.get("/apis/example.com/v2/namespaces/default/toys/bear")
+        assert (found.code, found.body["message"]) == (
+            500,
+            "request to convert CR from an invalid group/version: example.com/v1",
+        )

@@ -7,7 +7,7 @@ writes to the CRD's status, so that a watcher sees the same steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from envtest.crd.crd_strategy import CLEANUP_FINALIZER, condition_of, set_condit
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.registry.registry import Registry
 from envtest.registry.resource import ResourceInfo, Subresource
+from envtest.registry.storage_version import removed_version
 from envtest.schema.schema_node import Schema
 from envtest.storage import Change, Record, Store
 from envtest.storage.record import DELETED
@@ -223,8 +224,16 @@ class CRDController:
         self._served[name] = signature
         schema_changed = known is not None and known[0].get("versions") != spec.get("versions")
         plural = crd["status"]["acceptedNames"].get("plural") or spec["names"]["plural"]
+        records = self._store.list(GroupResource(spec["group"], plural))
+        is_restored = known is None and bool(records)  # an earlier process stored the objects
+        read_through = 0
+        if schema_changed or is_restored:  # objects older than the CRD may have another schema
+            read_through = int(crd["metadata"]["resourceVersion"])
         infos = _infos(
-            crd, self._conversions, read_through=self._store.revision if schema_changed else 0
+            crd,
+            self._conversions,
+            read_through=read_through,
+            unreadable=_read_error(spec, records),
         )
         served = {info.version for info in infos}
         for info in list(self._registry):
@@ -252,8 +261,13 @@ class CRDController:
         table = GroupResource(spec["group"], spec["names"]["plural"])
         if table in self._terminating:
             return
+        instances = list(self._store.list(table))
+        failure = _read_error(spec, instances)
+        if failure:
+            self._report_failed_removal(crd, record, failure)
+            return
         self._terminating[table] = name
-        for instance in list(self._store.list(table)):
+        for instance in instances:
             obj = instance.obj()
             metadata = obj["metadata"]
             if not metadata.get("finalizers"):
@@ -277,6 +291,22 @@ class CRDController:
                 self._update_status(crd, record)
         else:
             self._finish_removal(name)
+
+    def _report_failed_removal(self, crd: Object, record: Record, failure: str) -> None:
+        """Report objects that cannot be read; the next change of the CRD tries again."""
+        spec = crd["spec"]
+        gvk = f"{spec['group']}/{_storage_version(spec)}, Kind={spec['names']['kind']}"
+        before = condition_of(crd, "Terminating")
+        set_condition(
+            crd,
+            "Terminating",
+            holds=True,
+            reason="InstanceDeletionFailed",
+            message=f"could not list instances: storage is (re)initializing: failed to list {gvk}: {failure}",
+            now=self._now(),
+        )
+        if condition_of(crd, "Terminating") != before:
+            self._update_status(crd, record)
 
     def _finish_removal(self, name: str) -> None:
         """Remove the finalizer of a CRD whose last object was deleted."""
@@ -355,11 +385,26 @@ def _reuse_strategy(info: ResourceInfo, infos: list[ResourceInfo]) -> None:
             )
 
 
-def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[ResourceInfo]:
+def _read_error(spec: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """Return the error of reading the first object that is stored in a version which the CRD no longer has."""
+    versions = {f"{spec['group']}/{version['name']}" for version in spec["versions"]}
+    for record in records:
+        if record.api_version not in versions:
+            return removed_version(record.api_version)
+    return ""
+
+
+def _storage_version(spec: Mapping[str, Any]) -> str:
+    return next(str(version["name"]) for version in spec["versions"] if version.get("storage"))
+
+
+def _infos(
+    crd: Object, conversions: Conversions, *, read_through: int, unreadable: str
+) -> list[ResourceInfo]:
     """Return the served versions of a CRD, the most stable first."""
     spec, names = crd["spec"], crd["status"]["acceptedNames"]
     group, plural, kind = spec["group"], names["plural"], names["kind"]
-    stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    stored = _storage_version(spec)
     strategies = {
         f"{group}/{version['name']}": _strategy(version, group, kind)
         for version in spec["versions"]
@@ -401,6 +446,7 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
                 converts_by_webhook=(spec.get("conversion") or {}).get("strategy") == "Webhook",
                 read_through=read_through,
                 versions=frozenset(f"{group}/{each['name']}" for each in spec["versions"]),
+                unreadable=unreadable,
                 terminating=bool(crd["metadata"].get("deletionTimestamp")),
                 deprecation=_deprecation(version, spec),
             )

@@ -12,23 +12,32 @@ from dataclasses import dataclass
 import orjson
 
 from envtest.apimachinery.errors import (
-    GroupResource,
     StatusError,
     bad_request,
     expired,
     invalid_object,
     plain_error,
     rv_too_large,
+    too_many_requests,
 )
 from envtest.apimachinery.field_errors import FieldError, forbidden, not_supported
 from envtest.endpoints.options import META_GROUP, parse_integer
 from envtest.endpoints.request import Request
+from envtest.registry.resource import ResourceInfo
 from envtest.registry.selectors import Selector
 from envtest.registry.storage_version import selectable_records
 from envtest.storage import Compacted, Record, Store
 from envtest.storage.store import FutureRevision
 
-__all__ = ["ListOptions", "Page", "list_options", "list_page", "parse_revision", "too_old_error"]
+__all__ = [
+    "ListOptions",
+    "Page",
+    "list_options",
+    "list_page",
+    "parse_revision",
+    "require_watch_cache",
+    "too_old_error",
+]
 
 _MATCHES = ("Exact", "NotOlderThan", "")
 
@@ -161,6 +170,7 @@ def parse_revision(text: str) -> int:
 
 
 _LARGEST = 2**64 - 1
+_INITIALIZING_SECONDS = 1
 _NOT_BASE64 = re.compile(r"[^-_A-Za-z0-9]")
 _CONTINUE_FORMAT = "meta.k8s.io/v1"
 
@@ -218,17 +228,32 @@ def _encode_token(revision: int, last: Record) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
 
 
+def require_watch_cache(info: ResourceInfo) -> None:
+    """Raise the 429 of lists and watches that kube-apiserver serves from its watch cache.
+
+    The cache contains all objects of a resource, so it has none if one of them cannot be read.
+    """
+    if info.unreadable:
+        raise too_many_requests(
+            f"storage is (re)initializing: failed to list {info.api_version}, Kind={info.kind}: {info.unreadable}",
+            _INITIALIZING_SECONDS,
+        )
+
+
 async def list_page(
     store: Store,
-    resource: GroupResource,
+    info: ResourceInfo,
     namespace: str,
     options: ListOptions,
     selector: Selector,
     now: float,
+    *,
+    in_pages: bool = False,
 ) -> Page:
     """Return a page of the snapshot that the continue token or the resourceVersion names.
 
-    ``now`` is the time in seconds. Raises StatusError: 400, 410 or 504.
+    ``now`` is the time in seconds; ``in_pages`` is for a caller that reads pages in kube-apiserver.
+    Raises StatusError: 400, 410, 429 or 504.
     """
     after: tuple[str, str] | None = None
     revision: int | None = None
@@ -250,8 +275,11 @@ async def list_page(
             raise rv_too_large(wanted, store.revision)
         if options.match == "Exact" or (wanted and options.limit > 0 and not options.match):
             revision = wanted
+    reads_page = selector.everything and (in_pages or options.limit > 0)
+    if revision is None and not options.token and not reads_page:
+        require_watch_cache(info)
     try:
-        records = store.list(resource, namespace, after=after, revision=revision)
+        records = store.list(info.storage, namespace, after=after, revision=revision)
     except Compacted:
         if options.token:
             raise _expired_token(after) from None

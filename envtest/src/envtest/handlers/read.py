@@ -55,6 +55,6 @@ async def list_objects(
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
     page = await list_page(
-        core.store, ctx.info.storage, ctx.namespace, options, selector, core.clock.time()
+        core.store, ctx.info, ctx.namespace, options, selector, core.clock.time()
     )
     return await list_response(request, ctx.info, output, page)

@@ -14,7 +14,13 @@ import orjson
 
 from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.failure_log import log_failure
-from envtest.endpoints.listing import ListOptions, list_options, parse_revision, too_old_error
+from envtest.endpoints.listing import (
+    ListOptions,
+    list_options,
+    parse_revision,
+    require_watch_cache,
+    too_old_error,
+)
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request
 from envtest.endpoints.response_transform import check_include, encode_as, partial_metadata
@@ -258,6 +264,7 @@ async def watch_objects(
     selector = selector_for(
         ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))), shards
     )
+    require_watch_cache(ctx.info)
     encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
     stream = _Stream(request, output, ctx.info.plural)

@@ -146,7 +146,13 @@ async def delete_collection(
         ctx.info, selection.labels, selection.fields, core.shard_selector(selection.shards)
     )
     page = await list_page(
-        core.store, ctx.info.storage, ctx.namespace, selection, selector, core.clock.time()
+        core.store,
+        ctx.info,
+        ctx.namespace,
+        selection,
+        selector,
+        core.clock.time(),
+        in_pages=True,
     )
     response = await list_response(request, ctx.info, output, page)
     namespace = ctx.namespace

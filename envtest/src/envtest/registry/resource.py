@@ -244,6 +244,8 @@ class ResourceInfo:
     """Records up to this store revision were written under an older schema; they are pruned and defaulted when read."""
     versions: frozenset[str] = frozenset()
     """The ``apiVersion`` of each version of the CRD, whether it is served or not."""
+    unreadable: str = ""
+    """The error of reading the first object that is stored in a version which the CRD no longer has."""
     terminating: bool = False
     """Whether the CRD is being deleted: its objects can be read and deleted, but not created."""
     deprecation: str = ""

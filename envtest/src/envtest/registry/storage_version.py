@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 import orjson
 
+from envtest.apimachinery.errors import plain_error
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import ResourceInfo
 from envtest.registry.selectors import Selector
 from envtest.storage import Record
 from envtest.storage.record import encode, record_of
 
-__all__ = ["encode_records", "from_storage", "selectable_records", "to_storage"]
+__all__ = ["encode_records", "from_storage", "removed_version", "selectable_records", "to_storage"]
+
+
+def removed_version(api_version: str) -> str:
+    """Return kube-apiserver's error of reading an object in a version that its CRD no longer has."""
+    return f"request to convert CR from an invalid group/version: {api_version}"
 
 
 def _is_direct(info: ResourceInfo, record: Record) -> bool:
@@ -29,6 +35,8 @@ async def from_storage(info: ResourceInfo, record: Record) -> Object:
 
 async def _converted(info: ResourceInfo, objects: list[Object]) -> list[Object]:
     for obj in objects:
+        if info.is_crd and obj["apiVersion"] not in info.versions:
+            raise plain_error(removed_version(obj["apiVersion"]))
         info.strategy.restore(obj)
     if info.convert is not None:
         objects = await info.convert(objects, info.api_version)

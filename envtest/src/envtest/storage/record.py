@@ -47,6 +47,12 @@ class Record:
         """Namespace and name, the order of lists."""
         return self.namespace, self.name
 
+    @property
+    def api_version(self) -> str:
+        """The ``apiVersion`` in which the object is stored, with which :func:`encode` begins."""
+        head = b'{"apiVersion":"'
+        return self.data[len(head) : self.data.index(b'"', len(head))].decode()
+
     def obj(self) -> Object:
         """Decode the object."""
         obj: Object = orjson.loads(self.data)
