@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cfo.api.appwrapper.inference import RAY_SERVICE
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.runtime.objects.kinds import EVENT, JOB, NODE, POD
 from cfo.runtime.objects.unstructured import (
@@ -15,6 +16,7 @@ from cfo.runtime.objects.unstructured import (
     Object,
     find_condition,
     name_of,
+    set_controller_owner,
     uid_of,
 )
 from test.support.appwrapper_environment import (
@@ -34,7 +36,7 @@ from test.support.kueue_queue import (
     kueue_crds,
     workload_condition,
 )
-from test.support.raycluster_environment import eventually
+from test.support.raycluster_environment import crd, eventually
 from test.support.recordings import GOLDEN, load_appwrapper
 
 CLUSTER_QUEUE = GVK("kueue.x-k8s.io", "v1beta2", "ClusterQueue")
@@ -230,6 +232,66 @@ async def test_workload_contains_what_kuberay_adds(environment: AppWrapperEnviro
         [None, {"cpu": "500m", "memory": "512Mi"}],
         [{"cpu": "500m", "memory": "200Mi"}],
     ]
+
+
+def ray_service() -> Object:
+    """Return a RayService with a head and a worker, which KubeRay upgrades in a second RayCluster."""
+    template = {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}
+    cluster = {
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [{"groupName": "g", "replicas": 1, "template": template}],
+    }
+    strategy = {"type": "NewClusterWithIncrementalUpgrade"}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": "svc"},
+        "spec": {"upgradeStrategy": strategy, "rayClusterConfig": cluster},
+    }
+
+
+async def create_ray_cluster(
+    environment: AppWrapperEnvironment, service: Object, suffix: str
+) -> None:
+    """Create a RayCluster of a RayService, and its pods, as KubeRay does."""
+    cluster: Object = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": f"svc-{suffix}", "namespace": "ns"},
+        "spec": service["spec"]["rayClusterConfig"],
+    }
+    cluster = await environment.create(set_controller_owner(cluster, service))
+    groups = cluster["spec"]
+    for group in (groups["headGroupSpec"], *groups["workerGroupSpecs"]):
+        name = f"svc-{suffix}-{group.get('groupName', 'head')}"
+        labels = group["template"]["metadata"]["labels"]
+        new_pod = pod(name, labels=labels)
+        new_pod["metadata"]["namespace"] = "ns"
+        await environment.create(set_controller_owner(new_pod, cluster))
+
+
+async def test_upgrade_of_a_rayservice_runs_within_its_quota(
+    environment: AppWrapperEnvironment,
+) -> None:
+    await environment.plane.install_crds(
+        crd("ray.io", "v1", "RayService", "rayservices"),
+        crd("ray.io", "v1", "RayCluster", "rayclusters"),
+    )
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(queued(ray_service()))
+        workload = await get_workload(environment)
+        assert [item["count"] for item in workload["spec"]["podSets"]] == [2, 2]
+        await admit_workload(environment)
+        await environment.wait_for_phase("Running")
+        service = await environment.get(RAY_SERVICE, "svc")
+        for suffix in ("aaaaa", "bbbbb"):
+            await create_ray_cluster(environment, service, suffix)
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.wait_until_idle()
+        running = await environment.wait_for_condition("Unhealthy", "False")
+        assert running["status"]["phase"] == "Running"
+        await create_ray_cluster(environment, service, "ccccc")
+        await environment.wait_for_condition("Unhealthy", "True", "ExcessPods")
 
 
 async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnvironment) -> None:

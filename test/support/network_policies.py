@@ -30,6 +30,21 @@ def allowed_namespaces_in(policy: Object) -> list[str]:
     raise AssertionError("no rule for the KubeRay operator")
 
 
+def ports_open_to_namespace(policy: Object, namespace: str) -> set[int]:
+    """Return the ports that a policy opens to all pods of ``namespace``."""
+    found: set[int] = set()
+    for rule in policy["spec"]["ingress"]:
+        selectors = [
+            peer["namespaceSelector"]
+            for peer in rule.get("from", ())
+            if "namespaceSelector" in peer and "podSelector" not in peer
+        ]
+        values = [each["values"] for item in selectors for each in item["matchExpressions"]]
+        if any(namespace in names for names in values):
+            found.update(port["port"] for port in rule["ports"])
+    return found
+
+
 async def allowed_kuberay_namespaces(env: Environment, name: str = NAMES.head_policy) -> list[str]:
     """Return the namespaces from which the head policy ``name`` admits the KubeRay operator."""
     return allowed_namespaces_in(await env.get(NETWORK_POLICY, name))

@@ -38,7 +38,8 @@ def documented_cases() -> list[tuple[str, str, list[str]]]:
         if not line.startswith("|"):
             break
         cluster, feature, *actors = cells(line)
-        actors = [actor or Actor.OPERATOR.value for actor in actors]
+        missing = len(Concern) - len(actors)  # empty cells at the end of a row are left out
+        actors = [actor or Actor.OPERATOR.value for actor in [*actors, *[""] * missing]]
         rows.append((cluster.strip("`"), feature.strip("`"), actors))
     return rows
 
