@@ -116,6 +116,7 @@ async def summaries_of(env: Environment, *names: str) -> Mapping[str, Summary]:
             assert set(names) <= set(found), found
             levels = {each: (found[each].level, found[each].problems) for each in names}
             assert {level for level, _ in levels.values()} == {Level.OK}, levels
+            assert all(found[each].fact("dashboard") for each in names), found  # of other informers
             return found
 
         with overview.subscribe():
