@@ -26,6 +26,15 @@ from envtest.builtins.catalog import (
 )
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.endpoints.request import PageResponse
+from envtest.pages.openapi_custom import (
+    CUSTOM_INFO,
+    CUSTOM_TYPES,
+    custom_definitions,
+    custom_operations,
+    custom_operations_v2,
+    custom_schemas,
+    delete_options_kinds,
+)
 from envtest.pages.openapi_v2 import swagger, swagger_protobuf
 from envtest.registry.registry import Registry
 from envtest.registry.resource import ResourceInfo
@@ -59,18 +68,8 @@ _PATCH_TYPES: Final = (
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
 )
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
-_TYPE_META: Final = {
-    "apiVersion": {
-        "type": "string",
-        "description": "APIVersion defines the group and version of the object's schema.",
-    },
-    "kind": {
-        "type": "string",
-        "description": "Kind is the name of the object's type, in CamelCase.",
-    },
-}
 _METADATA: Final = {
     "annotations": "Annotations are values for tools; no selector matches them.",
     "creationTimestamp": "CreationTimestamp is a timestamp that the server sets when the object is created.",
@@ -94,7 +93,7 @@ class OpenAPI:
     def __init__(self, registry: Registry, version: KubernetesVersion = LATEST) -> None:
         self._registry = registry
         self._release = version.release
-        self._info = {"title": "Kubernetes", "version": str(version)}
+        self._info = {"title": "Kubernetes", "version": version.release}
         self._types = {
             (each.group, each.version, each.kind): each.type for each in all_resources(version)
         }
@@ -181,32 +180,55 @@ class OpenAPI:
         schemas: dict[str, Any] = {}
         paths: dict[str, Any] = {}
         for info in infos:
-            schemas |= self._schemas(info)
-            paths |= dict(_paths(info))
-        for name in _ALWAYS:
-            _add_type(schemas, name, self._release)
+            if info.is_crd:
+                schemas |= self._custom_schemas(info)
+                paths |= custom_operations(info)
+            else:
+                schemas |= self._schemas(info)
+                paths |= dict(_paths(info))
+        about = CUSTOM_INFO
+        if not all(info.is_crd for info in infos):
+            about = self._info
+            for name in _ALWAYS:
+                _add_type(schemas, name, self._release)
         ordered = dict(sorted(schemas.items()))
         return {
             "openapi": "3.0.0",
-            "info": self._info,
+            "info": about,
             "paths": paths,
             "components": {"schemas": ordered},
         }
 
     def _schemas(self, info: ResourceInfo) -> dict[str, Any]:
-        """Return the types of a resource: itself, its list, and all types that they reference."""
+        """Return the types of a built-in resource: itself, its list, and all types that they reference."""
         schemas: dict[str, Any] = {}
         name = self._types.get((info.group, info.version, info.kind))
-        if name is not None and not info.is_crd:
+        if name is not None:
             _add_type(schemas, name, self._release)
             with suppress(KeyError):
                 _add_type(schemas, f"{name}List", self._release)
-            for sub in info.subresources.values():
-                other = self._types.get((sub.group, sub.version, sub.kind))
-                if other is not None:
-                    _add_type(schemas, other, self._release)
-        else:
-            schemas |= _custom_schemas(info, self._release)
+        return schemas | self._subresource_schemas(info)
+
+    def _subresource_schemas(self, info: ResourceInfo) -> dict[str, Any]:
+        schemas: dict[str, Any] = {}
+        for sub in info.subresources.values():
+            name = self._types.get((sub.group, sub.version, sub.kind))
+            if name is not None:
+                _add_type(schemas, name, self._release)
+        return schemas
+
+    def _referenced_types(self, info: ResourceInfo) -> dict[str, Any]:
+        """Return the types of Kubernetes to which those of a custom resource refer."""
+        schemas = self._subresource_schemas(info)
+        for name in CUSTOM_TYPES:
+            _add_type(schemas, name, self._release)
+        return schemas
+
+    def _custom_schemas(self, info: ResourceInfo) -> dict[str, Any]:
+        """Return the types of a custom resource: itself, its list, and all types that they reference."""
+        schemas = {**custom_schemas(info), **self._referenced_types(info)}
+        name = f"{META}.DeleteOptions"
+        schemas[name] = {**schemas[name], "x-kubernetes-group-version-kind": delete_options_kinds()}
         return schemas
 
     def _swagger(self, accept: str, if_none_match: str) -> PageResponse:
@@ -220,15 +242,28 @@ class OpenAPI:
         key = f"v2 {kind}", digest
         body = self._documents.get(key)
         if body is None:
-            schemas: dict[str, Any] = {}
-            paths: dict[str, Any] = {}
-            for info in self._registry:
-                schemas |= self._schemas(info)
-                paths |= dict(_paths(info))
-            document = swagger(schemas, paths, self._info)
+            document = self._v2_document()
             body = swagger_protobuf(document) if protobuf else orjson.dumps(document)
             self._documents[key] = body
         return PageResponse(200, headers, body)
+
+    def _v2_document(self) -> dict[str, Any]:
+        schemas: dict[str, Any] = {}
+        paths: dict[str, Any] = {}
+        definitions: dict[str, Any] = {}
+        operations: dict[str, Any] = {}
+        for info in self._registry:
+            if info.is_crd:
+                schemas |= self._referenced_types(info)
+                definitions |= custom_definitions(info)
+                operations |= custom_operations_v2(info)
+            else:
+                schemas |= self._schemas(info)
+                paths |= dict(_paths(info))
+        document = swagger(schemas, paths, self._info)
+        document["definitions"] = dict(sorted({**document["definitions"], **definitions}.items()))
+        document["paths"] = dict(sorted({**document["paths"], **operations}.items()))
+        return document
 
 
 def _document(body: bytes, if_none_match: str) -> PageResponse:
@@ -287,42 +322,6 @@ def _references(raw: Any) -> Iterator[str]:
             yield from _references(item)
 
 
-def _custom_schemas(info: ResourceInfo, release: str) -> dict[str, Any]:
-    schemas: dict[str, Any] = {}
-    _add_type(schemas, OBJECT_META, release)
-    _add_type(schemas, f"{META}.ListMeta", release)
-    name = custom_type_name(info, info.kind)
-    raw: Mapping[str, Any] = info.schema.raw if info.schema is not None else {"type": "object"}
-    identity = {"group": info.group, "version": info.version}
-    metadata = {
-        "allOf": [{"$ref": _PREFIX + OBJECT_META}],
-        "description": "Standard object's metadata.",
-    }
-    properties = {**(raw.get("properties") or {}), "metadata": metadata, **_TYPE_META}
-    published: dict[str, Any] = _published({**raw, "properties": properties})
-    schemas[name] = {
-        **published,
-        "x-kubernetes-group-version-kind": [{**identity, "kind": info.kind}],
-    }
-    schemas[custom_type_name(info, info.list_kind)] = {
-        "type": "object",
-        "required": ["items"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"allOf": [{"$ref": f"{_PREFIX}{META}.ListMeta"}]},
-            "items": {"type": "array", "items": {"$ref": _PREFIX + name}},
-        },
-        "x-kubernetes-group-version-kind": [{**identity, "kind": info.list_kind}],
-    }
-    return schemas
-
-
-def custom_type_name(info: ResourceInfo, kind: str) -> str:
-    """Return the name of a custom type: ``io.ray.v1.RayCluster``."""
-    return ".".join([*reversed(info.group.split(".")), info.version, kind])
-
-
 def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
     root = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
     scope = "/namespaces/{namespace}" if info.namespaced else ""
@@ -331,15 +330,15 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
     if collection:
         yield (
             f"{root}{scope}/{info.plural}",
-            _operations(collection, kind, strategic=not info.is_crd),
+            _operations(collection, kind),
         )
     if info.namespaced and "list" in info.verbs:
-        yield f"{root}/{info.plural}", _operations(["list"], kind, strategic=False)
+        yield f"{root}/{info.plural}", _operations(["list"], kind)
     single = [verb for verb in ("get", "update", "patch", "delete") if verb in info.verbs]
     if single:
         yield (
             f"{root}{scope}/{info.plural}/{{name}}",
-            _operations(single, kind, strategic=not info.is_crd),
+            _operations(single, kind),
         )
     for name, sub in info.subresources.items():
         verbs = [verb for verb in ("get", "create", "update", "patch") if verb in sub.verbs]
@@ -350,13 +349,11 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
         }
         yield (
             f"{root}{scope}/{info.plural}/{{name}}/{name}",
-            _operations(verbs, of_sub, strategic=not info.is_crd),
+            _operations(verbs, of_sub),
         )
 
 
-def _operations(
-    verbs: Iterable[str], kind: Mapping[str, str], *, strategic: bool
-) -> dict[str, Any]:
+def _operations(verbs: Iterable[str], kind: Mapping[str, str]) -> dict[str, Any]:
     """Return the operations of a path; kubectl chooses the patch type from them."""
     operations: dict[str, Any] = {}
     for verb in verbs:
@@ -374,7 +371,6 @@ def _operations(
         }
         if method == "patch":
             patch = {"schema": {"$ref": f"{_PREFIX}{META}.Patch"}}
-            types = (*_PATCH_TYPES, _STRATEGIC) if strategic else _PATCH_TYPES
-            operation["requestBody"] = {"content": dict.fromkeys(types, patch)}
+            operation["requestBody"] = {"content": dict.fromkeys(_PATCH_TYPES, patch)}
         operations[method] = operation
     return operations

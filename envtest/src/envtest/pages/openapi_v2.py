@@ -11,35 +11,34 @@ from typing import Any
 
 import orjson
 
+from envtest.pages.openapi_custom import V2_PARAMETERS
+
 __all__ = ["swagger", "swagger_protobuf"]
 
 _V3, _V2 = "#/components/schemas/", "#/definitions/"
-_UNSUPPORTED = frozenset({"anyOf", "oneOf", "not", "nullable", "x-kubernetes-validations"})
+_UNSUPPORTED = frozenset({"allOf", "anyOf", "oneOf", "not", "default"})
 
 
 def swagger(
     schemas: Mapping[str, Any], paths: Mapping[str, Any], info: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Convert v3 schemas and paths to the v2 document."""
+    """Convert v3 schemas and paths of built-in kinds to the v2 document."""
     return {
         "swagger": "2.0",
         "info": dict(info),
         "paths": {path: _path(item) for path, item in sorted(paths.items())},
-        "definitions": {name: _definition(schema) for name, schema in sorted(schemas.items())},
+        "definitions": {name: _schema(schema) for name, schema in sorted(schemas.items())},
+        "parameters": V2_PARAMETERS,
+        "securityDefinitions": {
+            "BearerToken": {
+                "description": "Bearer Token authentication",
+                "type": "apiKey",
+                "name": "authorization",
+                "in": "header",
+            }
+        },
+        "security": [{"BearerToken": []}],
     }
-
-
-def _definition(raw: Mapping[str, Any]) -> Any:
-    """Convert the schema of a type; a kind with unknown fields has none: kubectl would reject the others."""
-    if raw.get("x-kubernetes-preserve-unknown-fields") and _KIND in raw:
-        return {
-            "type": "object",
-            **{word: raw[word] for word in (_KIND, _SELECTABLE) if word in raw},
-        }
-    return _schema(raw)
-
-
-_KIND, _SELECTABLE = "x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields"
 
 
 def _path(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def _path(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(raw: Any) -> Any:
-    """Convert a v3 schema to v2, which has no alternatives and no null."""
+    """Convert the v3 schema of a built-in type to v2, which has no alternatives and no defaults."""
     if not isinstance(raw, Mapping):
         return raw
     reference = raw.get("$ref") or next(
@@ -65,49 +64,22 @@ def _schema(raw: Any) -> Any:
         rest = {
             word: value
             for word, value in raw.items()
-            if word.startswith("x-kubernetes-") and word not in _UNSUPPORTED
+            if word.startswith("x-kubernetes-") or word == "description"
         }
         return {"$ref": reference.replace(_V3, _V2), **rest}
     out: dict[str, Any] = {}
-    dropped = {*_UNSUPPORTED, "allOf"}
-    if raw.get("x-kubernetes-preserve-unknown-fields") or raw.get("nullable"):
-        dropped |= {"properties", "items", "default"}
-    if _is_untyped(raw, has_items="items" in raw and "items" not in dropped):
-        dropped.add("type")
-    required = _required(raw) if "required" in raw and "properties" not in dropped else None
-    if required is not None and not required:
-        dropped.add("required")
     for word, value in raw.items():
-        if word in dropped:
+        if word in _UNSUPPORTED:
             continue
         if word == "properties":
             out[word] = {name: _schema(inner) for name, inner in value.items()}
         elif word in ("items", "additionalProperties"):
             out[word] = _schema(value)
         else:
-            out[word] = required if word == "required" and required is not None else value
-    if raw.get("format") == "int-or-string" or raw.get("x-kubernetes-int-or-string"):
+            out[word] = value
+    if raw.get("format") == "int-or-string":
         out["type"] = "string"
-        out["format"] = "int-or-string"
     return out
-
-
-def _is_untyped(raw: Mapping[str, Any], *, has_items: bool) -> bool:
-    """Return whether kubectl could not handle the type: of nulls, unknown objects and lists of unknown items."""
-    if raw.get("nullable"):
-        return True
-    if raw.get("type") == "array":
-        return not has_items
-    return bool(raw.get("x-kubernetes-preserve-unknown-fields")) and raw.get("type") == "object"
-
-
-def _required(raw: Mapping[str, Any]) -> list[str]:
-    """Return the required fields that cannot be null."""
-    values = raw.get("additionalProperties")
-    if isinstance(values, Mapping) and values.get("nullable"):
-        return []
-    fields = raw.get("properties") or {}
-    return [name for name in raw["required"] if not (fields.get(name) or {}).get("nullable")]
 
 
 def _varint(number: int) -> bytes:
