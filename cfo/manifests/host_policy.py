@@ -4,27 +4,39 @@ It tests no user: the operator creates objects for tenants, so an exemption of i
 reserved host is allowed only for an object whose controller is a RayCluster, and only if the host contains the name of
 this RayCluster and the namespace of the object. A tenant can write such a controller reference as well, but only for
 hosts of its own namespace.
+
+The policy limits how many hosts one object has, as well. Together with the quota of the guardrails, the operator has
+room for all hosts in a namespace (:mod:`cfo.runtime.cache.budget`), so that no tenant can make its claims unknown,
+which would refuse new hosts to others.
+
+Updates that do not change the spec are allowed, so that finalizers can be removed from older objects.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from cfo.api.raycluster.names import HASH_DIGITS, SECRET_DIGITS
 from cfo.api.reserved_hosts import RESERVED_HOST_PREFIXES
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
 
 NAME: Final = f"{PREFIX}-reserved-hosts"
+MAX_HOSTS: Final = 1000
+"""The maximum number of hosts of one object."""
+
 _POLICY_API: Final = "admissionregistration.k8s.io/v1"
-_HASH: Final = "(-[0-9a-f]{8})?"
-"""The hash in the host of a RayCluster whose plain host another one has."""
+_HASH: Final = f"(-([0-9a-f]{{{HASH_DIGITS}}}|[0-9a-f]{{{SECRET_DIGITS}}}))?"
+"""The hash in the host of a RayCluster whose plain host another one has, or may have."""
+
+_SPEC_CHANGES: Final = "oldObject == null || object.spec != oldObject.spec"
 
 _RULES: Final = "has(object.spec.rules) ? object.spec.rules : []"
 _HOSTS: Final = (
     f"({_RULES}).filter(rule, has(rule.host)).map(rule, string(rule.host))"
     " + (has(object.spec.hostnames) ? object.spec.hostnames.map(host, string(host)) : [])"
     " + (has(object.spec.host) && object.spec.host != '' ? [string(object.spec.host)]"
-    " : (request.kind.kind == 'Route' ? [request.name] : []))"
+    " : (request.kind.kind == 'Route' ? [object.metadata.name] : []))"
 )
 _OWNERS: Final = (
     "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(owner,"
@@ -71,16 +83,22 @@ def policy() -> list[Object]:
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": resources},
+        "matchConditions": [{"name": "spec-changes", "expression": _SPEC_CHANGES}],
         "variables": [
             {"name": "hosts", "expression": _HOSTS},
             {"name": "owners", "expression": _OWNERS},
         ],
         "validations": [
             {
+                "expression": f"size(variables.hosts) <= {MAX_HOSTS}",
+                "message": f"must have at most {MAX_HOSTS} hosts",
+                "reason": "Forbidden",
+            },
+            {
                 "expression": f"variables.hosts.all(host, !({_is_reserved('host')}) || {belongs})",
                 "message": f"hosts with the prefixes {prefixes} are reserved for RayClusters of the namespace",
                 "reason": "Forbidden",
-            }
+            },
         ],
     }
     binding = {"policyName": NAME, "validationActions": ["Deny"]}

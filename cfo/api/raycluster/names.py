@@ -70,7 +70,14 @@ _SUBDOMAIN_LIMIT = 253
 _KUBERAY_LIMIT = 50
 
 
-def digest(text: str, digits: int = 8) -> str:
+HASH_DIGITS: Final = 8
+"""The length of a hash that makes a name unique."""
+
+SECRET_DIGITS: Final = 16
+"""The length of a hash that no one can guess: more values than hosts fit into any cluster."""
+
+
+def digest(text: str, digits: int = HASH_DIGITS) -> str:
     """Return the first hexadecimal digits of a hash of ``text``, for use in names."""
     return sha256(f"{FIELD_MANAGER}{text}".encode()).hexdigest()[:digits]
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from cfo.api.raycluster.names import RAY_CLUSTER, digest
+from cfo.api.raycluster.names import RAY_CLUSTER, SECRET_DIGITS, digest
 from cfo.api.reserved_hosts import RESERVED_HOST_PREFIXES
 from cfo.controllers.host_claims import (
     DASHBOARD_PATHS,
@@ -38,9 +38,6 @@ from cfo.runtime import (
 )
 
 _DNS_LABEL_LIMIT = 63
-
-_SECRET_DIGITS: Final = 16
-"""The length of a suffix that no one can guess: more values than hosts fit into any cluster."""
 
 _MAX_EXAMINED: Final = 100
 """How many objects with the host of a cluster are examined, and how many hosts of an object: usually one, and users can
@@ -137,7 +134,7 @@ class CandidateHosts(msgspec.Struct, frozen=True):
     def of(cls, cluster: Object, domain: str, host_of: Callable[[Object, str, str], str]) -> Self:
         """Return the hosts of ``cluster`` below ``domain``; ``host_of`` is a function of the naming module."""
         suffix = digest(str(key_of(cluster)))
-        secret_suffix = digest(uid_of(cluster), _SECRET_DIGITS)
+        secret_suffix = digest(uid_of(cluster), SECRET_DIGITS)
         return cls(
             host_of(cluster, domain, ""),
             host_of(cluster, domain, suffix),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from cfo.api.inferencestack.validation.stack import validate
-from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.manifests.host_policy import policy
+from cfo.api.raycluster.names import RAY_CLUSTER, client_host, dashboard_host
+from cfo.controllers.raycluster.host_collisions import CandidateHosts
+from cfo.manifests.host_policy import MAX_HOSTS, policy
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper.validation import create_errors
 from test.integration.hostile.attacks import ingress
@@ -20,6 +23,8 @@ from test.support.appwrapper_environment import pod, wrapper
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     VANILLA_CRDS,
+    Environment,
+    crd,
     eventually,
     kuberay_config,
     ray_cluster,
@@ -29,6 +34,7 @@ from test.support.raycluster_environment import (
 from test.support.tenant_clients import start_tenant_client
 
 VICTIMS_HOST = "ray-dashboard-prod-victim.apps.test"
+ROUTE_CRD = crd("route.openshift.io", "v1", "Route", "routes")
 EDIT_INGRESSES = Rule("networking.k8s.io", "ingresses", ("get", "create", "patch"))
 
 
@@ -131,6 +137,83 @@ async def test_policy_allows_reserved_hosts_only_for_rayclusters_of_the_namespac
             await env.wait_until_idle()
             found = await env.get(INGRESS, "ray-dashboard-prod", "victim")
             assert found["spec"]["rules"][0]["host"] == VICTIMS_HOST
+
+
+@asynccontextmanager
+async def start_policy() -> AsyncIterator[Environment]:
+    """Run a plane with the namespace ``attacker`` and the policy, which is effective."""
+    async with start_environment(*VANILLA_CRDS, ROUTE_CRD) as env:
+        await env.create_namespace("attacker")
+        for obj in policy():
+            await env.create(obj)
+
+        async def is_effective() -> bool:
+            return await denial(env, ingress("plain", "attacker", VICTIMS_HOST)) != ""
+
+        await eventually(is_effective, "the policy is effective")
+        yield env
+
+
+async def denial(env: Environment, obj: Object) -> str:
+    """Return the message with which the API server refuses ``obj``; empty if it accepts it."""
+    try:
+        await env.client.create(obj, dry_run=True)
+    except APIError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("host_of", [dashboard_host, client_host])
+async def test_policy_allows_each_host_that_a_raycluster_can_get(
+    host_of: Callable[[Object, str, str], str],
+) -> None:
+    cluster = ray_cluster("rc", "attacker")
+    cluster["metadata"]["uid"] = "d7a2d3ff-5c3c-4d0a-8a0c-7d7d0c1e5b11"
+    hosts = CandidateHosts.of(cluster, "apps.test", host_of)
+    async with start_policy() as env:
+        for host in (hosts.plain, hosts.hashed, hosts.unguessable):
+            child = ingress("child", "attacker", host)
+            child["metadata"]["ownerReferences"] = [owner("rc")]
+            assert await denial(env, child) == ""
+        longer = ingress("child", "attacker", hosts.plain.replace(".", "-0123456789ab.", 1))
+        longer["metadata"]["ownerReferences"] = [owner("rc")]
+        assert "reserved for RayClusters" in await denial(env, longer)
+
+
+async def test_route_with_a_generated_name_gets_no_reserved_host() -> None:
+    async with start_policy() as env:
+        route = template("route.openshift.io/v1", "Route", {"to": {"kind": "Service", "name": "x"}})
+        route["metadata"] = {"generateName": "ray-dashboard-", "namespace": "attacker"}
+        assert "reserved for RayClusters" in await denial(env, route)
+        route["metadata"]["generateName"] = "shop-"
+        assert await denial(env, route) == ""
+
+
+async def test_policy_limits_the_hosts_of_one_object() -> None:
+    async with start_policy() as env:
+        hosts = [f"{number}.a" for number in range(MAX_HOSTS + 1)]
+        assert await denial(env, ingress("x", "attacker", *hosts[1:])) == ""
+        assert f"at most {MAX_HOSTS} hosts" in await denial(env, ingress("x", "attacker", *hosts))
+
+
+async def test_policy_lets_finalizers_of_older_objects_be_removed() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace("attacker")
+        older = ingress("older", "attacker", VICTIMS_HOST)
+        older["metadata"]["finalizers"] = ["test.example.com/keep"]
+        await env.create(older)
+        for obj in policy():
+            await env.create(obj)
+
+        async def is_effective() -> bool:
+            return await denial(env, ingress("plain", "attacker", VICTIMS_HOST)) != ""
+
+        await eventually(is_effective, "the policy is effective")
+        key = NamespacedName("attacker", "older")
+        changed = {"spec": {"rules": [{"host": VICTIMS_HOST.replace("prod", "test")}]}}
+        with pytest.raises(APIError, match="reserved for RayClusters"):
+            await env.client.patch(INGRESS, key, changed)
+        await env.client.patch(INGRESS, key, {"metadata": {"finalizers": None}})
 
 
 def owner(name: str) -> Object:

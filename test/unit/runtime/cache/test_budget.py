@@ -10,7 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cfo.runtime.cache.budget import ByteBudget
+from cfo.manifests import guardrails
+from cfo.manifests.host_policy import MAX_HOSTS
+from cfo.runtime.cache.budget import NAMESPACE_BYTES, ByteBudget
 from cfo.runtime.cache.entry import ENTRY_BYTES, Entry, EntryDecoder
 from cfo.runtime.cache.feed import Feed, Feeds, Listing
 from cfo.runtime.cache.index import MAX_VALUES, PACKED_BYTES, VALUE_BYTES, by_controller
@@ -464,6 +466,21 @@ def test_identities_use_an_eighth_more_than_the_budget() -> None:
     assert feed.has_room
     add_list(feed, 100, entry(6, "n0", hosts=["h0"]))
     assert store.unindexed == set()
+
+
+def test_hosts_of_a_namespace_within_its_guardrails_are_known_although_its_budget_is_used() -> None:
+    stores = Stores(NAMESPACE_BYTES)
+    stores.budget.charge("ns", NAMESPACE_BYTES)
+    hard = guardrails.quota()["spec"]["hard"]
+    for kind in ("ingresses.networking.k8s.io", "httproutes.gateway.networking.k8s.io"):
+        store, feed = stores.new(has_index=True)
+        add_list(feed, 5)
+        for number in range(int(hard[f"count/{kind}"])):
+            hosts = [f"{host}.{number}" for host in range(MAX_HOSTS)]
+            feed.observe(ADDED, entry(6 + number, f"n{number}", hosts=hosts))
+        assert len(store) == 0
+        assert store.unindexed == set()
+        assert len(store.indexed("hosts", "0.0")) == 1
 
 
 def test_more_than_a_thousand_left_out_objects_are_not_all_indexed() -> None:
