@@ -246,8 +246,8 @@ def _unfolded(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not raw.get("x-kubernetes-int-or-string"):
         return out
     all_of = raw.get("allOf") or []
-    says_so = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
-    if raw.get("anyOf") == _INT_OR_STRING or says_so:
+    is_first = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
+    if raw.get("anyOf") == _INT_OR_STRING or is_first:
         return out
     if raw.get("anyOf"):
         out["allOf"] = [{"anyOf": _INT_OR_STRING}, *all_of]
