@@ -57,6 +57,7 @@ _COUNTS: Final = {
     "count/leaderworkersets.leaderworkerset.x-k8s.io": "50",
     "count/mpijobs.kubeflow.org": "50",
     "count/pytorchjobs.kubeflow.org": "50",
+    "count/trainjobs.trainer.kubeflow.org": "50",
     "count/podgroups.scheduling.sigs.k8s.io": "100",
     "count/podgroups.scheduling.x-k8s.io": "100",
 }

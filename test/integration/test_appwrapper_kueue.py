@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.inference import RAY_SERVICE
+from cfo.api.appwrapper.inference import JOB_SET, RAY_SERVICE
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
+from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.runtime.objects.kinds import EVENT, JOB, NODE, POD
 from cfo.runtime.objects.unstructured import (
     GVK,
@@ -291,6 +292,104 @@ async def test_upgrade_of_a_rayservice_runs_within_its_quota(
         running = await environment.wait_for_condition("Unhealthy", "False")
         assert running["status"]["phase"] == "Running"
         await create_ray_cluster(environment, service, "ccccc")
+        await environment.wait_for_condition("Unhealthy", "True", "ExcessPods")
+
+
+PATCHES = "template.spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
+
+
+def train_job() -> Object:
+    """Return a component: a TrainJob with two nodes, whose pod template is in its training runtime."""
+    patch = {"name": "node", "template": {"spec": {"template": {"spec": {}}}}}
+    runtime = {"template": {"spec": {"replicatedJobs": [patch]}}}
+    template = {
+        "apiVersion": TRAIN_JOB.api_version,
+        "kind": TRAIN_JOB.kind,
+        "metadata": {"name": "t"},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            "trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}},
+            "runtimePatches": [{"manager": "example.com/user", "trainingRuntimeSpec": runtime}],
+        },
+    }
+    pod_set = {"path": f"{PATCHES}[0].template.spec.template", "replicas": 2}
+    return {"template": template, "podSets": [pod_set]}
+
+
+async def create_nodes(environment: AppWrapperEnvironment, train: Object, replicas: int) -> None:
+    """Create the JobSet of a TrainJob, and its Job, as Kubeflow Trainer and JobSet do."""
+    (patch,) = train["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"][
+        "replicatedJobs"
+    ]
+    patched = patch["template"]["spec"]["template"]
+    job_set: Object = {
+        "apiVersion": JOB_SET.api_version,
+        "kind": JOB_SET.kind,
+        "metadata": {"name": "t", "namespace": "ns"},
+        "spec": {},
+    }
+    job_set = await environment.create(set_controller_owner(job_set, train))
+    nodes = job("t-node-0", parallelism=replicas)
+    nodes["metadata"]["namespace"] = "ns"
+    template = nodes["spec"]["template"]
+    template["metadata"]["labels"] = patched["metadata"]["labels"]
+    template["spec"]["nodeSelector"] = patched["spec"]["nodeSelector"]
+    await environment.create(set_controller_owner(nodes, job_set))
+
+
+async def start_train_job(environment: AppWrapperEnvironment) -> Object:
+    """Create an AppWrapper with a TrainJob, let Kueue admit it, and return the TrainJob."""
+    await environment.plane.install_crds(
+        crd("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
+        crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+    )
+    obj = queued()
+    obj["spec"]["components"] = [train_job()]
+    await environment.create(obj)
+    (pod_set,) = (await get_workload(environment))["spec"]["podSets"]
+    assert pod_set["count"] == 2
+    assert pod_set["template"]["spec"]["containers"] == [
+        {"name": "node", "resources": {"requests": {"cpu": "1"}}}
+    ]
+    await admit_workload(environment)
+    await environment.wait_for_phase("Running")
+    return await environment.get(TRAIN_JOB, "t")
+
+
+async def test_pods_of_a_train_job_are_counted_and_its_report_decides(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.client.patch(
+            NODE, NamespacedName("", "envtest"), {"metadata": {"labels": {"pool": "gold"}}}
+        )
+        train = await start_train_job(environment)
+        await environment.wait_for_condition("PodsReady", "False")
+        await create_nodes(environment, train, 2)
+        await environment.wait_for_condition("PodsReady", "True")
+        conditions = [
+            {
+                "type": "Complete",
+                "status": "True",
+                "reason": "Complete",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+        await environment.patch(train, {"status": {"conditions": conditions}}, subresource="status")
+        pods = await environment.client.list(POD, namespace="ns")
+        for each in pods:
+            await environment.set_pod_status(name_of(each), "Succeeded")
+        await environment.wait_for_phase("Succeeded")
+        await wait_for_workload_condition(environment, "Finished", "True")
+
+
+async def test_train_job_with_more_nodes_than_admitted_is_reset(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        train = await start_train_job(environment)
+        await create_nodes(environment, train, 3)
         await environment.wait_for_condition("Unhealthy", "True", "ExcessPods")
 
 

@@ -158,6 +158,7 @@ EXPECTED_UNUSED = {
     "* ray.io/rayservices": "wrapped by AppWrappers (test_appwrapper_*)",
     "* ray.io/rayclusters": "wrapped by AppWrappers (test_appwrapper_*)",
     "* scheduling.*/podgroups": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* trainer.kubeflow.org/*": "wrapped by AppWrappers (test_appwrapper_*)",
     "create authentication.k8s.io/tokenreviews": "metrics.secureServing authenticates scrapes (test_metrics)",
     "create authorization.k8s.io/subjectaccessreviews": "scrapes, AppWrapper users (test_metrics, test_appwrapper_*)",
     "create core/configmaps": "the default ConfigMap if none exists (test_operator)",

@@ -5,7 +5,7 @@ KubeRay runs them (:class:`WorkerGroup`): what its autoscaler can add is counted
 asked again when a cluster grows. The Go operator does not infer pod sets of MPIJobs, LeaderWorkerSets and RayServices,
 and for RayJob submitters.
 
-TrainJobs of Kubeflow Trainer are not included: their pod templates are in the training runtime, not in the TrainJob.
+TrainJobs of Kubeflow Trainer are not included (:mod:`.train_jobs`).
 """
 
 from __future__ import annotations

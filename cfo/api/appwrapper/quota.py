@@ -5,6 +5,8 @@ container of the head pod. None of these is in a pod template of the component. 
 RayJobs and RayServices count them, except for the collector (``common.go`` and ``rayjob_controller.go`` below
 ``pkg/controller/jobs`` in Kueue 0.19), its integration for AppWrappers does not. The resources equal KubeRay 1.7's
 (``ray-operator/controllers/ray/common``).
+
+Kubeflow Trainer sets the resources of the nodes of a TrainJob, whose pod templates are in no component.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from cfo.api.appwrapper.podsets import (
     pod_template_at,
     pod_template_problems,
 )
+from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, TRAIN_JOB, trained_pod_spec
 from cfo.runtime import Object, annotations_of, gvk_of
 from cfo.runtime.objects import parse_quantity
 
@@ -92,6 +95,8 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
         if gvk in RAY_SPECS and not submits:
             is_head = path == f"{RAY_SPECS[gvk]}.headGroupSpec.template"
             _add_to_ray_pod(template, found["spec"], is_head=is_head)
+        if gvk == TRAIN_JOB:
+            found["spec"] = trained_pod_spec(template, path, found["spec"])
         groups.append(QuotaGroup(pod_set, found, len(groups), submits))
     has_submitter = any(group.is_submitter for group in groups)
     if groups and submits_in_own_pod(template) and not has_submitter:
@@ -118,12 +123,16 @@ def submitter_template(template: Object) -> Object:
 
 
 def check_added_pods(template: Object) -> None:
-    """Raise :class:`PodSetError` if the resources of the containers that KubeRay adds to a component are invalid."""
-    for addition in _additions(template):
-        problems = pod_template_problems({"containers": [addition.container]})
+    """Raise :class:`PodSetError` if the resources that KubeRay or Kubeflow Trainer sets are invalid."""
+    containers = [(addition.path, addition.container) for addition in _additions(template)]
+    if gvk_of(template) == TRAIN_JOB:
+        resources = value_or_none(template, RESOURCES_PATH)
+        containers.append((RESOURCES_PATH, {"resources": resources}))
+    for path, container in containers:
+        problems = pod_template_problems({"containers": [container]})
         if problems:
             raise PodSetError(
-                f"content at {addition.path} not parseable as v1.ResourceRequirements: {problems}"
+                f"content at {path} not parseable as v1.ResourceRequirements: {problems}"
             )
 
 
@@ -137,6 +146,8 @@ def uncounted_additions(template: Object) -> list[str]:
         found.append(
             "default pod that submits the RayJob (set spec.submitterPodTemplate to have it counted)"
         )
+    if gvk_of(template) == TRAIN_JOB and value_or_none(template, RESOURCES_PATH) is not None:
+        found.append("spec.trainer.resourcesPerNode of the TrainJob")
     return found
 
 

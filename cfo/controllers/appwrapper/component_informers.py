@@ -16,6 +16,7 @@ import anyio
 from cfo.api.appwrapper.inference import JOB_SET, MPI_JOBS, PYTORCH_JOB
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.api.appwrapper.podsets import RAY_JOB
+from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.api.reading import items, mapping
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.cached_fields import field_reader
@@ -41,6 +42,7 @@ from cfo.runtime.controller import Kind
 _COMPLETED: Final[Mapping[GVK, str]] = {
     JOB: "Complete",
     JOB_SET: "Completed",
+    TRAIN_JOB: "Complete",
     **dict.fromkeys((PYTORCH_JOB, *MPI_JOBS), "Succeeded"),
 }
 """The condition with which an object of a kind reports completion; ``Failed`` reports failure.
@@ -49,7 +51,11 @@ RayClusters and RayServices are not included: they can leave their state ``faile
 """
 _REPORTING: Final = frozenset({RAY_JOB, *_COMPLETED})
 
-_BEGUN: Final[Mapping[GVK, str]] = {JOB: "startTime", JOB_SET: "replicatedJobsStatus"}
+_BEGUN: Final[Mapping[GVK, str]] = {
+    JOB: "startTime",
+    JOB_SET: "replicatedJobsStatus",
+    TRAIN_JOB: "jobsStatus",
+}
 """Kinds whose controllers retry failed pods, and the field of the status that shows that they do so."""
 
 _status_of: Final[Callable[[Entry], dict[str, Any]]] = field_reader("status", kind=dict, default={})

@@ -120,6 +120,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         Rule("kubeflow.org", ("mpijobs", "pytorchjobs"), CRUD),
         Rule("leaderworkerset.x-k8s.io", "leaderworkersets", CRUD),
         Rule("ray.io", RAY_RESOURCES, CRUD),
+        Rule("trainer.kubeflow.org", "trainjobs", CRUD),
     )
 
     client: Client

@@ -28,6 +28,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
+from cfo.api.appwrapper.train_jobs import unknown_to_queue
 from cfo.api.reading import elements, mapping
 from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
@@ -163,6 +164,7 @@ def create_errors(
         pod_sets += count
         if labels_of(appwrapper).get(QUEUE_NAME_LABEL) and not found:
             errors += _unlimited_errors(template, path)
+            errors += _unknown_errors(component, path)
     if pod_sets == 0 and not errors:
         errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
     if pod_sets > MAX_POD_SETS:
@@ -187,7 +189,7 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
     for index, component in enumerate(components):
         for addition in uncounted_additions(component["template"]):
             path = COMPONENTS.index(index).child("template")
-            yield f"{path}: Kueue's integration of AppWrappers does not count what KubeRay adds: {addition}"
+            yield f"{path}: Kueue's integration of AppWrappers does not count what is in no pod template: {addition}"
 
 
 def _count_warnings(components: list[dict[str, Any]]) -> Iterator[str]:
@@ -355,6 +357,13 @@ def _unlimited_errors(template: Object, path: Path) -> Iterator[FieldError]:
         yield required(
             where, "Ray's autoscaler can add pods, so the queue must know the greatest number"
         )
+
+
+def _unknown_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error for everything that a queue must know about a TrainJob, and that only its runtime knows."""
+    declared = component.get("podSets") or []
+    for field, reason in unknown_to_queue(component["template"], declared):
+        yield required(path.child(*field.split(".")), reason)
 
 
 def _count(template: Object, pod_sets: list[Object]) -> int:

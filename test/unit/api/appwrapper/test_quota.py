@@ -12,6 +12,7 @@ import pytest
 
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.appwrapper.quota import check_added_pods, pods_with_quota, uncounted_additions
+from cfo.api.appwrapper.train_jobs import unknown_to_queue
 
 HEAD: dict[str, Any] = {
     "name": "ray-head",
@@ -221,6 +222,70 @@ def test_invalid_resources_of_the_autoscaler_are_an_error(resources: Any) -> Non
         PodSetError, match=r"content at template\.spec\.autoscalerOptions\.resources not parseable"
     ):
         check_added_pods(template)
+
+
+def train_job(**trainer: Any) -> dict[str, Any]:
+    """Return a component with a TrainJob that patches the pods of an initializer and of two nodes."""
+    patches = [
+        {"name": name, "template": {"spec": {"template": {"spec": {}}}}}
+        for name in ("model-initializer", "node")
+    ]
+    spec = {"template": {"spec": {"replicatedJobs": patches}}}
+    template = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "x"},
+        "spec": {
+            "runtimeRef": {"name": "torchtune"},
+            "trainer": {"numNodes": 2, **trainer},
+            "runtimePatches": [{"manager": "example.com/user", "trainingRuntimeSpec": spec}],
+        },
+    }
+    jobs = "template.spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
+    pod_sets = [
+        {"path": f"{jobs}[0].template.spec.template"},
+        {"path": f"{jobs}[1].template.spec.template", "replicas": 2},
+    ]
+    return {"template": template, "podSets": pod_sets}
+
+
+def test_nodes_of_a_train_job_are_counted_with_their_resources() -> None:
+    resources = {"limits": {"nvidia.com/gpu": 1}}
+    component = train_job(resourcesPerNode=resources)
+    before = copy.deepcopy(component)
+    initializer, nodes = pods_with_quota(component)
+    assert component == before
+    assert initializer.template["spec"]["containers"] == [{"name": "model-initializer"}]
+    assert nodes.template["spec"]["containers"] == [{"name": "node", "resources": resources}]
+    assert [each.pod_set.get("replicas", 1) for each in (initializer, nodes)] == [1, 2]
+    assert uncounted_additions(component["template"]) == [
+        "spec.trainer.resourcesPerNode of the TrainJob"
+    ]
+
+
+def test_patched_container_of_a_node_gets_the_resources() -> None:
+    component = train_job(resourcesPerNode={"requests": {"cpu": "1"}})
+    patches = component["template"]["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+    pod = patches["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    pod["containers"] = [{"name": "metrics"}, {"name": "node", "volumeMounts": []}]
+    found = pods_with_quota(component)[1].template["spec"]["containers"]
+    assert [each.get("resources") for each in found] == [None, {"requests": {"cpu": "1"}}]
+
+
+def test_invalid_resources_of_a_train_job_are_an_error() -> None:
+    with pytest.raises(PodSetError, match=r"trainer\.resourcesPerNode not parseable"):
+        check_added_pods(train_job(resourcesPerNode={"requests": ["cpu"]})["template"])
+
+
+def test_queue_must_know_pods_and_resources_of_a_train_job() -> None:
+    complete = train_job(resourcesPerNode={})
+    assert list(unknown_to_queue(complete["template"], complete["podSets"])) == []
+    incomplete = train_job(numNodes=3)
+    found = dict(unknown_to_queue(incomplete["template"], incomplete["podSets"]))
+    assert set(found) == {"template.spec.trainer.resourcesPerNode", "podSets"}
+    assert found["podSets"].endswith("is 3, but the pod sets have 2 training pods")
+    assert [field for field, _ in unknown_to_queue(complete["template"], [])] == ["podSets"]
+    assert list(unknown_to_queue(ray_job(), [])) == []
 
 
 def test_other_kinds_are_counted_as_declared() -> None:

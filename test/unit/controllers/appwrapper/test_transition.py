@@ -20,6 +20,7 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.api.appwrapper.podsets import RAY_JOB
+from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.appwrapper.component_informers import _REPORTING, _from_entry, _from_object
 from cfo.controllers.appwrapper.components import (
@@ -704,6 +705,9 @@ def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove
         (JOB, {"conditions": [{"type": "Complete", "status": "False"}]}, False, False),
         (JOB, {"conditions": [{"type": "Failed", "status": "True"}]}, True, False),
         (JOB_SET, {"conditions": [{"type": "Completed", "status": "True"}]}, False, True),
+        (TRAIN_JOB, {"conditions": [{"type": "Complete", "status": "True"}]}, False, True),
+        (TRAIN_JOB, {"conditions": [{"type": "Failed", "status": "True"}]}, True, False),
+        (TRAIN_JOB, {"conditions": [{"type": "Suspended", "status": "True"}]}, False, False),
         (PYTORCH_JOB, {"conditions": [{"type": "Succeeded", "status": "True"}]}, False, True),
         (RAY_JOB, {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}, False, False),
         (RAY_JOB, {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, False, True),
@@ -741,6 +745,8 @@ def test_result_is_what_the_own_controller_of_a_component_reports(
         (JOB, {"startTime": "2026-01-01T00:00:00Z"}, True),
         (JOB_SET, {"replicatedJobsStatus": [{"name": "a"}]}, True),
         (JOB_SET, {"startTime": "2026-01-01T00:00:00Z"}, False),
+        (TRAIN_JOB, {"jobsStatus": [{"name": "node"}]}, True),
+        (TRAIN_JOB, {"jobsStatus": []}, False),
         (PYTORCH_JOB, {"startTime": "2026-01-01T00:00:00Z"}, False),
         *(
             (

@@ -313,6 +313,19 @@ def test_worker_group_without_a_limit_is_refused_in_a_queue(queue: str, is_refus
     assert found == ([message] if is_refused else [])
 
 
+@pytest.mark.parametrize(("queue", "is_refused"), [("lq", True), ("", False)])
+def test_train_job_without_pod_sets_is_refused_in_a_queue(queue: str, is_refused: bool) -> None:
+    gvk = GVK("trainer.kubeflow.org", "v1alpha1", "TrainJob")
+    obj = wrapper(POD, template(gvk.api_version, gvk.kind, runtimeRef={"name": "torch"}))
+    obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    found = errors(obj, {**ACCESS, gvk: resource(gvk, "trainjobs")})
+    assert len(found) == is_refused
+    if is_refused:
+        assert found[0].startswith(
+            "spec.components[1].podSets: Required value: the pod templates of a TrainJob"
+        )
+
+
 def test_worker_group_declared_with_its_replicas_is_admitted_with_a_warning() -> None:
     obj = autoscaled_cluster(
         {"path": "template.spec.headGroupSpec.template"},
