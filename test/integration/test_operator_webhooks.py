@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,12 @@ from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION,
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
 from test.support.config_map_webhooks import free_url
-from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
+from test.support.operator_process import (
+    PLAIN_CONFIG,
+    SHORT_ELECTION,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import (
     VANILLA_CRDS,
     Environment,
@@ -46,12 +52,13 @@ from test.support.raycluster_environment import (
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
 
-def settings(**webhook: Any) -> dict[str, str]:
-    return {
-        "config.yaml": yaml.safe_dump(
-            {**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}}
-        )
+def settings(*, election: Mapping[str, Any] | None = None, **webhook: Any) -> dict[str, str]:
+    document = {
+        **PLAIN_CONFIG,
+        "leaderElection": election or {},
+        "webhook": {"bindAddress": "127.0.0.1:0", **webhook},
     }
+    return {"config.yaml": yaml.safe_dump(document)}
 
 
 async def configurations(environment: Environment) -> list[Object]:
@@ -265,7 +272,7 @@ async def test_operators_with_different_urls_do_not_share_a_webhook_configuratio
     """The configuration has one URL, so the webhooks of the first operator would not be called anymore."""
     first, second = str(free_url()), str(free_url())
     async with start_environment(*VANILLA_CRDS) as environment:
-        await create_config_map(environment, settings())
+        await create_config_map(environment, settings(election=SHORT_ELECTION))
         await create_configurations(environment)
         async with run_operator(environment, tmp_path, "--webhook-url", first) as operator:
             await operator.ready()
@@ -333,7 +340,7 @@ async def test_operator_does_not_start_while_another_one_serves_its_webhooks(
 
 async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
-        await create_config_map(environment, settings())
+        await create_config_map(environment, settings(election=SHORT_ELECTION))
         await create_configurations(environment)
         async with run_operator(
             environment, tmp_path, "--webhook-url", str(free_url())
@@ -358,16 +365,7 @@ async def test_webhooks_are_served_while_leader_stops(
 ) -> None:
     """Two replicas share an address; a client that creates RayClusters meanwhile sees at most one failure."""
     async with start_environment(*VANILLA_CRDS) as environment:
-        election = {
-            "leaderElect": True,
-            "leaseDuration": "5s",
-            "renewDeadline": "4s",
-            "retryPeriod": "500ms",
-        }
-        await create_config_map(
-            environment,
-            {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})},
-        )
+        await create_config_map(environment, settings(election=SHORT_ELECTION))
         url = str(free_url())
         async with run_operator(environment, tmp_path, "--webhook-url", url) as first:
             await first.ready()

@@ -37,6 +37,14 @@ PLAIN_CONFIG = {
 }
 """A configuration without OAuth."""
 
+SHORT_ELECTION = {
+    "leaderElect": True,
+    "leaseDuration": "5s",
+    "renewDeadline": "4s",
+    "retryPeriod": "500ms",
+}
+"""Leader election for operators that are killed: their successors wait until the Lease has expired."""
+
 
 class OperatorProcess:
     """A running ``cfo run`` process; ``output`` contains its stderr so far."""

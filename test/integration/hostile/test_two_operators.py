@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,7 +30,12 @@ from test.support.config_map_webhooks import (
     run_replica,
     wait_until,
 )
-from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, run_operator
+from test.support.operator_process import (
+    PLAIN_CONFIG,
+    SHORT_ELECTION,
+    OperatorProcess,
+    run_operator,
+)
 from test.support.raycluster_environment import VANILLA_CRDS, Environment, start_environment
 
 METRIC = "cfo_webhook_configuration_overwrites_total"
@@ -36,9 +43,17 @@ WRITE = "Updated webhook configuration"
 KINDS = (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
 
 
-async def configure(environment: Environment, namespace: str) -> None:
+async def configure(
+    environment: Environment, namespace: str, election: Mapping[str, Any] | None = None
+) -> None:
     """Create the ConfigMap of an operator in ``namespace``, with free ports."""
-    document = yaml.safe_dump({**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0"}})
+    document = yaml.safe_dump(
+        {
+            **PLAIN_CONFIG,
+            "leaderElection": election or {},
+            "webhook": {"bindAddress": "127.0.0.1:0"},
+        }
+    )
     if namespace != "default":
         await environment.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
@@ -143,7 +158,7 @@ async def test_second_operator_in_one_namespace_ends_if_only_one_has_a_url(
 
 async def test_dead_operator_is_taken_over_once(tmp_path: Path) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
-        await configure(environment, "installed")
+        await configure(environment, "installed", SHORT_ELECTION)
         await configure(environment, "default")
         await install(environment, "installed")
         async with run_operator(environment, tmp_path, NAMESPACE="installed") as first:
