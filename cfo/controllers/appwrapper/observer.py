@@ -24,13 +24,12 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.decision import WrapperObservation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controller
+from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controller, pods_with_uid
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, descendants
 from cfo.runtime import (
     GVK,
-    POD,
     APIError,
     Client,
     Clock,
@@ -56,7 +55,7 @@ _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 
 _MAX_REMEMBERED: Final = 1000
-"""How many owners between its pods and its components are remembered for an AppWrapper without pods of them."""
+"""How many former pods, and owners between its pods and its components, are remembered for an AppWrapper."""
 
 
 class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
@@ -76,7 +75,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     gate: ValidationGate
     awaits_admission: Callable[[Object], bool]
     _ancestors: dict[NamespacedName, dict[str, str]] = msgspec.field(default_factory=dict)
-    """By AppWrapper: the owners of its pods, each with the component or AppWrapper from which it descends."""
+    """By AppWrapper: its pods and their owners, each with the component or AppWrapper from which it descends."""
 
     async def observe(self, wrapper: Object) -> WrapperObservation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""
@@ -148,10 +147,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         relabelled: list[Entry] = []
         for uid in ancestors:
             relabelled += pods_of_controller(self.pods, namespace, uid)
-        for component in observation.components:
-            own = self.pods.entry(component.key) if component.gvk == POD else None
-            if own is not None and own.meta.uid in ancestors:
-                relabelled.append(own)
+            relabelled += pods_with_uid(self.pods, namespace, uid)
         for pod in await pods_of(relabelled):
             entry = self.pods.entry(pod.key)
             controller = entry.meta.controller if entry is not None else None
@@ -211,11 +207,17 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         found = {}
         for pod in pods:
             uid = pod.meta.uid
-            if ancestor := uid if uid in components else await self._ancestor_of(pod, own, known):
+            if uid in components:
+                ancestor = uid
+            else:
+                ancestor = await self._ancestor_of(pod, own, known)
+            if not ancestor and before.get(uid) in own:
+                ancestor = before[uid]  # users can remove the controller of a running pod
+            if ancestor:
                 found[uid] = ancestor
-        # Of former owners, those are kept whose pods may have lost their label; of those of other pods, none.
-        own_owners = [(uid, ancestor) for uid, ancestor in before.items() if ancestor in own]
-        self._ancestors[key_of(wrapper)] = {**dict(own_owners[-_MAX_REMEMBERED:]), **fresh}
+        # Former pods and owners are kept, because pods may have lost their label and their controller; of others, none.
+        former = [(uid, ancestor) for uid, ancestor in before.items() if ancestor in own]
+        self._ancestors[key_of(wrapper)] = {**dict(former[-_MAX_REMEMBERED:]), **fresh, **found}
         return found
 
     async def _ancestor_of(

@@ -6,11 +6,17 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.client.client import Client
-from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    find_condition,
+    owner_reference,
+)
 from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
+    job,
     pod,
     run_appwrapper_controllers,
     start_appwrapper_environment,
@@ -69,6 +75,35 @@ async def test_decoys_and_removed_labels_release_no_quota(
         await environment.set_pod_status("big", "Succeeded")
         await environment.client.patch(POD, BIG, {"metadata": {"labels": {APPWRAPPER_LABEL: "w"}}})
         await environment.wait_for_phase("Succeeded")
+
+
+@pytest.mark.parametrize("label", ["w", None, "other"])
+async def test_pod_that_lost_its_owner_keeps_the_quota(label: str | None) -> None:
+    """Users can remove the controller of a running pod, and then the garbage collector does not delete it."""
+    async with (
+        start_appwrapper_environment() as environment,
+        run_appwrapper_controllers(environment),
+    ):
+        await environment.create_namespace()
+        await environment.create(wrapper(job("work")))
+        await environment.wait_for_phase("Running")
+        owner = await environment.get(JOB, "work")
+        worker = pod("worker", labels={APPWRAPPER_LABEL: "w"})
+        worker["metadata"]["namespace"] = "ns"
+        worker["metadata"]["ownerReferences"] = [owner_reference(owner)]
+        await environment.create(worker)
+        await environment.set_pod_status("worker", "Running")
+        await environment.wait_for_condition("PodsReady", "True")
+        changes = {"ownerReferences": None, "labels": {APPWRAPPER_LABEL: label}}
+        async with start_tenant_client(environment, EDIT_PODS) as tenant:
+            await tenant.patch(POD, NamespacedName("ns", "worker"), {"metadata": changes})
+        await environment.wait_until_idle()
+        await environment.set_suspend(True)
+        await environment.wait_for_condition("DeletingResources", "True")
+        await environment.wait_until_idle()
+        assert is_quota_reserved(await environment.get_wrapper())
+        await environment.set_pod_status("worker", "Succeeded")
+        await environment.wait_for_phase("Suspended")
 
 
 async def test_suspended_appwrapper_waits_for_a_pod_without_its_label() -> None:
