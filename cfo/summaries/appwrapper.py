@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from cfo.api.appwrapper.names import (
     QUEUE_NAME_LABEL,
     USER_LABEL,
     Phase,
+    is_managed_here,
 )
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.reading import items, mapping, milliseconds, number, path, text
@@ -61,6 +63,8 @@ _REMEDIES: Final = {
 
 def _summarize(wrapper: Object, related: Related) -> Summary:
     """Return the summary of an AppWrapper."""
+    if not is_managed_here(wrapper):
+        related = replace(related, pods=None)  # MultiKueue runs them in another cluster
     phase = text(path(wrapper, "status", "phase"), 40)
     conditions = conditions_of(wrapper)
     level = _level(wrapper, phase, conditions)

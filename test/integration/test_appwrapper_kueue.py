@@ -66,9 +66,9 @@ async def environment() -> AsyncIterator[AppWrapperEnvironment]:
         yield environment
 
 
-def queued(*templates: Object, **settings: str) -> Object:
+def queued(*templates: Object, suspend: bool = False, **settings: str) -> Object:
     """Return an AppWrapper in the local queue ``lq``."""
-    obj = wrapper(*templates, **settings)
+    obj = wrapper(*templates, suspend=suspend, **settings)
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     return obj
 
@@ -391,6 +391,99 @@ async def test_train_job_with_more_nodes_than_admitted_is_reset(
         train = await start_train_job(environment)
         await create_nodes(environment, train, 3)
         await environment.wait_for_condition("Unhealthy", "True", "ExcessPods")
+
+
+async def test_pods_with_a_topology_wait_until_kueue_has_placed_them(
+    environment: AppWrapperEnvironment,
+) -> None:
+    component = job(parallelism=2)
+    annotations = component["spec"]["template"]["metadata"]["annotations"]
+    annotations["kueue.x-k8s.io/podset-required-topology"] = "rack"
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.client.patch(
+            NODE, NamespacedName("", "envtest"), {"metadata": {"labels": {"pool": "gold"}}}
+        )
+        await environment.create(queued(component))
+        workload = await get_workload(environment)
+        assert workload["spec"]["podSets"][0]["topologyRequest"] == {
+            "required": "rack",
+            "podIndexLabel": "batch.kubernetes.io/job-completion-index",
+        }
+        admission = admission_of(workload)
+        placed = {
+            "domainCount": 1,
+            "podCounts": {"universal": 2},
+            "valuesPerLevel": [{"universal": "rack-1"}],
+        }
+        topology = {"levels": ["rack"], "slices": [placed]}
+        admission["podSetAssignments"][0]["topologyAssignment"] = topology
+        conditions = [workload_condition(kind) for kind in ("QuotaReserved", "Admitted")]
+        status = {"conditions": conditions, "admission": admission}
+        await environment.patch(workload, {"status": status}, subresource="status")
+        await environment.wait_for_phase("Running")
+        await environment.wait_for_condition("PodsReady", "False")
+
+        async def created_pods() -> list[Object]:
+            pods = await environment.client.list(POD, namespace="ns")
+            assert len(pods) == 2
+            return pods
+
+        for each in await eventually(created_pods, "two pods"):
+            assert each["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
+            assert each["spec"]["nodeSelector"] == {"pool": "gold"}
+            assert each["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "w-0"
+            assert each["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == name_of(workload)
+            await environment.patch(each, {"spec": {"schedulingGates": None}})
+        await environment.wait_for_condition("PodsReady", "True")
+
+
+async def test_workload_of_multikueue_is_left_to_kueues_own_integration(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        copied = queued(pod(), suspend=True)
+        copied["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = "theirs"
+        await environment.create(copied)
+        await environment.wait_for_event("PrebuiltWorkload")
+        await environment.wait_until_idle()
+        assert await environment.client.list(WORKLOAD, namespace="ns") == []
+        await environment.set_suspend(False)
+        await environment.wait_for_phase("Suspended")
+        await environment.wait_until_idle()
+        assert await environment.object_names(POD) == []
+
+
+async def test_copy_of_multikueue_runs_as_any_other_appwrapper(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """In the worker cluster, Kueue's own integration admits the copy with the Workload that MultiKueue created."""
+    async with run_appwrapper_controllers(environment):
+        copied = queued(pod(phase="Succeeded", finish_after="0.2"))
+        labels = {"prebuilt-workload-name": "theirs", "multikueue-origin": "multikueue"}
+        for name, value in labels.items():
+            copied["metadata"]["labels"][f"kueue.x-k8s.io/{name}"] = value
+        copied["spec"]["suspend"] = True
+        await environment.create(copied)
+        await environment.wait_for_phase("Suspended")
+        await environment.set_suspend(False)
+        await environment.wait_for_phase("Succeeded")
+
+
+async def test_manager_cluster_keeps_the_status_that_multikueue_copies(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        obj = queued(pod())
+        obj["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+        created = await environment.create(obj)
+        status = {"status": {"phase": "Running"}}
+        copied = await environment.patch(created, status, subresource="status")
+        await environment.wait_until_idle()
+        assert await environment.get_wrapper() == copied
+        assert await environment.object_names(POD) == []
+        assert await environment.client.list(WORKLOAD, namespace="ns") == []
+        await environment.delete(copied)
+        await environment.wait_until_deleted()
 
 
 async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnvironment) -> None:

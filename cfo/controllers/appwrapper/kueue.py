@@ -23,6 +23,7 @@ from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,
     Priority,
     desired_workload,
+    has_prebuilt_workload,
     is_admitted,
     pod_set_infos,
     queue_of,
@@ -163,6 +164,11 @@ class KueueReconciler:
         return workload if workload is not None and is_controlled_by(workload, wrapper) else None
 
     async def _create(self, wrapper: Object) -> Result:
+        if has_prebuilt_workload(wrapper):
+            # A second Workload would ask for its quota twice.
+            message = "Only Kueue's own integration of AppWrappers uses a Workload that exists, such as MultiKueue's"
+            self._events.event(wrapper, "Warning", "PrebuiltWorkload", message)
+            return Result()
         try:
             desired = desired_workload(wrapper, self.workload, await self._priority(wrapper))
             created = await self._client.create(desired)

@@ -18,10 +18,12 @@ from cfo.api.appwrapper.podsets import (
     POD_INDEX_LABEL,
     SUB_GROUP_COUNT,
     SUB_GROUP_INDEX_LABEL,
+    PodSetError,
     is_submitter,
     replicas_of,
 )
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
+from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
@@ -47,12 +49,18 @@ PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 _HASH_LENGTH: Final = 5
 _NAME_LENGTH: Final = 252 - _HASH_LENGTH
-_TOPOLOGY: Final = {
-    "required": "kueue.x-k8s.io/podset-required-topology",
-    "preferred": "kueue.x-k8s.io/podset-preferred-topology",
-    "unconstrained": "kueue.x-k8s.io/podset-unconstrained-topology",
-}
-_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+_PREBUILT: Final = f"{PREFIX}prebuilt-workload-name"
+_REQUIRED: Final = f"{PLACEMENT_PREFIX}required-topology"
+_PREFERRED: Final = f"{PLACEMENT_PREFIX}preferred-topology"
+_UNCONSTRAINED: Final = f"{PLACEMENT_PREFIX}unconstrained-topology"
+_SLICE_TOPOLOGY: Final = f"{PLACEMENT_PREFIX}slice-required-topology"
+_SLICE_SIZE: Final = f"{PLACEMENT_PREFIX}slice-size"
+_GROUP_NAME: Final = f"{PLACEMENT_PREFIX}group-name"
+_PLACEMENTS: Final = ("required", "preferred", "unconstrained")
+"""The fields of a topology request that say where the pods should be."""
+
+_TOPOLOGY_GATE: Final = f"{PREFIX}topology"
+_MAX_SLICE_SIZE: Final = 2**31 - 1
 
 Priority = tuple[str, str, str, int]
 """Group, kind and name of a priority class, and its value; an empty name means no class."""
@@ -61,6 +69,11 @@ Priority = tuple[str, str, str, int]
 def queue_of(wrapper: Mapping[str, Any]) -> str:
     """Return the name of the LocalQueue of the AppWrapper, or the empty string."""
     return labels_of(wrapper).get(QUEUE_NAME_LABEL, "")
+
+
+def has_prebuilt_workload(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether another client, such as MultiKueue, created the Workload of an AppWrapper, and named it there."""
+    return _PREBUILT in labels_of(wrapper) or _PREBUILT in annotations_of(wrapper)
 
 
 def workload_name(wrapper: Mapping[str, Any]) -> str:
@@ -131,12 +144,17 @@ def _numbered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, QuotaGroup]]
 
 
 def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
+    """Return the topology request of pods with ``annotations``, as ``jobframework/tas.go`` of Kueue builds it.
+
+    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError` if the size of slices is not a positive number.
+    """
     pod_set_annotations: Mapping[str, str] = pod_set.get("annotations") or {}
-    request: Object = {
-        field: annotations[key] for field, key in _TOPOLOGY.items() if key in annotations
-    }
-    if "unconstrained" in request:
-        request["unconstrained"] = request["unconstrained"] == "true"
+    request = _placement(annotations)
+    if _SLICE_TOPOLOGY in annotations and _SLICE_SIZE in annotations:
+        request["podSetSliceRequiredTopology"] = annotations[_SLICE_TOPOLOGY]
+        request["podSetSliceSize"] = _slice_size(annotations[_SLICE_SIZE])
+    if _GROUP_NAME in annotations and ("required" in request or "preferred" in request):
+        request["podSetGroupName"] = annotations[_GROUP_NAME]
     for field, key in (
         ("podIndexLabel", POD_INDEX_LABEL),
         ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL),
@@ -147,6 +165,29 @@ def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Obj
         if (count := parse_integer(pod_set_annotations.get(SUB_GROUP_COUNT, ""))) >= 0:
             request["subGroupCount"] = count
     return request
+
+
+def _placement(annotations: Mapping[str, str]) -> Object:
+    """Return where pods with these annotations should be: of several requests, the strictest one counts."""
+    if _REQUIRED in annotations:
+        return {"required": annotations[_REQUIRED]}
+    if _PREFERRED in annotations:
+        return {"preferred": annotations[_PREFERRED]}
+    if _UNCONSTRAINED in annotations:
+        return {"unconstrained": annotations[_UNCONSTRAINED] == "true"}
+    return {}
+
+
+def _slice_size(text: str) -> int:
+    try:
+        size = parse_integer(text)
+    except ValueError as error:
+        raise PodSetError(f"annotation {_SLICE_SIZE}: {error}") from error
+    if not 0 < size <= _MAX_SLICE_SIZE:
+        raise PodSetError(
+            f"annotation {_SLICE_SIZE}: {size} is not between 1 and {_MAX_SLICE_SIZE}"
+        )
+    return size
 
 
 def is_admitted(workload: Mapping[str, Any]) -> bool:
@@ -224,7 +265,17 @@ def _info(
                 _merge(info, update)
     if assignment.get("topologyAssignment"):
         info["schedulingGates"] = [{"name": _TOPOLOGY_GATE}]
+        if not _has_placement(workload, assignment["name"]):
+            # Kueue places pods only by an annotation, also if the flavor is what has a topology.
+            info["annotations"][_UNCONSTRAINED] = "true"
     return {key: value for key, value in info.items() if value}
+
+
+def _has_placement(workload: Mapping[str, Any], pod_set: str) -> bool:
+    """Return whether the pod set of a Workload with this name says where its pods should be."""
+    pod_sets = (workload.get("spec") or {}).get("podSets") or ()
+    requests = [each.get("topologyRequest") or {} for each in pod_sets if each["name"] == pod_set]
+    return any(field in request for request in requests for field in _PLACEMENTS)
 
 
 def _merge(info: Object, addition: Mapping[str, Any]) -> None:

@@ -349,6 +349,25 @@ def running_wrapper(reason: str, message: str, status: str = "False", replicas: 
     return obj(APPWRAPPER, spec={"components": [{"template": {"kind": "Job"}}]}, status=fields)
 
 
+@pytest.mark.parametrize(
+    ("managed_by", "ready"), [("kueue.x-k8s.io/multikueue", "1/1"), (None, "0/1")]
+)
+def test_appwrapper_that_multikueue_runs_elsewhere_is_as_ready_as_it_reports(
+    managed_by: str | None, ready: str
+) -> None:
+    template = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
+    component = {"podSets": [{"path": "template", "replicas": 1}]}
+    condition = {"type": "PodsReady", "status": "True", "reason": "SufficientPodsReady"}
+    wrapper = obj(
+        APPWRAPPER,
+        spec={"managedBy": managed_by, "components": [{"template": template}]},
+        status={"phase": "Running", "conditions": [condition], "componentStatus": [component]},
+    )
+    summary = summarize(APPWRAPPER, wrapper, related(pods=[]))
+    assert (summary.ready, summary.level) == (ready, Level.OK)
+    assert bool(summary.fact("pods")) is (managed_by is None)
+
+
 def test_pods_of_an_appwrapper_are_counted_as_pods() -> None:
     pending = summarize(
         APPWRAPPER, running_wrapper("Resuming", "Suspend is false"), related(pods=[pod("Pending")])

@@ -38,8 +38,7 @@ def documented_cases() -> list[tuple[str, str, list[str]]]:
         if not line.startswith("|"):
             break
         cluster, feature, *actors = cells(line)
-        missing = len(Concern) - len(actors)  # empty cells at the end of a row are left out
-        actors = [actor or Actor.OPERATOR.value for actor in [*actors, *[""] * missing]]
+        actors = [actor or Actor.OPERATOR.value for actor in actors]
         rows.append((cluster.strip("`"), feature.strip("`"), actors))
     return rows
 

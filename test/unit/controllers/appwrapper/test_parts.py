@@ -11,7 +11,7 @@ import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 
-from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT
+from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT, PodSetError
 from cfo.config.appwrapper import (
     AppWrapperConfiguration,
     AutopilotConfiguration,
@@ -485,6 +485,53 @@ def test_only_pods_without_successors_are_reclaimable(
         spec["completions"] = completions
     result = reclaimable_pods(obj, [succeeded])
     assert result == ([{"name": "w-0", "count": expected}] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({"required-topology": "rack", "preferred-topology": "zone"}, {"required": "rack"}),
+        ({"preferred-topology": "zone", "unconstrained-topology": "true"}, {"preferred": "zone"}),
+        ({"unconstrained-topology": "true"}, {"unconstrained": True}),
+        (
+            {"slice-required-topology": "rack", "slice-size": "2"},
+            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2},
+        ),
+        ({"slice-required-topology": "rack"}, {}),
+        (
+            {"required-topology": "rack", "group-name": "g"},
+            {"required": "rack", "podSetGroupName": "g"},
+        ),
+        ({"unconstrained-topology": "true", "group-name": "g"}, {"unconstrained": True}),
+        ({}, {}),
+    ],
+)
+def test_topology_request_is_that_of_kueue(annotations: dict[str, str], expected: Object) -> None:
+    named = {f"kueue.x-k8s.io/podset-{name}": value for name, value in annotations.items()}
+    assert _topology({}, named) == expected
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "two", "2147483648", "9" * 5000])
+def test_invalid_size_of_slices_is_an_error(size: str) -> None:
+    prefix = "kueue.x-k8s.io/podset-slice"
+    with pytest.raises(PodSetError, match=r"annotation kueue\.x-k8s\.io/podset-slice-size: "):
+        _topology({}, {f"{prefix}-required-topology": "rack", f"{prefix}-size": size})
+
+
+@pytest.mark.parametrize(("request_", "is_added"), [({}, True), ({"required": "rack"}, False)])
+def test_placed_pods_without_a_request_get_kueues_annotation(
+    request_: Object, is_added: bool
+) -> None:
+    assignment = {"name": "w-0", "topologyAssignment": {"levels": []}}
+    workload = {
+        "metadata": {"name": "x"},
+        "spec": {"podSets": [{"name": "w-0", "topologyRequest": request_}]},
+        "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]}},
+    }
+    ((info,),) = pod_set_infos(wrapper("Job"), workload, {}.get)
+    added = info["annotations"].get("kueue.x-k8s.io/podset-unconstrained-topology")
+    assert added == ("true" if is_added else None)
+    assert info["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
 
 
 @pytest.mark.parametrize(
