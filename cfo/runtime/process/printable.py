@@ -15,6 +15,13 @@ _NAMED: Final = {
 }
 
 
+_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Characters that are printable in Unicode, and that a terminal shows as nothing or as a space.
+
+With many of them, text after them would begin a line of its own, because a terminal breaks long lines.
+"""
+
+
 def printable(text: str, limit: int = 1000) -> str:
     r"""Return ``text`` as one line of printable characters, at most ``limit``; the rest is replaced with ``…``.
 
@@ -23,7 +30,7 @@ def printable(text: str, limit: int = 1000) -> str:
     """
     if len(text) > limit:
         text = f"{text[: limit - 1]}…"
-    if text.isprintable():
+    if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
         return text
     escaped = "".join(map(escape, text))
     if len(escaped) > limit:
@@ -41,7 +48,7 @@ def described(error: BaseException) -> str:
 
 def printable_lines(text: str) -> str:
     """Return ``text`` with its line breaks and tabs; other characters that are not printable are escaped."""
-    if text.isprintable():
+    if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
         return text
     return "".join(map(_escape_within_lines, text))
 
@@ -54,7 +61,7 @@ def _escape_within_lines(character: str) -> str:
 
 def escape(character: str) -> str:
     """Return ``character`` if it is printable, otherwise its escape sequence in Go."""
-    if character.isprintable():
+    if character.isprintable() and character not in _BLANK:
         return character
     code = ord(character)
     if code < 0x80:

@@ -28,7 +28,8 @@ from test.support.raycluster_environment import Environment, crd, start_environm
 from test.support.summaries import VIEWS
 
 ROOT = Path(__file__).parents[3]
-HOSTILE = "\x1b[2J\x1b]0;t\x07\r\nError: forged\u202e\u2066\u200f\x9b1m\x7f"
+BLANK = "\u3164\u2800"
+HOSTILE = f"\x1b[2J\x1b]0;t\x07\r\nError: forged\u202e\u2066\u200f\x9b1m\x7f{BLANK}"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STATUS = {
     "phase": "Failed",
@@ -95,6 +96,7 @@ def attack(obj: Object, *, stored: bool) -> Object:
 def assert_printable(text: str) -> None:
     for line in text.split("\n"):
         assert line.isprintable(), ascii(line)
+        assert set(BLANK).isdisjoint(line), ascii(line)
         assert not line.startswith("Error: forged")
 
 

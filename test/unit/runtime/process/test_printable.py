@@ -94,3 +94,9 @@ def test_terminal_shows_one_printable_line(capsys: pytest.CaptureFixture[str]) -
     for stream, count in ((captured.out, 2), (captured.err, 2)):
         assert len(stream.splitlines()) == count
         assert all(line.isprintable() for line in stream.splitlines())
+
+
+@pytest.mark.parametrize("blank", "\u115f\u1160\u2800\u3164\uffa0")
+def test_characters_that_look_like_spaces_are_escaped(blank: str) -> None:
+    assert printable(f"a{blank}b") == f"a\\u{ord(blank):04x}b"
+    assert printable_lines(f"a{blank}\nb") == f"a\\u{ord(blank):04x}\nb"
