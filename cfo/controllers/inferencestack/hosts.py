@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from cfo.api.gateway import HTTP_ROUTE
+from cfo.api.inferencestack.validation.settings import MAX_HOSTS
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.host_claims import (
     HostClaims,
@@ -77,8 +79,13 @@ class StackHosts:
             if stored is not None:
                 for claim in claims_of(stored):
                     wanted.pop(claim, None)
+        if len(wanted) > MAX_HOSTS:
+            return f"{refused}: it has {len(wanted)} hosts and paths, and at most {MAX_HOSTS} can be checked"
         namespace = namespace_of(desired)
         for claim in wanted:
+            await (
+                checkpoint()
+            )  # in a namespace with thousands of large objects, each search takes milliseconds
             noun = "path" if claim.startswith("/") else "host"
             for number, holder in enumerate(self._claims.of(claim)):
                 if holder.entry.namespace != namespace or number >= _MAX_SHARED:

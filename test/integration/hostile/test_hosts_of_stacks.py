@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cfo.api.gateway import HTTP_ROUTE
+from cfo.api.inferencestack.validation.settings import MAX_HOSTS
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.integration.hostile.attacks import ingress
@@ -13,6 +17,8 @@ from test.support.inference_environment import (
     start_inference_environment,
 )
 from test.support.stack_gateways import GATEWAY, PARENT, gateway, hosts_of, wait_for_problem
+
+HOSTS = tuple(f"{number}.example.com" for number in range(MAX_HOSTS + 1))
 
 
 def route(name: str, namespace: str, *hosts: str, path: str = "/") -> Object:
@@ -81,3 +87,40 @@ async def test_host_that_very_many_objects_of_a_namespace_share_is_refused() -> 
             await env.client.delete(INGRESS, NamespacedName("ns", "same-0"))
             await env.change(gateway={"podAnnotations": {"touched": "yes"}})
             await hosts_of(env, INGRESS, ["own.example.com"])
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"hosts": HOSTS}, "spec.gateway.ingress.hosts"),
+        ({"hostnames": HOSTS}, "spec.gateway.httpRoute.hostnames"),
+    ],
+)
+def test_stack_with_more_hosts_than_are_searched_is_refused(
+    section: dict[str, tuple[str, ...]], field: str
+) -> None:
+    """The search of one host takes the longer the more objects of all tenants have many hosts."""
+    errors = validate(new_stack(gateway=gateway(**section)), None).errors
+    assert [str(error) for error in errors] == [
+        f"{field}: Too many: {len(HOSTS)}: must have at most {MAX_HOSTS} items"
+    ]
+    section = {name: hosts[1:] for name, hosts in section.items()}
+    assert validate(new_stack(gateway=gateway(**section)), None).errors == ()
+
+
+async def test_route_with_more_dashboard_paths_than_are_searched_is_not_written() -> None:
+    async with (
+        start_inference_environment(HTTP_ROUTE_CRD) as env,
+        run_inference_controllers(env),
+    ):
+        parts = gateway(hostnames=("own.example.com",))
+        parts["httpRoute"]["rules"] = [
+            {"matches": [{"path": {"value": f"/ray/victim/{host}"}} for host in HOSTS]}
+        ]
+        await env.create(new_stack(gateway=parts))
+        await wait_for_problem(
+            env,
+            f"HTTPRoute {GATEWAY} is not written: it has {len(HOSTS) + 1} hosts and paths, "
+            f"and at most {MAX_HOSTS} can be checked",
+        )
+        assert await env.find(HTTP_ROUTE, GATEWAY) is None

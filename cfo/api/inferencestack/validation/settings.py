@@ -20,7 +20,10 @@ from cfo.api.inferencestack.validation.pods import (
 )
 from cfo.api.reserved_hosts import reserved_host_errors
 from cfo.runtime import FieldError
-from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required
+from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required, too_many
+
+MAX_HOSTS: Final = 100
+"""The maximum number of hosts of a stack's Ingress or HTTPRoute: each one is searched among the hosts of all others."""
 
 _COUNTS: Final = {"minReplicaCount": 0, "maxReplicaCount": 1, "idleReplicaCount": 0}
 """The counts in the spec of a ScaledObject, and the minimum of each."""
@@ -151,13 +154,24 @@ def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
             _GATEWAY.child("ingress", "hosts"),
             "an Ingress without hosts routes nothing to the gateway",
         )
+    yield from _number_errors(gateway.get("ingress"), "hosts", _GATEWAY.child("ingress"))
     yield from reserved_host_errors(gateway.get("ingress"), _GATEWAY.child("ingress"))
     route = gateway.get("httpRoute")
+    yield from _number_errors(route, "hostnames", _GATEWAY.child("httpRoute"))
     yield from reserved_host_errors(route, _GATEWAY.child("httpRoute"))
     if route is not None and not route.get("parentRefs"):
         yield required(
             _GATEWAY.child("httpRoute", "parentRefs"), "a route attaches to at least one Gateway"
         )
+
+
+def _number_errors(
+    section: Mapping[str, Any] | None, field: str, path: Path
+) -> Iterator[FieldError]:
+    """Yield an error if the list ``field`` of ``section`` has more hosts than are allowed."""
+    number = len((section or {}).get(field) or ())
+    if number > MAX_HOSTS:
+        yield too_many(path.child(field), number, MAX_HOSTS)
 
 
 def _application_errors(
