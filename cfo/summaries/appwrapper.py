@@ -13,12 +13,12 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
     APPWRAPPER_LABEL,
-    QUEUE_NAME_LABEL,
     USER_LABEL,
     Phase,
     is_managed_here,
 )
 from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import items, mapping, milliseconds, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES, route_problems
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
@@ -42,7 +43,6 @@ from cfo.summaries.kind_view import (
 from cfo.summaries.problems import pod_problems, slow_deletion, warning_problems
 from cfo.summaries.summary import Level, Problem, Summary
 
-_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
 
@@ -143,7 +143,7 @@ def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[t
     yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
     owner = controller_of(cluster) or {}
     yield "owner", text(f"{owner.get('kind')} {owner.get('name')}") if owner else ""
-    yield "queue", text(labels_of(cluster).get(_QUEUE_LABEL), 63)
+    yield "queue", text(labels_of(cluster).get(QUEUE_NAME_LABEL), 63)
     yield "managed by", text(path(cluster, "spec", "managedBy"), 80)
 
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, QUEUE_NAME_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.objects.kinds import DEPLOYMENT, POD

@@ -9,7 +9,8 @@ from typing import Any
 
 from cfo.api.flux.models.minicluster import minicluster_crd
 from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions

@@ -37,9 +37,6 @@ ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
 APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
 """The name of the AppWrapper to which a component or pod belongs."""
 
-QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
-"""The LocalQueue that admits an AppWrapper."""
-
 USER_LABEL: Final = "workload.codeflare.dev/user"
 """The user who created an AppWrapper; set only at admission."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.flux.names import DEFAULT_IMAGE, QUEUE_NAME_LABEL
+from cfo.api.flux.names import DEFAULT_IMAGE
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime import Object, find_condition, labels_of
 
 _JOB_FIELDS: Final = ("size", "tasks", "deadlineSeconds", "backoffLimit")

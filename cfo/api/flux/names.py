@@ -68,9 +68,6 @@ MINICLUSTER_LABEL: Final = "flux-framework.org/minicluster"
 SUSPEND_ANNOTATION: Final = "flux-framework.org/suspend"
 """Annotation that replaces ``spec.suspend`` of a MiniCluster if upstream's CRD, without that field, is installed."""
 
-QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
-"""The LocalQueue of Kueue that admits the Job."""
-
 DEFAULT_IMAGE: Final = "fluxrm/flux-sched:focal"
 """The image of a FluxJob if neither the job nor its FluxSetup has one."""
 

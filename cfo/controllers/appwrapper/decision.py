@@ -14,7 +14,8 @@ from datetime import datetime
 
 import msgspec
 
-from cfo.api.appwrapper.names import DELETING_RESOURCES, QUEUE_NAME_LABEL
+from cfo.api.appwrapper.names import DELETING_RESOURCES
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (

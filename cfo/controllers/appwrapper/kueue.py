@@ -18,9 +18,9 @@ import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.kueue import PRIORITY_CLASS_LABEL
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import (
-    PRIORITY_CLASS_LABEL,
     Priority,
     desired_workload,
     has_prebuilt_workload,

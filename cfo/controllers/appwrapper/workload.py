@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import pod_sets_of
-from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.appwrapper.podsets import (
     POD_INDEX_LABEL,
     SUB_GROUP_COUNT,
@@ -23,7 +23,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
-from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX
+from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX, QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
@@ -43,8 +43,6 @@ WORKLOADS: Final = (
     GVK("kueue.x-k8s.io", "v1beta1", "Workload"),
 )
 """The supported versions, the preferred one first."""
-
-PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 _HASH_LENGTH: Final = 5

@@ -18,7 +18,7 @@ from cfo.api.appwrapper.inference import (
     undercounted_pod_sets,
     unlimited_worker_groups,
 )
-from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SETS,
     PodSetError,
@@ -29,6 +29,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
 from cfo.api.appwrapper.train_jobs import unknown_to_queue
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import elements, mapping
 from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, own_queue, runners
-from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, JobState, Queue
+from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUOTA_RESERVED, JobState, Queue
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
     cluster_name,
@@ -29,6 +29,7 @@ from cfo.api.flux.validation.syntax import (
     environment_errors,
     selector_errors,
 )
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime import FieldError, Object, controller_of, key_of, labels_of, namespace_of
 from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import Path, forbidden, invalid, required

@@ -18,7 +18,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
 from cfo.console.migrate.raycluster.children import (

@@ -12,7 +12,8 @@ from typing import Any, Final
 import orjson
 
 from cfo.api.flux.facts import cluster_spec, own_queue, queue_of, runners
-from cfo.api.flux.names import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
+from cfo.api.flux.names import MINICLUSTER, SUSPEND_ANNOTATION
+from cfo.api.kueue import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of
 from cfo.runtime.objects import new_object, set_controller_owner
 
@@ -25,7 +26,6 @@ COMMAND_ANNOTATION: Final = "flux-framework.org/fluxjob-command"
 _SIZE_ANNOTATION: Final = "flux-framework.org/fluxjob-size"
 """Annotation of an elastic MiniCluster: the size that the FluxJob had when it was last passed on."""
 
-_KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 _MUTABLE: Final = frozenset(
     {"command", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"}
 )
@@ -45,7 +45,7 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         labels = dict(spec.get("jobLabels") or {})
         priority_class = _kueue_priority_class(job)
         if priority_class:
-            labels[_KUEUE_PRIORITY_CLASS] = priority_class
+            labels[PRIORITY_CLASS_LABEL] = priority_class
         labels[QUEUE_NAME_LABEL] = queue
         spec["jobLabels"] = labels
     else:
@@ -102,21 +102,21 @@ def priority_patch(job: Object, cluster: Object, *, is_admitted: bool) -> Object
     As Kueue permits for Jobs: a class can always be replaced, it can be added before the admission, and never removed.
     """
     labels = (cluster.get("spec") or {}).get("jobLabels") or {}
-    before = labels.get(_KUEUE_PRIORITY_CLASS)
+    before = labels.get(PRIORITY_CLASS_LABEL)
     wanted = _kueue_priority_class(job)
     is_changed = wanted not in ("", before)
     may_be_added = bool(before) or not is_admitted
     if not queue_of(cluster) or not is_changed or not may_be_added:
         return None
-    return {"spec": {"jobLabels": {_KUEUE_PRIORITY_CLASS: wanted}}}
+    return {"spec": {"jobLabels": {PRIORITY_CLASS_LABEL: wanted}}}
 
 
 def _kueue_priority_class(job: Object) -> str:
     """Return the WorkloadPriorityClass of a job: that of its label, its template, or ``priorityClassName``."""
     spec = job.get("spec") or {}
-    in_template = ((spec.get("template") or {}).get("jobLabels") or {}).get(_KUEUE_PRIORITY_CLASS)
+    in_template = ((spec.get("template") or {}).get("jobLabels") or {}).get(PRIORITY_CLASS_LABEL)
     return str(
-        labels_of(job).get(_KUEUE_PRIORITY_CLASS)
+        labels_of(job).get(PRIORITY_CLASS_LABEL)
         or in_template
         or spec.get("priorityClassName")
         or ""

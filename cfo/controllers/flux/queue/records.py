@@ -17,12 +17,12 @@ from cfo.api.flux.names import (
     FLUX_JOB,
     MINICLUSTER,
     OBJECTS_READY,
-    QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
     SUSPEND_ANNOTATION,
     VALID,
     JobState,
 )
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.model import ADMITTED, NOTHING, REFUSED, Demand
 from cfo.controllers.flux.queue.shape import (
     DEFAULT_DEADLINE,

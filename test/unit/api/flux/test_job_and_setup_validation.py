@@ -4,14 +4,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.names import (
-    FLUX_JOB,
-    FLUX_SETUP,
-    MINICLUSTER,
-    QUEUE_NAME_LABEL,
-    QUOTA_RESERVED,
-    JobState,
-)
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, JobState
 from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
     flux_job_warnings,
@@ -19,6 +12,7 @@ from cfo.api.flux.validation.queue import (
     validate_flux_job,
     validate_flux_setup,
 )
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime import GVK, Object
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from cfo import operator
-from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
 from cfo.api.flux.names import FLUX_JOB
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.model import OperatorConfiguration
 from cfo.features import KINDS as FEATURE_KINDS

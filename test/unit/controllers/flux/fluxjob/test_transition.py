@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.names import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, JobState
+from cfo.api.flux.names import SUSPEND_ANNOTATION, JobState
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import (
     JobObservation,

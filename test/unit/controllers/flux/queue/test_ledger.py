@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.fluxsetup import START, FluxSetupReconciler
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
