@@ -117,7 +117,8 @@ def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
 
     @asynccontextmanager
     async def watch() -> AsyncIterator[Overview]:
-        options, shared = manager.options, manager.cache.informers
+        options = manager.options
+        shared = manager.cache.informers
         cache = Cache(
             manager.transport,
             manager.mapper,

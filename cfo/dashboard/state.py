@@ -49,7 +49,8 @@ class History:
         if known is None:
             if len(self._phases) >= MAX_TRACKED:
                 self._phases.popitem(last=False)
-            known = self._phases[uid] = deque(past(), _MAX_CHANGES)
+            known = deque(past(), _MAX_CHANGES)
+            self._phases[uid] = known
             if not known or known[-1][1] != state:
                 known.append((now, state, level))
             return list(known)
@@ -65,7 +66,8 @@ class History:
         if samples is None:
             if len(self._orders) >= _MAX_QUEUES:
                 return []
-            samples = self._orders[uid] = deque(maxlen=_MAX_SAMPLES)
+            samples = deque(maxlen=_MAX_SAMPLES)
+            self._orders[uid] = samples
         if samples and samples[-1][1] == order:
             return []
         samples.append((now, order))

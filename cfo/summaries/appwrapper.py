@@ -240,9 +240,13 @@ def _past_phases(summary: Summary) -> Sequence[PhaseChange]:
         (milliseconds(summary.created), Phase.SUSPENDED.value, Level.WAITING.value)
     ]
     for condition in sorted(summary.conditions, key=lambda each: milliseconds(each.since)):
-        since, began = milliseconds(condition.since), _began(condition, summary.state)
-        if began is not None and since >= changes[0][0] and began[0] != changes[-1][1]:
-            changes.append((since, began[0].value, began[1].value))
+        began = _began(condition, summary.state)
+        if began is None:
+            continue
+        phase, level = began
+        since = milliseconds(condition.since)
+        if since >= changes[0][0] and phase != changes[-1][1]:
+            changes.append((since, phase.value, level.value))
     if summary.state != changes[-1][1]:
         latest = max((milliseconds(one.since) for one in summary.conditions), default=0)
         changes.append((max(latest, changes[-1][0]), summary.state, summary.level.value))

@@ -38,3 +38,10 @@ def is_true(conditions: tuple[SummaryCondition, ...], kind: str) -> bool:
 def message_of(condition: SummaryCondition) -> str:
     """Return the message of a condition, or its reason, or its type."""
     return condition.message or condition.reason or condition.type
+
+
+def state_of(condition: SummaryCondition | None) -> str:
+    """Return the state that a condition describes: its type if it is true, else its reason; empty without one."""
+    if condition is None:
+        return ""
+    return condition.type if condition.status == "True" else condition.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from cfo.api.flux.names import (
     EVICTED,
@@ -21,7 +21,7 @@ from cfo.api.flux.names import (
 from cfo.api.reading import number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, is_deleting, name_of
-from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
 from cfo.summaries.problems import (
     condition_problems,
@@ -51,30 +51,33 @@ def _summarize_setup(setup: Object, related: Related) -> Summary:
         *condition_problems(conditions, {"Active": "False"}, {}, "correct or delete the FluxSetup"),
         *slow_deletion(setup, related.now),
     ]
-    state = "" if active is None else "Active" if active.status == "True" else active.reason
-    used, total = (
-        number(path(setup, "status", "usedResources")),
-        number(path(setup, "spec", "max-size")),
-    )
+    state = state_of(active)
     level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
-    admitted, most = (
-        number(path(setup, "status", "admittedWorkloads")),
-        number(path(setup, "spec", "max-jobs")),
-    )
-    quotas = [("Pods", used, total, str(used), str(total))]
-    quotas += [("Jobs", admitted, most, str(admitted), str(most))] if most else []
-    facts, ready = _setup_facts(setup, used, total, admitted), f"{used}/{total}"
+    used = number(path(setup, "status", "usedResources"))
+    max_pods = number(path(setup, "spec", "max-size"))
+    admitted = number(path(setup, "status", "admittedWorkloads"))
+    max_jobs = number(path(setup, "spec", "max-jobs"))
+    quotas = [("Pods", used, max_pods, str(used), str(max_pods))]
+    if max_jobs:
+        quotas.append(("Jobs", admitted, max_jobs, str(admitted), str(max_jobs)))
     return new_summary(
-        setup, related, state, level, problems, facts, ready=ready, row={"quotas": quotas}
+        setup,
+        related,
+        state,
+        level,
+        problems,
+        _setup_facts(setup, used, max_pods, admitted),
+        ready=f"{used}/{max_pods}",
+        row={"quotas": quotas},
     )
 
 
-def _setup_facts(setup: Object, used: int, total: int, admitted: int) -> Iterator[tuple[str, str]]:
-    yield "quota", f"{used} of {total} pods used"
-    yield (
-        "jobs",
-        f"{admitted} admitted, {number(path(setup, 'status', 'pendingWorkloads'))} waiting",
-    )
+def _setup_facts(
+    setup: Object, used: int, max_pods: int, admitted: int
+) -> Iterator[tuple[str, str]]:
+    waiting = number(path(setup, "status", "pendingWorkloads"))
+    yield "quota", f"{used} of {max_pods} pods used"
+    yield "jobs", f"{admitted} admitted, {waiting} waiting"
     yield "max jobs", text(path(setup, "spec", "max-jobs"), 20)
     yield "admitted by", "Kueue" if path(setup, "spec", "queue") == "Kueue" else "this operator"
     yield "order", text(path(setup, "spec", "queueingStrategy"), 40)
@@ -86,21 +89,31 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     """Return the summary of a FluxJob: its place in the queue, or how it ended."""
     conditions = conditions_of(job)
     level = _level(job, conditions)
+    state = _state(conditions)
     problems = [
         *_spec_problems(conditions),
         *_outcome_problems(job, conditions),
         *_admission_problems(conditions, level),
-        *_start_problems(conditions, related if path(job, "status", "miniCluster") else Related()),
-        *slow_deletion(job, related.now),
-        *(_event_problems(related) if level is not Level.OK else ()),
     ]
-    facts, state, pending = _job_facts(job, conditions), _state(conditions), _pending(conditions)
-    waiting = {
-        "position": number(path(job, "status", "position")),
-        "queue": text(path(job, "status", "fluxSetup")),
-    }
-    row = waiting if state in (JobState.REQUESTED, JobState.WAITING) else {}
-    return new_summary(job, related, state, level, problems, facts, pending=pending, row=row)
+    is_launched = bool(path(job, "status", "miniCluster"))
+    problems += _start_problems(conditions, related if is_launched else Related())
+    problems += slow_deletion(job, related.now)
+    if level is not Level.OK:
+        problems += _event_problems(related)
+    row: dict[str, Any] = {}
+    if state in (JobState.REQUESTED, JobState.WAITING):
+        row["position"] = number(path(job, "status", "position"))
+        row["queue"] = text(path(job, "status", "fluxSetup"))
+    return new_summary(
+        job,
+        related,
+        state,
+        level,
+        problems,
+        _job_facts(job, conditions),
+        pending=_pending(conditions),
+        row=row,
+    )
 
 
 def _pending(conditions: tuple[SummaryCondition, ...]) -> str:
@@ -128,9 +141,9 @@ def _why(conditions: tuple[SummaryCondition, ...]) -> str:
     if succeeded is not None and is_true(conditions, JobState.FINISHED):
         return message_of(succeeded)
     condition = condition_of(conditions, _state(conditions))
-    return (
-        condition.message if condition is not None and condition.message != condition.type else ""
-    )
+    if condition is None or condition.message == condition.type:
+        return ""
+    return condition.message
 
 
 def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
@@ -142,17 +155,20 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *_spec_problems(conditions),
         *_outcome_problems(cluster, conditions),
         *slow_deletion(cluster, related.now),
-        *(_start_problems(conditions, related) if level is not Level.OK else ()),
-        *(_event_problems(related) if level is not Level.OK else ()),
     ]
-    ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
-    facts, state, pending = (
-        _cluster_facts(cluster, conditions),
-        _state(conditions),
-        _pending(conditions),
-    )
+    if level is not Level.OK:
+        problems += _start_problems(conditions, related)
+        problems += _event_problems(related)
+    ready = number(path(cluster, "status", "ready"))
     return new_summary(
-        cluster, related, state, level, problems, facts, ready=ready, pending=pending
+        cluster,
+        related,
+        _state(conditions),
+        level,
+        problems,
+        _cluster_facts(cluster, conditions),
+        ready=f"{ready}/{size}",
+        pending=_pending(conditions),
     )
 
 
@@ -182,10 +198,10 @@ def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
         return Level.FAILED if succeeded is not None and succeeded.status == "False" else Level.OK
     if is_deleting(obj):
         return Level.PROGRESSING
+    if path(obj, "spec", "suspend") is True:
+        return Level.WAITING
     reserved = condition_of(conditions, "QuotaReserved")
-    if path(obj, "spec", "suspend") is True or (
-        reserved is not None and reserved.status == "False"
-    ):
+    if reserved is not None and reserved.status == "False":
         return Level.WAITING
     pods_ready = condition_of(conditions, PODS_READY)
     if pods_ready is not None and pods_ready.status == "False":
@@ -240,11 +256,8 @@ def _start_problems(
 
 def _outcome_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     succeeded = condition_of(conditions, SUCCEEDED)
-    if (
-        succeeded is not None
-        and succeeded.status == "False"
-        and is_true(conditions, JobState.FINISHED)
-    ):
+    has_failed = succeeded is not None and succeeded.status == "False"
+    if succeeded is not None and has_failed and is_true(conditions, JobState.FINISHED):
         code = number(path(obj, "status", "exitCode"))
         log = "read the log of the lead broker (template.ttlSecondsAfterFinished of a FluxJob keeps it)"
         remedy = log if code else _DESCRIBE

@@ -11,7 +11,7 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import items, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
-from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import KindView, Related, Section, new_summary
 from cfo.summaries.problems import condition_problems, seconds_until_overdue, slow_deletion
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
@@ -38,15 +38,22 @@ def _summarize(stack: Object, related: Related) -> Summary:
     """Return the summary of an InferenceStack."""
     conditions = conditions_of(stack)
     ready = condition_of(conditions, "Ready")
-    state = "" if ready is None else "Ready" if ready.status == "True" else ready.reason
+    state = state_of(ready)
     problems = [*_problems(stack, conditions, related.now), *slow_deletion(stack, related.now)]
     applications = text(path(stack, "status", "readyApplications"), 20)
-    level, facts = _level(stack, conditions), _facts(stack, conditions)
-    pending = f"is {state or 'new'}"
-    if state in ("Ready", WAITING):
-        pending = ""  # it waits for a queue, which can take any time
+    pending = ""
+    # A stack that waits for a queue is not pending, because that can take any time.
+    if state not in ("Ready", WAITING):
+        pending = f"is {state or 'new'}"
     return new_summary(
-        stack, related, state, level, problems, facts, ready=applications, pending=pending
+        stack,
+        related,
+        state,
+        _level(stack, conditions),
+        problems,
+        _facts(stack, conditions),
+        ready=applications,
+        pending=pending,
     )
 
 
@@ -72,21 +79,18 @@ def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[
     yield "openai", text(path(stack, "status", "openai"))
     gateway = condition_of(conditions, "GatewayReady")
     if gateway is not None:
-        yield (
-            "gateway",
-            "ready" if gateway.status == "True" else text(f"{gateway.reason}: {gateway.message}"),
-        )
+        shown = text(f"{gateway.reason}: {gateway.message}")
+        if gateway.status == "True":
+            shown = "ready"
+        yield "gateway", shown
     yield "queue", text(labels_of(stack).get(QUEUE_NAME_LABEL), 63)
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None:
         yield "quota reserved", _ANSWERS.get(reserved.status, "unknown")
         if _waits_for_quota(conditions):
             yield "why", reserved.message
-    operator = _operator(path(stack, "status", "operator"))
-    yield (
-        "operator",
-        " ".join(part for part in (text(operator_version_of(stack), 20), operator) if part),
-    )
+    operator = (text(operator_version_of(stack), 20), _operator(path(stack, "status", "operator")))
+    yield "operator", " ".join(part for part in operator if part)
     yield "defaults", text(path(stack, "status", "profile"), 40)
     for application in islice(items(path(stack, "status", "applications")), _MAX_APPLICATIONS):
         yield text(f"app {text(application.get('name'), 63)}", 80), _application(application)
@@ -109,15 +113,10 @@ def _problems(
 ) -> Iterator[Problem]:
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
-            why = ": ".join(
-                filter(
-                    None, (text(application.get("reason"), 80), text(application.get("message")))
-                )
-            )
-            yield Problem(
-                f"Application {text(application.get('name'), 63)}: {why}",
-                _REMEDIES["RolloutStalled"],
-            )
+            parts = (text(application.get("reason"), 80), text(application.get("message")))
+            why = ": ".join(part for part in parts if part)
+            name = text(application.get("name"), 63)
+            yield Problem(f"Application {name}: {why}", _REMEDIES["RolloutStalled"])
     wrong = {"Degraded": "True", "RoutesReady": "False", "ScalingReady": "False"}
     yield from condition_problems(
         conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"

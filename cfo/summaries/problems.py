@@ -110,9 +110,8 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     found: dict[tuple[str, str], list[str]] = {}
     namespace = ""
     for pod in pods:
-        name, namespace = (
-            text(path(pod, "metadata", field), 80) for field in ("name", "namespace")
-        )
+        name = text(path(pod, "metadata", "name"), 80)
+        namespace = text(path(pod, "metadata", "namespace"), 80)
         for cause, remedy in dict.fromkeys(_causes(pod)):
             found.setdefault((cause, remedy), []).append(name)
     for (cause, remedy), names in found.items():
@@ -125,11 +124,8 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
 
 def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     scheduled = condition_of(conditions_of(pod), "PodScheduled")
-    if (
-        scheduled is not None
-        and scheduled.status == "False"
-        and scheduled.reason == "Unschedulable"
-    ):
+    is_scheduled = scheduled is None or scheduled.status != "False"
+    if scheduled is not None and not is_scheduled and scheduled.reason == "Unschedulable":
         cause = text(f"cannot be scheduled: {scheduled.message}")
         yield cause, "request less, or wait for (or add) nodes with enough free resources"
     for field in ("initContainerStatuses", "containerStatuses"):
@@ -141,11 +137,16 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     container = text(status.get("name"), 63)
     reason = text(path(status, "state", "waiting", "reason"), 80)
     if reason in WAITING_REASONS:
+        cause = f"container {container} waits: {reason}"
         message = text(path(status, "state", "waiting", "message"), 160)
-        remedy = WAITING_REASONS[reason] or _read_log(container, previous=True)
-        yield f"container {container} waits: {reason}{f' ({message})' if message else ''}", remedy
-    # the state before the last restart explains why a container waits; of one that runs, it is over
-    for state in ("state", "lastState") if reason else ("state",):
+        if message:
+            cause += f" ({message})"
+        yield cause, WAITING_REASONS[reason] or _read_log(container, previous=True)
+    states = ["state"]
+    # The state before the last restart explains why a container waits; of one that runs, it is over.
+    if reason:
+        states.append("lastState")
+    for state in states:
         ended = path(status, state, "terminated")
         code = number(path(ended, "exitCode"))
         if code and text(path(ended, "reason"), 80) == "OOMKilled":

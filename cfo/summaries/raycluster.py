@@ -69,29 +69,32 @@ _REMEDIES: Final = {
 def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
     facts = RayClusterFacts(cluster)
-    actor = facts.actor(
-        Concern.EXPOSURE, ()
-    )  # of every concern, because no feature is known to be active
+    # The actor of every concern, because no feature is known to be active.
+    actor = facts.actor(Concern.EXPOSURE, ())
     state = text(path(cluster, "status", "state"), 40)
     level = _level(facts, state, related)
-    problems = [
-        *_status_problems(cluster, state),
-        *slow_deletion(cluster, related.now),
-        *(pod_problems(related.pods or ()) if level is not Level.WAITING else ()),
-        *(_protection_problems(related, actor) if level is Level.OK and state == "ready" else ()),
-        *_route_problems(related.children),
-        *_certificate_problems(facts, related, actor),
-        *_unresolved_warnings(facts, related, level),
-    ]
-    shown, ready, pending = (
-        _facts(facts, related, actor),
-        _ready(cluster),
-        _pending(facts, related, actor),
-    )
+    problems = [*_status_problems(cluster, state), *slow_deletion(cluster, related.now)]
+    if level is not Level.WAITING:
+        problems += pod_problems(related.pods or ())
+    if level is Level.OK and state == "ready":
+        problems += _protection_problems(related, actor)
+    problems += _route_problems(related.children)
+    problems += _certificate_problems(facts, related, actor)
+    problems += _unresolved_warnings(facts, related, level)
+    row: dict[str, Any] = {}
     expiry = milliseconds(_ca_expiry(facts, related))
-    row = {"expires": expiry, "certificate": "CA of the RayCluster"} if expiry else {}
+    if expiry:
+        row = {"expires": expiry, "certificate": "CA of the RayCluster"}
     return new_summary(
-        cluster, related, state, level, problems, shown, ready=ready, pending=pending, row=row
+        cluster,
+        related,
+        state,
+        level,
+        problems,
+        _facts(facts, related, actor),
+        ready=_ready(cluster),
+        pending=_pending(facts, related, actor),
+        row=row,
     )
 
 
@@ -100,12 +103,10 @@ def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
         return Level.PROGRESSING
     if state == "failed":
         return Level.FAILED
+    if facts.is_suspended and state in ("suspended", ""):
+        return Level.WAITING
     if facts.is_suspended or state == "suspended":
-        return (
-            Level.WAITING
-            if facts.is_suspended and state in ("suspended", "")
-            else Level.PROGRESSING
-        )
+        return Level.PROGRESSING
     return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
 
 
@@ -120,17 +121,18 @@ def _ready(cluster: Object) -> str:
 
 def _route_problems(children: addresses.Children) -> Iterator[Problem]:
     """Yield what Gateways report about the routes of a RayCluster."""
-    for route in (route for kind in (HTTP_ROUTE, *TLS_ROUTES) for route in children.get(kind, ())):
-        with suppress(*MALFORMED):
-            for problem in islice(route_problems(route), 3):
-                yield Problem(
-                    f"The {problem.parent} does not accept the {route.get('kind')}: {problem.message}",
-                    "check allowedRoutes and the listeners of the Gateway",
-                )
+    remedy = "check allowedRoutes and the listeners of the Gateway"
+    for kind in (HTTP_ROUTE, *TLS_ROUTES):
+        for route in children.get(kind, ()):
+            with suppress(*MALFORMED):
+                for problem in islice(route_problems(route), 3):
+                    message = f"The {problem.parent} does not accept the {route.get('kind')}: {problem.message}"
+                    yield Problem(message, remedy)
 
 
 def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[tuple[str, str]]:
-    cluster, expiry = facts.cluster, _ca_expiry(facts, related)
+    cluster = facts.cluster
+    expiry = _ca_expiry(facts, related)
     if addresses.is_known(related.children):
         yield "dashboard", addresses.dashboard_url(facts, related.children) or _not_exposed(actor)
         yield "ray client", addresses.client_address(facts, related.children) or _not_exposed(actor)
@@ -140,7 +142,10 @@ def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[t
         yield "CA expires", f"{expiry:%Y-%m-%d} (renewed from {expiry - CA_LIFETIME / 3:%Y-%m-%d})"
     yield "network policies", _policies(related, actor)
     yield "resources", _resources(cluster)
-    yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
+    pods = number_of_pods(related)
+    if have_succeeded(related):
+        pods += ", all succeeded"
+    yield "pods", pods
     owner = controller_of(cluster) or {}
     yield "owner", text(f"{owner.get('kind')} {owner.get('name')}") if owner else ""
     yield "queue", text(labels_of(cluster).get(QUEUE_NAME_LABEL), 63)
@@ -160,10 +165,12 @@ def _mtls(facts: RayClusterFacts, actor: Actor) -> str:
 
 
 def _policies(related: Related, actor: Actor) -> str:
-    policies = related.children.get(NETWORK_POLICY)
     if actor is not Actor.OPERATOR:
         return f"by {actor.value}"
-    return "" if policies is None else f"{len(policies)} by the operator" if policies else "none"
+    policies = related.children.get(NETWORK_POLICY)
+    if policies is None:
+        return ""
+    return f"{len(policies)} by the operator" if policies else "none"
 
 
 def _resources(cluster: Object) -> str:

@@ -155,10 +155,8 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with ClusterRoleBindings, Secrets of OIDC clients and, once served, Routes."""
-        mapper, clusters_of = (
-            self._manager.mapper,
-            EnqueueRequestsFromMapFunc(self._bindings.clusters_of),
-        )
+        mapper = self._manager.mapper
+        clusters_of = EnqueueRequestsFromMapFunc(self._bindings.clusters_of)
         controller.watch(
             Kind(self._bound, clusters_of, CHILD_CHANGED, mapper=mapper, optional=True)
         )
@@ -176,7 +174,8 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
 
     def _watch_openshift(self, controller: Controller, routes: Informer) -> None:
         """Create the informers of OpenShift's objects, and feed ``controller`` with their events."""
-        cache, mapper = self._manager.cache, self._manager.mapper
+        cache = self._manager.cache
+        mapper = self._manager.mapper
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
         self._proxy = ProxyInformers(
             cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
