@@ -212,9 +212,13 @@ class PageState:
         names: dict[str, list[str]] = {identity: [] for identity in self._queues}
         identities = {str(key): identity for identity, key in self._queues.items()}
         for waiting in sorted(self._waiting.values()):
-            if (identity := identities.get(waiting.queue)) is not None:
-                is_own = waiting.key.namespace == self._queues[identity].namespace
-                names[identity].append(waiting.key.name if is_own else str(waiting.key))
+            identity = identities.get(waiting.queue)
+            if identity is None:
+                continue
+            if waiting.key.namespace == self._queues[identity].namespace:
+                names[identity].append(waiting.key.name)
+            else:
+                names[identity].append(str(waiting.key))
         found = {
             identity: self._history.record_order(identity, now, order)
             for identity, order in names.items()

@@ -81,13 +81,12 @@ class ValidatedCondition(msgspec.Struct, frozen=True):
 
 def content_digest(wrapper: Mapping[str, Any]) -> str:
     """Return the digest of the fields of ``wrapper`` that validation makes immutable; linear in its size."""
-    content = [
-        (
-            component.get("template"),
-            [(item.get("path"), replicas_of(item)) for item in component.get("podSets") or ()],
-        )
-        for component in (wrapper.get("spec") or {}).get("components") or ()
-    ]
+    content = []
+    for component in (wrapper.get("spec") or {}).get("components") or ():
+        pod_sets = [
+            (item.get("path"), replicas_of(item)) for item in component.get("podSets") or ()
+        ]
+        content.append((component.get("template"), pod_sets))
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -110,7 +109,8 @@ class ValidationGate:
 
     def waiting(self) -> Collection[Request]:
         """Return the AppWrappers whose validation could not be determined, to enqueue them, and forget them."""
-        waiting, self._waiting = self._waiting, set()
+        waiting = self._waiting
+        self._waiting = set()
         return waiting
 
     def _on_event(self, event: Event) -> None:
@@ -120,7 +120,8 @@ class ValidationGate:
             return
         if event.old is None:
             return
-        before, after = event.old.object(), event.new.object()
+        before = event.old.object()
+        after = event.new.object()
         if settings_of(before) == settings_of(after):
             return
         if validates_creations(after):
@@ -245,9 +246,11 @@ def validates_creations(configuration: Mapping[str, Any]) -> bool:
 
 def settings_of(configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the settings that decide for which AppWrappers API servers call our webhooks."""
-    return [
-        {name: webhook.get(name) for name in _SETTINGS} for webhook in webhooks_of(configuration)
-    ]
+    return [_settings_of(webhook) for webhook in webhooks_of(configuration)]
+
+
+def _settings_of(webhook: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: webhook.get(name) for name in _SETTINGS}
 
 
 def obstacle_of(webhook: Mapping[str, Any]) -> str:
@@ -267,11 +270,9 @@ def obstacle_of(webhook: Mapping[str, Any]) -> str:
     except ValueError as error:
         return f"its namespaceSelector is invalid: {error}"
     for requirement in requirements:
-        of_group = requirement.key.startswith(_OLM_PREFIX) and requirement.operator in (
-            "In",
-            "Exists",
-        )
-        if requirement.key != _NAME_LABEL and not of_group:
+        of_group = requirement.key.startswith(_OLM_PREFIX)
+        selects = requirement.operator in ("In", "Exists")
+        if requirement.key != _NAME_LABEL and not (of_group and selects):
             return f"its namespaceSelector {requirement} depends on a label that can change without a trace"
     if not any(map(_matches_creations, webhook.get("rules") or ())):
         return "its rules do not match all new AppWrappers"
@@ -288,7 +289,8 @@ def selected_since(webhook: Mapping[str, Any], namespace: Object) -> datetime | 
 
     A namespace of which only the name is known has been selected forever.
     """
-    metadata, selector = namespace["metadata"], _selector(webhook)
+    metadata = namespace["metadata"]
+    selector = _selector(webhook)
     labels = {**(metadata.get("labels") or {}), _NAME_LABEL: metadata["name"]}
     if not selector.matches(labels):
         return None

@@ -92,7 +92,8 @@ class ComponentInformers:
         await self._manager.mapper.resource(gvk)
         informer = self._informers.get(gvk)
         if informer is None:
-            informer = self._informers[gvk] = self._create(gvk)
+            informer = self._create(gvk)
+            self._informers[gvk] = informer
         if not informer.has_synced and gvk not in self._late:
             with anyio.move_on_after(_SYNC_TIMEOUT):
                 await informer.wait_for_sync()

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cfo.config.appwrapper import AutopilotConfiguration
-from cfo.runtime import Entry, Event, Informer, Predicate
+from cfo.runtime import Entry, Event, Informer, Predicate, Reader
 
 _NO_EXECUTE: Final = ("NoExecute",)
 _INDEX: Final = "appwrapper-no-execute"
@@ -69,9 +69,9 @@ class NodeHealth:
 
     def __init__(self, config: AutopilotConfiguration, nodes: Informer | None) -> None:
         self._config = config
-        self._reader = (
-            nodes.add_index(_INDEX, self._no_execute_on).reader if nodes is not None else None
-        )
+        self._reader: Reader | None = None
+        if nodes is not None:
+            self._reader = nodes.add_index(_INDEX, self._no_execute_on).reader
 
     def no_execute(self) -> Mapping[str, frozenset[str]]:
         """Return, by node, the resources that running pods must not continue to use there."""
@@ -87,12 +87,11 @@ class NodeHealth:
         """Passes events of nodes that change the resources which pods must not use there."""
 
         def predicate(event: Event) -> bool:
-            old, new = event.old, event.new
-            return (self._no_execute_on(old) if old else []) != (
-                self._no_execute_on(new) if new else []
-            )
+            return self._no_execute_on(event.old) != self._no_execute_on(event.new)
 
         return predicate
 
-    def _no_execute_on(self, entry: Entry) -> list[str]:
+    def _no_execute_on(self, entry: Entry | None) -> list[str]:
+        if entry is None:
+            return []
         return sorted(marked_resources(entry, self._config, _NO_EXECUTE))

@@ -232,7 +232,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             return ""
         visited: list[str] = []
         gvk = GVK.parse(controller.api_version, controller.kind)
-        name, uid, ancestor = controller.name, controller.uid, ""
+        name = controller.name
+        uid = controller.uid
+        ancestor = ""
         for _ in range(_MAX_DEPTH):
             remembered = known.get(uid)
             if uid in own or remembered == "" or remembered in own:
@@ -248,7 +250,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             if owner is None:
                 break
             gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
-            name, uid = owner.get("name") or "", owner.get("uid") or ""
+            name = owner.get("name") or ""
+            uid = owner.get("uid") or ""
         known.update(dict.fromkeys([*visited, controller.uid], ancestor))
         return ancestor
 

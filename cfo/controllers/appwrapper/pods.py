@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -109,7 +110,8 @@ class WrapperPod:
 def pod_of(entry: Entry) -> WrapperPod:
     """Decode the pod in ``entry``."""
     pod = _decoder.decode(entry.raw)
-    status, spec = pod.status or PodStatus(), pod.spec or _PodSpec()
+    status = pod.status or PodStatus()
+    spec = pod.spec or _PodSpec()
     deleting = entry.meta.is_deleting
     return WrapperPod(
         phase=status.phase,
@@ -120,18 +122,22 @@ def pod_of(entry: Entry) -> WrapperPod:
         end_requested_for=pod.metadata.deletion_timestamp or "",
         terminated=_terminations(status.container_statuses),
         init_terminated=_terminations(status.init_container_statuses),
-        resources=frozenset(
-            name
-            for container in spec.containers or ()
-            if container.resources is not None
-            for amounts in (container.resources.limits, container.resources.requests)
-            for name, amount in (amounts or {}).items()
-            if not is_zero(amount)
-        ),
+        resources=_resources_of(spec.containers or ()),
         key=entry.key,
         uid=entry.meta.uid,
         status=status,
     )
+
+
+def _resources_of(containers: Iterable[_Container]) -> frozenset[str]:
+    """Return the names of the resources that ``containers`` request or limit, unless it is to nothing."""
+    found: set[str] = set()
+    for container in containers:
+        if container.resources is None:
+            continue
+        for amounts in (container.resources.limits, container.resources.requests):
+            found.update(name for name, amount in (amounts or {}).items() if not is_zero(amount))
+    return frozenset(found)
 
 
 async def pods_of(entries: Iterable[Entry]) -> list[WrapperPod]:
@@ -291,15 +297,15 @@ def _end(end: Termination) -> str:
 
 def waiting_pods_message(pods: Iterable[WrapperPod], missing: int) -> str:
     """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``."""
-    causes = Counter(
-        cause for pod in pods if pod.phase == "Pending" and (cause := _waiting_cause(pod.status))
-    )
+    causes = Counter(_waiting_cause(pod.status) for pod in pods if pod.phase == "Pending")
+    del causes[""]
     found = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{count} waiting pods: {cause}" for cause, count in found[:_MAX_CAUSES]]
-    parts += [f"{len(found) - _MAX_CAUSES} more causes"] if len(found) > _MAX_CAUSES else []
-    return "".join(
-        f"; {part}" for part in [*parts, *([f"{missing} pods missing"] if missing > 0 else [])]
-    )
+    if len(found) > _MAX_CAUSES:
+        parts.append(f"{len(found) - _MAX_CAUSES} more causes")
+    if missing > 0:
+        parts.append(f"{missing} pods missing")
+    return "".join(f"; {part}" for part in parts)
 
 
 _MAX_EXAMINED: Final = 200
@@ -330,11 +336,12 @@ def reported_failure(message: str) -> PodFailure | None:
 
 
 def _waiting_cause(status: PodStatus) -> str:
-    if (failure := failure_of(status)) is not None:
+    """Return why a pod waits: what cannot start, or else why its first container waits; empty if nothing says it."""
+    failure = failure_of(status)
+    if failure is not None:
         return f"{failure.reason} ({failure.message})"
-    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    states = (container.state for container in containers)
-    waits = (
-        state.waiting.reason for state in states if state is not None and state.waiting is not None
-    )
-    return next(filter(None, waits), "")[:_MAX_REASON_LENGTH]
+    for container in chain(status.init_container_statuses or (), status.container_statuses or ()):
+        state = container.state
+        if state is not None and state.waiting is not None and state.waiting.reason:
+            return state.waiting.reason[:_MAX_REASON_LENGTH]
+    return ""

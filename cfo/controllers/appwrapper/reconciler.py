@@ -198,7 +198,8 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         self, wrapper: Object, observation: WrapperObservation, decision: WrapperDecision
     ) -> Object:
         """Apply the status if it changed; return the AppWrapper as stored."""
-        status, before = decision.status.as_object(), observation.status()
+        status = decision.status.as_object()
+        before = observation.status()
         if status == before.as_object():
             return wrapper
         written = await apply_status(self.client, wrapper, status)

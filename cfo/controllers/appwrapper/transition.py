@@ -148,10 +148,9 @@ def _begin_deployment(
     problems = "; ".join(observation.settings.problems)
     if problems:
         decision.record_warning("MalformedAnnotations", problems)
+        message = f"{message}; {problems}"
     status = decision.status
-    status.set(
-        RESOURCES_DEPLOYED, True, "Resuming", f"{message}; {problems}" if problems else message
-    )
+    status.set(RESOURCES_DEPLOYED, True, "Resuming", message)
     status.clear_component_conditions()
     status.phase = Phase.RESUMING
 
@@ -437,7 +436,8 @@ def _await_pods(
     expected: int,
     retried: Sequence[WrapperPod],
 ) -> None:
-    status, settings = decision.status, observation.settings
+    status = decision.status
+    settings = observation.settings
     if counts.running + counts.succeeded >= expected:
         message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
         status.set(PODS_READY, True, "SufficientPodsReady", message)
@@ -522,7 +522,8 @@ def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
 
 
 def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> None:
-    status, delay = decision.status, observation.settings.deletion_on_failure_grace
+    status = decision.status
+    delay = observation.settings.deletion_on_failure_grace
     if status.is_true(RESOURCES_DEPLOYED):
         if delay and not observation.suspended and not status.is_true(DELETING_RESOURCES):
             message = f"{DELETION_ON_FAILURE} has value {format_duration(delay)}"
@@ -541,7 +542,8 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
 
 
 def _stay_succeeded(observation: WrapperObservation, decision: WrapperDecision) -> None:
-    status, delay = decision.status, observation.settings.success_ttl
+    status = decision.status
+    delay = observation.settings.success_ttl
     if not status.is_true(RESOURCES_DEPLOYED):
         return
     # It becomes false when the AppWrapper succeeds.

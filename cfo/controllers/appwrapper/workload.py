@@ -221,9 +221,7 @@ def pod_set_infos(
     """
     admission = workload["status"]["admission"]
     assignments = {item["name"]: item for item in admission["podSetAssignments"]}
-    found: list[list[Object]] = [
-        [{} for _ in pod_sets_of(component)] for component in _components(wrapper)
-    ]
+    found = [_empty_infos(component) for component in _components(wrapper)]
     for number, (index, group) in enumerate(_numbered_groups(wrapper)):
         name = f"{name_of(wrapper)}-{number}"
         if name in assignments:
@@ -232,6 +230,11 @@ def pod_set_infos(
         elif not group.is_submitter:
             raise LookupError(f"the admission has no assignment for pod set {name}")
     return found
+
+
+def _empty_infos(component: Mapping[str, Any]) -> list[Object]:
+    """Return an empty object for each pod set of a component."""
+    return [{} for _ in pod_sets_of(component)]
 
 
 def _info(
@@ -308,7 +311,8 @@ def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> li
         for pod_set in pod_sets_of(component):
             if is_submitter(gvk_of(component["template"]), pod_set):
                 continue  # the Workload has it after all others
-            name, count = f"{name_of(wrapper)}-{number}", replicas_of(pod_set)
+            name = f"{name_of(wrapper)}-{number}"
+            count = replicas_of(pod_set)
             number += 1
             if done <= 0 or component["template"].get("kind") != "Job":
                 continue

@@ -79,9 +79,11 @@ def setup(
         group = manager.elect(replace(election, name=name, labels=LEASE_LABELS))
     shared = cache(partial(_Controllers, manager, config, group))
 
+    lease_namespace = namespace if election is None else election.namespace
+
     def start(gvk: GVK, _: Manager) -> None:
         shared().add_reconciler(gvk)
-        shared().add_claims(gvk, election.namespace if election is not None else namespace)
+        shared().add_claims(gvk, lease_namespace)
 
     for gvk in INFERENCE_STACKS:
         manager.when_available(gvk, partial(start, gvk))

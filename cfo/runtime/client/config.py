@@ -264,7 +264,10 @@ def _matches_no_proxy(
             return address in ipaddress.ip_network(entry, strict=False)
         except ValueError:
             pass
-    name, _, entry_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+    name = entry
+    entry_port = ""
+    if entry.count(":") == 1:  # more are an IPv6 address
+        name, _, entry_port = entry.partition(":")
     if entry_port and entry_port != str(port):
         return False
     name = name.removeprefix("*")

@@ -95,22 +95,24 @@ def _metric(metric: Mapping[str, Any]) -> Object:
     """Return a metric with canonical quantities."""
     result = dict(metric)
     for source in _METRIC_SOURCES:
-        if isinstance(value := result.get(source), Mapping) and isinstance(
-            target := value.get("target"), Mapping
-        ):
-            quantities = {
-                key: canonical_quantity(target[key])
-                for key in ("averageValue", "value")
-                if target.get(key) is not None
-            }
-            result[source] = {**value, "target": {**target, **quantities}}
+        value = result.get(source)
+        target = value.get("target") if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping) or not isinstance(target, Mapping):
+            continue
+        quantities = {
+            key: canonical_quantity(target[key])
+            for key in ("averageValue", "value")
+            if target.get(key) is not None
+        }
+        result[source] = {**value, "target": {**target, **quantities}}
     return result
 
 
 def application_objects(stack: ResolvedStack, application: str, facts: Facts) -> Iterator[Object]:
     """Yield the objects of an application: a Deployment, its ConfigMap or (engine vllm) Service, and more."""
     section = stack.applications[application]
-    name, component = stack.names.application(application), f"{APPLICATION_PREFIX}{application}"
+    name = stack.names.application(application)
+    component = f"{APPLICATION_PREFIX}{application}"
     suspended = bool(stack.spec.get("suspend"))
     live = facts.deployments.get(name)
     config = ConfigAnnotations({}, {})
@@ -246,8 +248,14 @@ def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Obj
         {"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"},
         _HEADLESS,
     ]
-    tag, env = stack.profile.sidecar_tag, override_env(required, sidecar.get("env") or ())
-    return container(stack, f"{name}-sidecar", own, default_tag=tag, env=env, mounts=[CONFIG_MOUNT])
+    return container(
+        stack,
+        f"{name}-sidecar",
+        own,
+        default_tag=stack.profile.sidecar_tag,
+        env=override_env(required, sidecar.get("env") or ()),
+        mounts=[CONFIG_MOUNT],
+    )
 
 
 def _cache_claim(

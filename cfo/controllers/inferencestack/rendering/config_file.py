@@ -106,11 +106,9 @@ def config_annotations(
     adopted = deployment.labels.get(ADOPTED_CONFIG_HASH)
     if config_map is not None:
         stored = str((config_map.get("data") or {}).get(CONFIG_KEY) or "")
-        adopted = (
-            annotations_of(config_map).get(ADOPTED_CONFIG_HASH) or adopted or config_hash(stored)
-        )
+        recorded = annotations_of(config_map).get(ADOPTED_CONFIG_HASH)
+        adopted = recorded or adopted or config_hash(stored)
+    kept = {ADOPTED_CONFIG_HASH: adopted} if adopted else {}
     if adopted == current:
-        return ConfigAnnotations({}, {ADOPTED_CONFIG_HASH: adopted})
-    return ConfigAnnotations(
-        {CONFIG_HASH: current}, {ADOPTED_CONFIG_HASH: adopted} if adopted else {}
-    )
+        return ConfigAnnotations({}, kept)
+    return ConfigAnnotations({CONFIG_HASH: current}, kept)

@@ -44,20 +44,21 @@ ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
 
 def public_port(stack: ResolvedStack) -> Mapping[str, Any]:
     """Return the port of the gateway's Service for clients: the one named ``http``, else the first; empty if none."""
-    ports = (stack.gateway.get("service") or {}).get("ports") or []
-    return next((port for port in ports if port.get("name") == "http"), ports[0] if ports else {})
+    ports: list[Mapping[str, Any]] = (stack.gateway.get("service") or {}).get("ports") or []
+    for port in ports:
+        if port.get("name") == "http":
+            return port
+    return ports[0] if ports else {}
 
 
 def ingress(stack: ResolvedStack) -> Object:
     """Return the Ingress. The original writes the port's name as its number, which API servers reject."""
     section: Mapping[str, Any] = stack.gateway["ingress"]
     port = public_port(stack)
-    backend = {
-        "service": {
-            "name": stack.names.gateway,
-            "port": {"name": port["name"]} if port.get("name") else {"number": port.get("port")},
-        }
-    }
+    service_port = {"number": port.get("port")}
+    if port.get("name"):
+        service_port = {"name": port["name"]}
+    backend = {"service": {"name": stack.names.gateway, "port": service_port}}
     rules = []
     for host in section.get("hosts") or ():
         paths = [
@@ -68,8 +69,12 @@ def ingress(stack: ResolvedStack) -> Object:
             }
             for path in host.get("paths") or ()
         ]
-        rule: Object = {"http": {"paths": paths}} if paths else {}
-        rules.append({"host": host["host"], **rule} if host.get("host") else rule)
+        rule: Object = {}
+        if host.get("host"):
+            rule["host"] = host["host"]
+        if paths:
+            rule["http"] = {"paths": paths}
+        rules.append(rule)
     spec = {
         "rules": rules,
         "ingressClassName": section.get("className") or None,
