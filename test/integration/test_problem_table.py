@@ -54,6 +54,12 @@ KINDS = {
     "FluxJob": (FLUX_JOB, "fluxjobs"),
     "InferenceStack": (INFERENCE_STACKS[1], "inferencestacks"),
 }
+VERSION_LABELS: dict[str, dict[str, str]] = {
+    "no operator": {"operatorVersion": "v9"},
+    "no version": {},
+}
+"""The labels of an InferenceStack for the causes that its version is."""
+
 RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
 
 
@@ -75,7 +81,7 @@ def new_object_with(kind: str, cause: str) -> Object:
     spec = SPECS[kind](container)
     labels = {}
     if kind == "InferenceStack":
-        labels["operatorVersion"] = "v9" if cause == "no operator" else "v2"
+        labels = VERSION_LABELS.get(cause, {"operatorVersion": "v2"})
     elif cause == "no operator":
         spec["managedBy"] = "kueue.x-k8s.io/multikueue"
     if cause == "typo":
