@@ -24,6 +24,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
 from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX, QUEUE_NAME_LABEL
+from cfo.controllers.appwrapper.components import components_of
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
@@ -307,8 +308,10 @@ def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> li
     """
     found: list[Object] = []
     number = 0
-    for component, done in zip(_components(wrapper), succeeded, strict=True):
-        for pod_set in pod_sets_of(component):
+    # The pod sets are those in the status: to infer them, large templates would be read for each event of a pod.
+    observed = components_of(wrapper)
+    for component, known, done in zip(_components(wrapper), observed, succeeded, strict=True):
+        for pod_set in known.pod_sets:
             if is_submitter(gvk_of(component["template"]), pod_set):
                 continue  # the Workload has it after all others
             name = f"{name_of(wrapper)}-{number}"

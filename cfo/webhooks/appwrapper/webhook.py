@@ -66,11 +66,16 @@ class AppWrapperWebhook(Validator[Object]):
         errors = await request.compute(validation.create_errors, obj, request.namespace, access)
         FieldErrors.check(errors)
         FieldErrors.check(await self._embedded_errors(obj, request))
-        request.warn(*validation.create_warnings(obj, counts_added_pods=self._counts_added_pods))
+        request.warn(*await request.compute(self._warnings, obj))
         if not self._is_enabled:
             request.warn(
                 "the CodeFlare operator does not deploy AppWrappers: its configuration disables them"
             )
+
+    def _warnings(self, obj: Object) -> list[str]:
+        from cfo.webhooks.appwrapper.validation import create_warnings
+
+        return list(create_warnings(obj, counts_added_pods=self._counts_added_pods))
 
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in the objects that will be created, at most one for each component."""

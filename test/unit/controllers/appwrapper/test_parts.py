@@ -22,6 +22,7 @@ from cfo.controllers.appwrapper.components import (
     InjectionError,
     components_of,
     desired_object,
+    initial_status,
     recorded_uids,
 )
 from cfo.controllers.appwrapper.nodes import marked_resources
@@ -448,6 +449,14 @@ def test_reclaimable_pods_are_numbered_without_submitters() -> None:
     obj = ray_job_wrapper(submitterPodTemplate=OWN_SUBMITTER)
     obj["spec"]["components"][1] = wrapper("Job")["spec"]["components"][0]
     assert reclaimable_pods(obj, [0, 1]) == [{"name": "w-1", "count": 1}]
+
+
+def test_reclaimable_pods_are_those_of_the_recorded_pod_sets() -> None:
+    """To infer pod sets, large templates would be read for each event of a pod."""
+    obj = wrapper("Job")
+    obj["status"] = {"componentStatus": initial_status(obj)}
+    obj["spec"]["components"][0]["template"]["spec"]["template"] = {}
+    assert reclaimable_pods(obj, [1]) == [{"name": "w-0", "count": 1}]
 
 
 def test_pod_set_infos_are_derived_from_admission() -> None:

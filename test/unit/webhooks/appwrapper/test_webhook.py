@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from cfo import operator
+from cfo.api.appwrapper import podsets
 from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.features import KINDS as FEATURE_KINDS
+from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.field import Path, invalid
-from cfo.runtime.objects.unstructured import Object
-from cfo.runtime.webhook.admission import UserInfo
+from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.webhook.admission import AdmissionRequest, UserInfo
 from cfo.webhooks import appwrapper as webhooks
 from cfo.webhooks.appwrapper.webhook import (
+    AppWrapperWebhook,
     PlannedObject,
     planned_objects,
     sanitized_label,
     set_labels,
 )
+
+if TYPE_CHECKING:
+    from cfo.runtime.client.client import Client
+    from cfo.runtime.webhook.worker import ReviewWorker
 
 KINDS = (RAY_CLUSTER, FLUX_JOB)
 ALICE = UserInfo("alice", "a-1")
@@ -153,3 +162,54 @@ def test_default_queue_applies_only_without_queue_label(own: dict[str, str], que
     obj: Object = {"metadata": {"labels": own}}
     set_labels(obj, ALICE, "team")
     assert obj["metadata"]["labels"][QUEUE_NAME_LABEL] == queue
+
+
+class Served:
+    """A client of a cluster in which all kinds are served and everything is allowed."""
+
+    def __init__(self) -> None:
+        self.mapper = self
+
+    async def resource(self, gvk: GVK) -> Resource:
+        verbs = frozenset({"create", "delete", "get"})
+        return Resource(gvk=gvk, plural="things", namespaced=True, verbs=verbs)
+
+    async def create(self, review: Object) -> Object:
+        return {"status": {"allowed": True}}
+
+
+class Worker:
+    """Computes at once, and knows whether it computes."""
+
+    is_running = False
+
+    async def run(self, size: int, function: Callable[..., Any], *args: Any) -> Any:
+        self.is_running = True
+        try:
+            return function(*args)
+        finally:
+            self.is_running = False
+
+
+async def test_templates_are_read_only_by_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large templates would block the event loop for a fifth of a second in each review."""
+    worker = Worker()
+    reads: list[bool] = []
+
+    def record(spec: object) -> str:
+        reads.append(worker.is_running)
+        return ""
+
+    monkeypatch.setattr(podsets, "pod_template_problems", record)
+    template = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {"spec": {}}},
+    }
+    webhook = AppWrapperWebhook(cast("Client", Served()), AppWrapperConfiguration())
+    request = AdmissionRequest(namespace="ns", worker=cast("ReviewWorker", worker))
+    wrapper = {"metadata": {"name": "w"}, "spec": {"components": [{"template": template}]}}
+    await webhook.validate_create(wrapper, request)
+    assert len(reads) > 1
+    assert all(reads)
