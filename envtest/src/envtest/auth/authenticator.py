@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from multidict import MultiMapping
 
 from envtest.apimachinery.clock import Clock
 from envtest.apimachinery.user import (
@@ -24,9 +25,11 @@ from envtest.apimachinery.user import (
     AUTHENTICATED,
     CREDENTIAL_ID,
     MASTERS,
+    UNAUTHENTICATED,
     User,
     with_groups,
 )
+from envtest.auth.front_proxy import NO_HEADERS, ClientAuthorities
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
@@ -77,7 +80,8 @@ class Authenticator:
     """Determines the user of a request.
 
     ``admin_token`` authenticates user ``admin`` of ``system:masters``; ``users`` maps other static tokens to users.
-    Static tokens are looked up by their SHA-256, so that the duration of a look-up reveals nothing about them.
+    Static tokens are looked up by their SHA-256, so that the duration of a look-up reveals nothing about them. With
+    ``authorities``, a client certificate can be that of a front proxy, and any other must be one of its client CA.
     """
 
     def __init__(
@@ -88,8 +92,10 @@ class Authenticator:
         users: Mapping[str, User] | None = None,
         anonymous: bool = True,
         clock: Clock | None = None,
+        authorities: ClientAuthorities | None = None,
     ) -> None:
         self._clock = clock or Clock()
+        self._authorities = authorities
         self._tokens = tokens
         self._anonymous = anonymous
         self._static: dict[bytes, User] = {}
@@ -101,7 +107,9 @@ class Authenticator:
 
     def fork(self, tokens: ServiceAccountTokens, clock: Clock) -> Authenticator:
         """Return an authenticator of the same static users, for a copy of the control plane."""
-        copy = Authenticator(tokens, anonymous=self._anonymous, clock=clock)
+        copy = Authenticator(
+            tokens, anonymous=self._anonymous, clock=clock, authorities=self._authorities
+        )
         copy._static = dict(self._static)
         return copy
 
@@ -114,18 +122,26 @@ class Authenticator:
         self._static.pop(_digest(token), None)
 
     def authenticate(
-        self, authorization: str, peer_certificate: bytes | None = None
+        self,
+        authorization: str,
+        peer_certificate: bytes | None = None,
+        headers: MultiMapping[str] = NO_HEADERS,
     ) -> User | None:
         """Return the user of a request with this ``Authorization`` header and client certificate (DER, verified).
 
-        ``None`` means 401: an unknown token, no credential while anonymous requests are disabled, or a certificate that
-        has expired by the clock of the plane.
+        ``headers`` are those of a front proxy. ``None`` means 401: an unknown token, no credential while anonymous
+        requests are disabled, or a certificate that has expired by the clock of the plane or identifies no user.
         """
-        expired = False
+        rejected = False
         if peer_certificate is not None:
             certificate = self._cached_certificate(peer_certificate)
             expired = not certificate.first <= self._clock.now() <= certificate.last
-            if certificate.user is not None and not expired:
+            if certificate.is_proxy and not expired and self._authorities is not None:
+                user = self._authorities.proxy.user(headers)
+                if user is not None:
+                    return _authenticated(user)
+            rejected = expired or not certificate.is_client
+            if certificate.user is not None and not rejected:
                 return certificate.user
         token = bearer_token(authorization)
         if token:
@@ -133,7 +149,7 @@ class Authenticator:
                 return self.identify(token).user
             except InvalidToken:
                 return None
-        return ANONYMOUS if self._anonymous and not expired else None
+        return ANONYMOUS if self._anonymous and not rejected else None
 
     def identify(self, token: str, audiences: Sequence[str] | None = None) -> TokenIdentity:
         """Return the user of ``token``. Raises InvalidToken when it is unknown or valid for none of ``audiences``."""
@@ -158,7 +174,7 @@ class Authenticator:
         if der not in self._certificates:
             if len(self._certificates) >= _MAX_CERTIFICATES:
                 self._certificates.clear()
-            self._certificates[der] = _parse_certificate(der)
+            self._certificates[der] = _parse_certificate(der, self._authorities)
         return self._certificates[der]
 
 
@@ -173,17 +189,38 @@ def _digest(token: str) -> bytes:
 
 
 class _Certificate(NamedTuple):
-    """The user of a client certificate, and the first and the last moment at which it is valid."""
+    """The user of a client certificate, and the first and the last moment at which it is valid.
+
+    ``is_client`` is whether the CA of users has signed it, ``is_proxy`` whether it is that of the front proxy.
+    """
 
     user: User | None
     first: datetime
     last: datetime
+    is_client: bool
+    is_proxy: bool
 
 
-def _parse_certificate(der: bytes) -> _Certificate:
+def _parse_certificate(der: bytes, authorities: ClientAuthorities | None) -> _Certificate:
     certificate = x509.load_der_x509_certificate(der)
     user = _certificate_user(certificate.subject, der)
-    return _Certificate(user, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    is_client, is_proxy = True, False
+    if authorities is not None:
+        name = next(iter(_name_values(certificate.subject, NameOID.COMMON_NAME)), "")
+        is_client = authorities.is_client(certificate)
+        is_proxy = authorities.is_proxy(certificate, name)
+    return _Certificate(
+        user,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+        is_client,
+        is_proxy,
+    )
+
+
+def _authenticated(user: User) -> User:
+    """Return a user with the group of authenticated users, unless it is in that of the others."""
+    return user if UNAUTHENTICATED in user.groups else with_groups(user, AUTHENTICATED)
 
 
 def _certificate_user(subject: x509.Name, der: bytes) -> User | None:

@@ -43,6 +43,7 @@ from envtest.server.assembly import (
     create_initial_objects,
     fork,
     publish_address,
+    publish_authentication,
     resume,
 )
 from envtest.storage import Store
@@ -198,6 +199,7 @@ class EmbeddedServer(BaseControlPlane):
                 cluster.clock.moved.append(self._save_offset)
                 resume(api_server)
             await create_initial_objects(api_server)
+            publish_authentication(api_server, self._authority.pem, None)
             await self.install_crds(*crds)
             known = (*SERVER_NAMES, str(cluster.service_network[1]))
             names = (self._host, *(name for name in known if name != self._host))

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from envtest.apimachinery.clock import Clock
+from envtest.auth.front_proxy import ClientAuthorities
 from envtest.formats.certificate_authority import server_context
 from envtest.programs.flags import FlagError
 from envtest.programs.server_options import ServerOptions
@@ -17,6 +18,7 @@ from envtest.server.assembly import (
     assemble,
     create_initial_objects,
     publish_address,
+    publish_authentication,
     resume,
 )
 from envtest.storage.archive import Archive
@@ -55,7 +57,13 @@ class HostedServers:
         Raises FlagError for options that do not fit the cluster, OSError and ValueError for addresses, certificates and
         data that cannot be used.
         """
-        context = server_context(options.certificate, options.client_ca)
+        proxy = options.front_proxy
+        accepted = options.client_ca
+        authorities = None
+        if proxy is not None:
+            accepted = b"\n".join((options.client_ca or b"", proxy.ca))
+            authorities = ClientAuthorities(options.client_ca, proxy)
+        context = server_context(options.certificate, accepted)
         async with self._starting:
             hosted = self._clusters.get(options.prefix)
             first = hosted is None
@@ -81,6 +89,7 @@ class HostedServers:
                 anonymous=options.anonymous,
                 cluster=cluster,
                 features=options.features,
+                authorities=authorities,
             )
             if first:
                 hosted.archive.restore(cluster.store)
@@ -88,6 +97,7 @@ class HostedServers:
                 resume(api_server)
                 self._clusters[options.prefix] = hosted
             await create_initial_objects(api_server)
+            publish_authentication(api_server, options.client_ca, proxy)
         try:
             await api_server.server.start(options.host, options.port, context)
             publish_address(api_server, options.advertised)

@@ -11,6 +11,7 @@ from pathlib import Path
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.apimachinery.user import User
 from envtest.auth.authenticator import load_token_file
+from envtest.auth.front_proxy import FrontProxy
 from envtest.auth.tokens import ISSUER, TokenSettings
 from envtest.configuration.feature_gates import (
     enabled_features,
@@ -48,6 +49,7 @@ class ServerOptions:
     port: int
     certificate: KeyPair
     client_ca: bytes | None
+    front_proxy: FrontProxy | None
     tokens: TokenSettings
     users: dict[str, User]
     anonymous: bool
@@ -89,6 +91,7 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
         port=_port(command.last("secure-port", "6443")),
         certificate=certificate,
         client_ca=_read("client-ca-file", client_ca) if client_ca else None,
+        front_proxy=_front_proxy(command),
         tokens=_token_settings(command),
         users=load_token_file(Path(token_file)) if token_file else {},
         anonymous=boolean("anonymous-auth", command.last("anonymous-auth", "true")),
@@ -152,6 +155,21 @@ def _read(flag: str, path: str) -> bytes:
     if len(content) > _MAX_FILE_BYTES:
         raise FlagError(f"--{flag}={path}: the file is larger than {_MAX_FILE_BYTES} bytes")
     return content
+
+
+def _front_proxy(command: CommandLine) -> FrontProxy | None:
+    """Return the front proxy that can name users, if there is one."""
+    file = command.last("requestheader-client-ca-file")
+    if not file:
+        return None
+    return FrontProxy(
+        _read("requestheader-client-ca-file", file),
+        allowed_names=tuple(command.items("requestheader-allowed-names")),
+        username_headers=tuple(command.items("requestheader-username-headers")),
+        group_headers=tuple(command.items("requestheader-group-headers")),
+        uid_headers=tuple(command.items("requestheader-uid-headers")),
+        extra_prefixes=tuple(command.items("requestheader-extra-headers-prefix")),
+    )
 
 
 def _token_settings(command: CommandLine) -> TokenSettings:

@@ -21,6 +21,7 @@ from envtest.apimachinery.user import User
 from envtest.apply.trackers import Trackers
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.bootstrap import install_policy
+from envtest.auth.front_proxy import ClientAuthorities, FrontProxy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.auth.tokens import ServiceAccountTokens, TokenSettings
@@ -38,7 +39,11 @@ from envtest.pages.standard_pages import object_counts, standard_pages
 from envtest.registry.registry import Registry
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.server.dispatch import Dispatcher
-from envtest.server.initial_objects import create_initial_objects_in, publish_address_in
+from envtest.server.initial_objects import (
+    create_initial_objects_in,
+    publish_address_in,
+    publish_authentication_in,
+)
 from envtest.server.server import Server
 from envtest.storage import ADDED, Change, Store
 from envtest.writes.create_update import create_object
@@ -197,17 +202,24 @@ def assemble(
     anonymous: bool = True,
     cluster: Cluster | None = None,
     features: Collection[str] = (),
+    authorities: ClientAuthorities | None = None,
 ) -> APIServer:
     """Create the parts without starting them or storing anything.
 
     ``plugins`` names the admission plugins to run; ``anonymous`` accepts requests without credentials; ``cluster`` is a
-    new one by default; ``features`` are the feature gates that are on. Raises ValueError for unusable keys, OSError for
+    new one by default; ``features`` are the feature gates that are on; ``authorities`` distinguish users from a front
+    proxy. Raises ValueError for unusable keys, OSError for
     the audit log.
     """
     cluster = cluster or Cluster()
     tokens = ServiceAccountTokens(cluster.store, settings=token_settings, clock=cluster.clock.time)
     authenticator = Authenticator(
-        tokens, admin_token=admin_token, users=users, anonymous=anonymous, clock=cluster.clock
+        tokens,
+        admin_token=admin_token,
+        users=users,
+        anonymous=anonymous,
+        clock=cluster.clock,
+        authorities=authorities,
     )
     return _connect(cluster, tokens, authenticator, AuditLog(audit_log), plugins, features)
 
@@ -322,6 +334,20 @@ async def create_initial_objects(api_server: APIServer) -> None:
     now = core.clock.timestamp()
     create_initial_objects_in(core.store, core.registry, api_server.cluster.service_network, now)
     install_policy(core.store, now)
+
+
+def publish_authentication(
+    api_server: APIServer, client_ca: bytes | None, proxy: FrontProxy | None
+) -> None:
+    """Store how users are authenticated, for the API servers of aggregated APIs."""
+    data: dict[str, str] = {}
+    if client_ca is not None:
+        data["client-ca-file"] = client_ca.decode("ascii")
+    if proxy is not None:
+        data |= proxy.settings()
+    if data:
+        core = api_server.core
+        publish_authentication_in(core.store, data, core.clock.timestamp())
 
 
 def publish_address(api_server: APIServer, address: str) -> None:

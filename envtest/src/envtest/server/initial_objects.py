@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+import json
 import socket
 import uuid
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from envtest.builtins.flow_control_defaults import LEVELS, SCHEMAS
 from envtest.registry.registry import Registry
 from envtest.storage import Store
 
-__all__ = ["create_initial_objects_in", "publish_address_in"]
+__all__ = ["create_initial_objects_in", "publish_address_in", "publish_authentication_in"]
 
 _SERVICES: Final = GroupResource("", "services")
 _FLOW_CONTROL: Final = "flowcontrol.apiserver.k8s.io"
@@ -105,6 +106,39 @@ def publish_address_in(store: Store, address: str, port: int, now: str) -> None:
             if "generation" in stored["metadata"]:
                 stored["metadata"]["generation"] += 1
             store.update(resource, {**stored, **bodies[kind]}, record)
+
+
+def publish_authentication_in(store: Store, data: dict[str, str], now: str) -> None:
+    """Store the ConfigMap ``extension-apiserver-authentication``, or add to it: several API servers may share it."""
+    resource = GroupResource("", "configmaps")
+    metadata: dict[str, Any] = {
+        "name": "extension-apiserver-authentication",
+        "namespace": "kube-system",
+    }
+    record = store.get(resource, metadata["namespace"], metadata["name"])
+    if record is None:
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+        store.create(resource, _object("v1", "ConfigMap", metadata, {"data": data}))
+        return
+    stored = record.obj()
+    present = stored.get("data") or {}
+    combined = {name: _combined(name, present.get(name, ""), value) for name, value in data.items()}
+    stored["data"] = {**present, **combined}
+    store.update(resource, stored, record)
+
+
+def _combined(name: str, present: str, own: str) -> str:
+    """Return the certificates or names of both, each of them once; no allowed names mean that all are allowed."""
+    if not present or present == own:
+        return own
+    if own.startswith("["):
+        lists = [json.loads(present), json.loads(own)]
+        if name == "requestheader-allowed-names" and not all(lists):
+            return "[]"
+        return json.dumps(list(dict.fromkeys([*lists[0], *lists[1]])), separators=(",", ":"))
+    end = "-----END CERTIFICATE-----\n"
+    certificates = [*present.split(end), *own.split(end)]
+    return "".join(f"{each}{end}" for each in dict.fromkeys(certificates) if each.strip())
 
 
 def _objects(

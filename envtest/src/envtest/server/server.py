@@ -132,7 +132,9 @@ class Server:
             return injected
         check_timeout(request.parameter("timeout"), attributes)
         user = self._authenticator.authenticate(
-            request.headers.get("Authorization", ""), _certificate(request.raw)
+            request.headers.get("Authorization", ""),
+            _certificate(request.raw),
+            request.headers,
         )
         if user is None:  # a request without credentials is anonymous, unless that is disabled
             raise unauthorized()

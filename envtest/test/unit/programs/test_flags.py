@@ -66,7 +66,6 @@ def test_flags_that_cannot_change_a_response_are_accepted(flag: str, warnings: l
         ("--allow-privileged=false", "supports only true"),
         ("--service-node-port-range=1-2", "supports only 30000-32767"),
         ("--oidc-issuer-url=https://a", "does not implement"),
-        ("--requestheader-client-ca-file=x", "does not implement"),
         ("positional", "unexpected argument"),
         ("--", "unexpected argument"),
     ],
