@@ -314,3 +314,11 @@ async def test_watch_of_a_client_that_does_not_read_ends(
                 )
                 assert created.code == 201
                 assert await watch.summary(1) == [("ADDED", f"large-{number}")]
+
+
+async def test_service_level_indicators_have_the_result_of_each_check(api: APIClient) -> None:
+    assert (await api.get("/readyz")).code == 200
+    indicators = (await api.get("/metrics/slis")).body
+    assert 'kubernetes_healthcheck{name="etcd",type="livez"}' not in indicators
+    assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1.0' in indicators
+    assert 'kubernetes_healthchecks_total{name="ping",status="success",type="readyz"}' in indicators

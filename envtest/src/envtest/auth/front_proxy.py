@@ -26,8 +26,8 @@ class FrontProxy(Struct, frozen=True):
     """A proxy that is trusted to name users.
 
     ``ca`` (PEM) has signed its certificate, whose common name is in ``allowed_names`` unless those are empty. The first
-    header of ``username_headers`` that is not empty has the name; ``group_headers`` can be repeated; the rest of a
-    header with one of ``extra_prefixes`` is a key of the extra fields.
+    of the ``username_headers`` with a value has the name; ``group_headers`` can be repeated; what follows one of the
+    ``extra_prefixes`` in a header's name is the key of an extra field.
     """
 
     ca: bytes

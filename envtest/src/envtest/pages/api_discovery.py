@@ -54,6 +54,7 @@ _OTHER_PATHS: Final = (
     "/.well-known/openid-configuration",
     "/flagz",
     "/metrics",
+    "/metrics/slis",
     "/openapi/v2",
     "/openapi/v3",
     "/openid/v1/jwks",

@@ -1,4 +1,4 @@
-"""``/healthz``, ``/livez``, ``/readyz``, ``/version`` and ``/metrics``: health, version and request metrics.
+"""``/healthz``, ``/livez``, ``/readyz``, ``/version``, ``/metrics`` and ``/metrics/slis``: health, version and metrics.
 
 The formats follow ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path for each check) and
 its request metrics.
@@ -72,6 +72,7 @@ class HealthChecks:
 
     def __init__(self) -> None:
         self._checks: dict[str, dict[str, Check]] = {endpoint: {} for endpoint in _ENDPOINTS}
+        self._runs: dict[str, int] = {}
         for name, endpoints in (
             ("ping", _ENDPOINTS),
             ("log", _ENDPOINTS),
@@ -111,6 +112,7 @@ class HealthChecks:
             if checks[name]():
                 return PageResponse(200, dict(_TEXT), b"ok")
             return PageResponse(500, dict(_TEXT), b"internal server error: reason withheld\n")
+        self._runs[endpoint] = self._runs.get(endpoint, 0) + 1
         lines = []
         failed = False
         for check_name, check in checks.items():
@@ -134,6 +136,33 @@ class HealthChecks:
                 200, dict(_TEXT), "\n".join([*lines, f"{endpoint} check passed", ""]).encode()
             )
         return PageResponse(200, dict(_TEXT), b"ok")
+
+    def indicators(self) -> PageResponse:
+        """Return the response to ``/metrics/slis``: the result of each check, and how often it was made.
+
+        As in kube-apiserver, there are only the checks of endpoints that were requested.
+        """
+        return _exposition(self._indicators)
+
+    def _indicators(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        results = GaugeMetricFamily(
+            "kubernetes_healthcheck", "The result of a check.", labels=["name", "type"]
+        )
+        runs = CounterMetricFamily(
+            "kubernetes_healthchecks_total",
+            "How often a check had a status.",
+            labels=["name", "status", "type"],
+        )
+        for endpoint, count in self._runs.items():
+            for name, check in self._checks[endpoint].items():
+                succeeds = check()
+                results.add_metric([name, endpoint], int(succeeds))
+                status = "success" if succeeds else "error"
+                runs.add_metric([name, status, endpoint], count)
+        yield results
+        yield runs
 
 
 def version_response(version: KubernetesVersion = LATEST) -> PageResponse:
@@ -226,14 +255,7 @@ class RequestMetrics:
 
     def respond(self) -> PageResponse:
         """Return the response to ``/metrics``, in Prometheus' text format."""
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._families))
-        return PageResponse(
-            200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry)
-        )
+        return _exposition(self._families)
 
     def _families(self) -> Iterator[Metric]:
         from prometheus_client.core import (
@@ -300,6 +322,16 @@ class RequestMetrics:
             so_far += count
             buckets.append((bound, so_far))
         return buckets
+
+
+def _exposition(families: Callable[[], Iterator[Any]]) -> PageResponse:
+    """Return a response with metrics in Prometheus' text format."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(families))
+    return PageResponse(200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry))
 
 
 class _Collector:

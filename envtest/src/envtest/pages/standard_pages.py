@@ -85,6 +85,8 @@ def standard_pages(
             return page
         if request.path == "/metrics":
             return _response(metrics.respond())
+        if request.path == "/metrics/slis":
+            return _response(health.indicators())
         response = health.respond(
             request.path,
             verbose="verbose" in request.query,
