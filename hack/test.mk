@@ -109,4 +109,4 @@ test-kopf-examples: $(VENV)/.installed $(KOPF)/.installed ## Run kopf's own exam
 E2E ?=
 conformance: $(VENV)/.installed ## Run conformance specs of Kubernetes on envtest with the program e2e.test in E2E
 	@test -n "$(E2E)" || { echo 'E2E=/path/to/e2e.test is missing: the program is in kubernetes-test-linux-amd64.tar.gz of a Kubernetes release'; exit 2; }
-	cd envtest && $(abspath $(BIN))/python -m test.conformance "$(abspath $(E2E))"
+	cd envtest && $(abspath $(BIN))/python -m test.conformance $(CONFORMANCE_FLAGS) "$(abspath $(E2E))"

@@ -69,7 +69,8 @@ What the specs need that envtest does not have, and what is missing:
 {_reasons(specs)}
 
 `make conformance E2E=/path/to/e2e.test` runs the expected specs against a control plane with all controllers and two
-nodes, and prints what failed and why. `e2e.test` is in the archive `kubernetes-test-linux-amd64.tar.gz` of a Kubernetes
+nodes, two at a time, and prints each result at once; with `CONFORMANCE_FLAGS=--real` it runs them on the real control
+plane, too, and compares both. `e2e.test` is in the archive `kubernetes-test-linux-amd64.tar.gz` of a Kubernetes
 release. The list with a line for each spec is
 [specs.txt](https://github.com/project-codeflare/cfo/blob/main/envtest/test/conformance/specs.txt).
 """

@@ -1,8 +1,10 @@
 """Runs conformance specs of Kubernetes on envtest: ``python -m test.conformance E2E_TEST``, in the folder ``envtest``.
 
 ``E2E_TEST`` is the program ``e2e.test`` of a Kubernetes release. It runs the specs that the list expects to pass, or
-with ``--all`` all specs of the list, on a control plane with all controllers and two nodes. With ``--report FILE``, it
-reads an existing JSON report instead. Exits with 1 if a spec that should pass fails or did not run.
+with ``--all`` all specs of the list. Each of several processes has a control plane of its own, with all controllers and
+two nodes, and runs one spec after the other; each result is printed when it is known. With ``--real``, the specs run on
+the programs in ``KUBEBUILDER_ASSETS``, too, which have no nodes. With ``--report FILE``, the command reads an existing
+JSON report instead. Exits with 1 if a spec that should pass fails on envtest or did not run.
 """
 
 from __future__ import annotations
@@ -15,39 +17,22 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from test.conformance.cluster import run_cluster
-from test.conformance.report import outcomes, summary
-from test.conformance.specs import FILE, Spec, focus, parse
+from test.conformance.report import Outcome, outcomes, summary
+from test.conformance.runner import REAL, compare, run
+from test.conformance.specs import FILE, Spec, parse
+
+SECONDS = 300
+"""Seconds that a spec may take by default; some wait for minutes by design."""
 
 
-def arguments(specs: Sequence[Spec], kubeconfig: Path, report: Path) -> list[str]:
-    """Return the flags of ``e2e.test`` for these specs."""
-    return [
-        f"--kubeconfig={kubeconfig}",
-        "--provider=skeleton",
-        f"--ginkgo.json-report={report}",
-        "--ginkgo.timeout=4h",
-        "--ginkgo.no-color",
-        *(f"--ginkgo.focus={focus(spec)}" for spec in specs),
-    ]
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return number
 
 
-async def run(program: str, specs: Sequence[Spec], folder: Path) -> Path:
-    """Run the specs on a control plane, and return the report."""
-    report, kubeconfig = folder / "report.json", folder / "kubeconfig"
-    async with run_cluster() as plane:
-        plane.kubeconfig(kubeconfig)
-        process = await asyncio.create_subprocess_exec(
-            program, *arguments(specs, kubeconfig, report)
-        )
-        await process.wait()
-    if not report.exists():
-        sys.exit(f"{program}: wrote no report; it exited with {process.returncode}")
-    return report
-
-
-def main() -> None:
-    """Run the command."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m test.conformance", description=__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("program", nargs="?", metavar="E2E_TEST")
@@ -55,12 +40,53 @@ def main() -> None:
     parser.add_argument(
         "--all", action="store_true", help="also the specs that are not expected to pass"
     )
-    options = parser.parse_args()
-    specs = parse(FILE.read_text())
-    selected = [spec for spec in specs if options.all or spec.passes]
+    parser.add_argument("--focus", default="", help="only specs whose names contain this text")
+    parser.add_argument(
+        "--processes", type=_positive, default=2, help="specs that run at the same time (default 2)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        default=SECONDS,
+        help=f"seconds that a spec may take (default {SECONDS})",
+    )
+    parser.add_argument(
+        "--real", action="store_true", help="also on the programs in KUBEBUILDER_ASSETS"
+    )
+    return parser.parse_args()
+
+
+def _run(options: argparse.Namespace, specs: Sequence[Spec]) -> list[Outcome]:
+    """Run the specs, print each result, and return the outcomes on envtest."""
     with tempfile.TemporaryDirectory() as folder:
-        report = options.report or asyncio.run(run(options.program, selected, Path(folder)))
-        result = summary(specs, outcomes(json.loads(report.read_text())))
+        results = asyncio.run(
+            run(
+                options.program,
+                specs,
+                Path(folder),
+                processes=options.processes,
+                seconds=options.seconds,
+                with_real=options.real,
+            )
+        )
+    if options.real:
+        print("\n".join(compare(results)))
+    return [result.outcome for result in results if result.plane != REAL and result.outcome]
+
+
+def main() -> None:
+    """Run the command."""
+    options = _arguments()
+    specs = parse(FILE.read_text())
+    selected = [
+        spec for spec in specs if (options.all or spec.passes) and options.focus in spec.name
+    ]
+    if options.report:
+        found = outcomes(json.loads(options.report.read_text()))
+        selected = specs
+    else:
+        found = _run(options, selected)
+    result = summary(selected, found)
     print("\n".join(result.lines))
     sys.exit(1 if result.unexpected else 0)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import test.conformance
-from test.conformance.report import outcomes, summary
+from test.conformance.report import Outcome, outcomes, summary
+from test.conformance.runner import EMBEDDED, REAL, Result, compare, read_result, run
 from test.conformance.specs import FILE, PLAYED, Spec, focus, parse, without_tags
 
 LEASE = Spec("[sig-node] Lease lease API should be available", "passes")
@@ -99,3 +100,66 @@ def test_suite_that_cannot_start_is_a_failure() -> None:
     }
     (outcome,) = outcomes([{"SpecReports": [failure]}])
     assert outcome == ("[SynchronizedBeforeSuite]", False, "failed: no nodes")
+
+
+def test_result_of_one_spec_is_read_from_its_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    killed = read_result(LEASE, report)
+    assert killed is not None
+    assert not killed.passed
+    report.write_text(REPORT.read_text())
+    result = read_result(PATCH, report)
+    assert result is not None
+    assert result.reason.startswith("failed: Expected")
+    report.write_text("[]")
+    assert read_result(PATCH, report) is None
+
+
+def test_suite_that_cannot_start_fails_the_spec(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    failure = {
+        "LeafNodeType": "SynchronizedBeforeSuite",
+        "State": "failed",
+        "Failure": {"Message": "no nodes"},
+    }
+    report.write_text(json.dumps([{"SpecReports": [failure]}]))
+    assert read_result(PATCH, report) == (PATCH.name, False, "failed: no nodes")
+
+
+def test_results_of_both_control_planes_are_compared() -> None:
+    passed = Outcome(PATCH.name, True, "")
+    results = [
+        Result(EMBEDDED, PATCH, passed, 1.0),
+        Result(REAL, PATCH, passed, 1.0),
+        Result(EMBEDDED, LEASE, None, 1.0),
+    ]
+    assert compare(results) == [
+        "kube-apiserver  envtest   spec",
+        f"passed          passed    {PATCH.name}",
+        f"-               absent    {LEASE.name}",
+        "kube-apiserver: 1 of 2 passed",
+        "envtest: 1 of 2 passed",
+    ]
+
+
+async def test_each_spec_gets_a_process_and_a_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "e2e.test"
+    program.write_text(
+        "#!/bin/sh\n"
+        'for flag in "$@"; do case "$flag" in --ginkgo.json-report=*) report=${flag#*=};; esac; done\n'
+        f'cp {REPORT} "$report"\n'
+    )
+    program.chmod(0o700)
+    specs = [PATCH, PRE_STOP]
+    results = await run(str(program), specs, tmp_path, processes=2, seconds=60, with_real=False)
+    assert sorted((result.spec.name, result.word) for result in results) == [
+        (PATCH.name, "failed"),
+        (PRE_STOP.name, "failed"),
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(line.partition(" s: ")[2] for line in printed) == sorted(
+        [PATCH.name, PRE_STOP.name]
+    )
+    assert all(line.startswith("failed on envtest in ") for line in printed)
