@@ -1,6 +1,6 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
 .PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases soak soak-programs faults chaos \
-	test-browser test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance
+	test-browser test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance differential
 
 test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
 
@@ -110,3 +110,9 @@ E2E ?=
 conformance: $(VENV)/.installed ## Run conformance specs of Kubernetes on envtest with the program e2e.test in E2E
 	@test -n "$(E2E)" || { echo 'E2E=/path/to/e2e.test is missing: the program is in kubernetes-test-linux-amd64.tar.gz of a Kubernetes release'; exit 2; }
 	cd envtest && $(abspath $(BIN))/python -m test.conformance $(CONFORMANCE_FLAGS) "$(abspath $(E2E))"
+
+DIFFERENTIAL ?= --seed 1
+differential: $(VENV)/.installed ## Send random requests to envtest and to the programs in KUBEBUILDER_ASSETS, and compare the answers
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo 'KUBEBUILDER_ASSETS is missing: the folder of etcd and kube-apiserver'; exit 2; }
+	cd envtest && $(abspath $(BIN))/python -m test.differential --kinds builtin $(DIFFERENTIAL)
+	cd envtest && $(abspath $(BIN))/python -m test.differential --kinds custom $(DIFFERENTIAL)
