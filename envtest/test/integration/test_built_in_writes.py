@@ -142,7 +142,7 @@ async def test_endpoints_and_slices_are_validated() -> None:
         "addresses": ["127.0.0.1", "::2"],
         "hostname": "A",
         "nodeName": "-",
-        "deprecatedTopology": {"a": "-"},
+        "deprecatedTopology": {"a": "-"},  # dropped before validation
         "hints": {"forZones": [{"name": "z"}, {"name": "z"}]},
     }
     ports = [{"name": "A"}, {"name": "b", "protocol": "X", "appProtocol": "/"}, {"name": "b"}]
@@ -174,7 +174,6 @@ async def test_endpoints_and_slices_are_validated() -> None:
     assert sorted(set(fields)) == [
         "endpoints[0].addresses[0]",
         "endpoints[0].addresses[1]",
-        "endpoints[0].deprecatedTopology",
         "endpoints[0].hints.forZones[1].name",
         "endpoints[0].hostname",
         "endpoints[0].nodeName",

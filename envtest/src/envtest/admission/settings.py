@@ -32,6 +32,7 @@ _VOLUMES: Final = GroupResource("", "persistentvolumes")
 _INGRESSES: Final = GroupResource("networking.k8s.io", "ingresses")
 _INGRESS_CLASSES: Final = GroupResource("networking.k8s.io", "ingressclasses")
 _STORAGE_CLASSES: Final = GroupResource("storage.k8s.io", "storageclasses")
+_ATTRIBUTES_CLASSES: Final = GroupResource("storage.k8s.io", "volumeattributesclasses")
 _PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -39,6 +40,7 @@ _TOLERATION_SECONDS: Final = 300
 _FINALIZERS: Final = {
     _CLAIMS: "kubernetes.io/pvc-protection",
     _VOLUMES: "kubernetes.io/pv-protection",
+    _ATTRIBUTES_CLASSES: "kubernetes.io/vac-protection",
 }
 
 

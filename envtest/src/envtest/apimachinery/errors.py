@@ -180,9 +180,20 @@ def not_acceptable_here(
     return StatusError(406, "NotAcceptable", message, {})
 
 
-def already_exists(resource: GroupResource, name: str, *, terminating: bool = False) -> StatusError:
-    """Return a 409 ``AlreadyExists``; ``terminating`` means that the existing object is being deleted."""
+def already_exists(
+    resource: GroupResource, name: str, *, terminating: bool = False, generated: bool = False
+) -> StatusError:
+    """Return a 409 ``AlreadyExists``.
+
+    ``terminating`` means that the existing object is being deleted, ``generated`` that the request has a
+    ``generateName``, also with a name.
+    """
     message = f'{resource} "{name}" already exists'
+    details = _details(resource, name)
+    if generated:
+        message += ", the server was not able to generate a unique name for the object"
+        details["retryAfterSeconds"] = 1
+        return StatusError(409, "AlreadyExists", message, details)
     if terminating:
         message = f"object is being deleted: {message}"
     return StatusError(409, "AlreadyExists", message, _details(resource, name))

@@ -509,10 +509,22 @@ def _format_manager(manager: ManagerId) -> str:
     return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
 
 
+def _conflict_order(manager: ManagerId) -> tuple[str, str, str, bool, str]:
+    return (
+        manager.manager,
+        manager.operation,
+        manager.api_version,
+        not manager.subresource,
+        manager.subresource,
+    )
+
+
 def _conflict_status(by_manager: Mapping[ManagerId, list[Path]]) -> StatusError:
+    # kube-apiserver sorts managers by their JSON, in which a subresource follows the other fields
+    managers = sorted(by_manager, key=_conflict_order)
     causes = [
         (f"conflict with {_format_manager(manager)}", format_path(path))
-        for manager in sorted(by_manager)
+        for manager in managers
         for path in by_manager[manager]
     ]
     if len(causes) == 1:
@@ -520,7 +532,7 @@ def _conflict_status(by_manager: Mapping[ManagerId, list[Path]]) -> StatusError:
             f"Apply failed with 1 conflict: {causes[0][0]}: {causes[0][1]}", causes
         )
     lines = []
-    for manager in sorted(by_manager):
+    for manager in managers:
         lines.append(f"conflicts with {_format_manager(manager)}:")
         lines += [f"- {format_path(path)}" for path in by_manager[manager]]
     return apply_conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)

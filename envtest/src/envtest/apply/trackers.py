@@ -27,9 +27,13 @@ CACHED_CONVERSIONS: Final = 64
 
 _STATUS: Final = FieldSet.of(("f:status",))
 _SPEC: Final = FieldSet.of(("f:spec",))
+_SPEC_AND_STATUS: Final = FieldSet.of(("f:spec",), ("f:status",))
 _SPEC_AND_METADATA: Final = FieldSet.of(("f:spec",), ("f:metadata",))
 _APPROVAL_RESETS: Final = FieldSet.of(("f:spec",), ("f:status", "f:certificate"))
 _STATUS_RESETS: Final = {
+    ("certificates.k8s.io", "certificatesigningrequests"): FieldSet.of(
+        ("f:spec",), ("f:status", "f:conditions")
+    ),
     ("apps", "deployments"): FieldSet.of(("f:spec",), ("f:metadata", "f:labels")),
     ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(
         ("f:spec",), ("f:metadata",)
@@ -51,6 +55,8 @@ def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
         return _STATUS_RESETS.get((info.group, info.plural), _SPEC)
     if (info.group, subresource) == ("certificates.k8s.io", "approval"):
         return _APPROVAL_RESETS
+    if (info.group, subresource) == ("certificates.k8s.io", ""):
+        return _SPEC_AND_STATUS
     return _STATUS if subresource == "" else None
 
 

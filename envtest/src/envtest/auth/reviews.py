@@ -7,11 +7,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from envtest.apimachinery.errors import StatusError, bad_request, invalid_object
-from envtest.apimachinery.field_errors import FieldError, Verbatim, go_json, invalid
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    forbidden,
+    go_json,
+    invalid,
+    required,
+)
+from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import User, user_from_info, user_info
 from envtest.auth.attributes import Attributes
@@ -115,6 +123,8 @@ class Reviews:
         status: dict[str, Any] = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason
+        if ignored := _ignored_selectors(_spec(obj).get("resourceAttributes") or {}):
+            status["evaluationError"] = ignored
         obj["status"] = status
         return obj
 
@@ -143,8 +153,14 @@ class Reviews:
             status["evaluationError"] = (
                 missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
             )
-        obj["status"] = status
-        return obj
+        # kube-apiserver answers with a new object: without the metadata and the namespace of the request
+        return {
+            "kind": "SelfSubjectRulesReview",
+            "apiVersion": ctx.info.api_version,
+            "metadata": {},
+            "spec": {},
+            "status": status,
+        }
 
     def _self_subject(self, ctx: RequestContext, obj: Object) -> Object:
         return {
@@ -202,7 +218,65 @@ def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     if resource is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         return [invalid("spec.resourceAttributes", None, why)]
-    return []
+    if resource is None:
+        return []
+    errors: list[FieldError] = []
+    for name in ("fieldSelector", "labelSelector"):
+        selector = resource.get(name)
+        if selector is not None:
+            errors += _selector_errors(selector, f"spec.resourceAttributes.{name}", name)
+    return errors
+
+
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def _ignored_selectors(resource: Mapping[str, Any]) -> str:
+    """Return the message about selectors with an unknown operator, which the decision ignores."""
+    texts = []
+    for name in ("fieldSelector", "labelSelector"):
+        requirements = (resource.get(name) or {}).get("requirements") or ()
+        if any(each.get("operator") not in _OPERATORS for each in requirements):
+            texts.append(f"spec.resourceAttributes.{name} ignored due to parse error")
+    return ", ".join(texts)
+
+
+def _selector_errors(selector: Mapping[str, Any], path: str, name: str) -> Iterator[FieldError]:
+    """Yield the errors of a selector, whose operators may be unknown: those of newer clients."""
+    raw = selector.get("rawSelector") or ""
+    requirements = selector.get("requirements") or ()
+    if raw and requirements:
+        text = "may not specified at the same time as requirements"
+        yield invalid(f"{path}.rawSelector", raw, text)
+    if not raw and not requirements:
+        text = f"when {path} is specified, requirements or rawSelector is required"
+        yield required(f"{path}.requirements", text)
+    for position, requirement in enumerate(requirements):
+        field_path = f"{path}.requirements[{position}]"
+        yield from _operator_errors(requirement, field_path)
+        if name == "labelSelector":
+            yield from _label_errors(requirement, field_path)
+        elif not requirement.get("key"):
+            yield required(f"{field_path}.key", "must be specified")
+
+
+def _operator_errors(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    if operator in ("In", "NotIn") and not values:
+        text = "must be specified when `operator` is 'In' or 'NotIn'"
+        yield required(f"{path}.values", text)
+    if operator in ("Exists", "DoesNotExist") and values:
+        text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        yield forbidden(f"{path}.values", text)
+
+
+def _label_errors(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    key = requirement.get("key") or ""
+    for problem in qualified_name(key):
+        yield invalid(f"{path}.key", key, problem)
+    for position, value in enumerate(requirement.get("values") or ()):
+        for problem in label_value(value):
+            yield invalid(f"{path}.values[{position}]", value, problem)
 
 
 def _user_errors(spec: Mapping[str, Any]) -> list[FieldError]:

@@ -51,12 +51,20 @@ class ServiceNetworkStrategy(BuiltinStrategy):
                 internal_fields("CIDRs", {"cidrs": networks}),
                 "may only hold up to 2 values",
             )
-        elif len(networks) == _FAMILIES and not is_dual_stack(networks):
+        elif (
+            len(networks) == _FAMILIES
+            and all(map(_is_network, networks))
+            and not is_dual_stack(networks)
+        ):
             text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
             yield invalid("spec.cidrs", networks, text)
         else:
             for position, text in enumerate(networks):
                 yield from _network_errors(text, f"spec.cidrs[{position}]")
+
+
+def _is_network(text: str) -> bool:
+    return not any(cidr_errors("", text))
 
 
 def _network_errors(text: str, path: str) -> Iterator[FieldError]:
@@ -79,11 +87,9 @@ class AddressStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the reference to the object that has the address, which is immutable."""
         parent = obj["spec"].get("parentRef")
-        if old is not None:  # kube-apiserver only compares it then
-            if parent != old["spec"].get("parentRef"):
-                shown = internal_fields(PARENT, parent) if parent is not None else None
-                yield invalid("spec.parentRef", shown, "field is immutable")
-            return
+        if old is not None and parent != old["spec"].get("parentRef"):
+            shown = internal_fields(PARENT, parent) if parent is not None else None
+            yield invalid("spec.parentRef", shown, "field is immutable")
         if parent is None:
             yield required("spec.parentRef")
             return

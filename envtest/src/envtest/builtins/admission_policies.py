@@ -52,6 +52,9 @@ _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
 class PolicyStrategy(BuiltinStrategy):
     """Strategy of ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
 
+    has_qualified_finalizers = False
+    status_creates = True
+
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
@@ -318,6 +321,8 @@ def _annotation_errors(
 
 class PolicyBindingStrategy(BuiltinStrategy):
     """Strategy of ValidatingAdmissionPolicyBinding and MutatingAdmissionPolicyBinding."""
+
+    has_qualified_finalizers = False
 
     has_spec_generation = True
 

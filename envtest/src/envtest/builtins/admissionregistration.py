@@ -33,6 +33,8 @@ _REVIEW_VERSIONS = ("v1", "v1beta1")
 class WebhookConfigurationStrategy(BuiltinStrategy):
     """Strategy of MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
 
+    has_qualified_finalizers = False
+
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:

@@ -19,6 +19,8 @@ __all__ = ["APIServiceStrategy"]
 class APIServiceStrategy(BuiltinStrategy):
     """Strategy of apiregistration.k8s.io/v1 APIService."""
 
+    has_qualified_finalizers = False
+
     def set_defaults(self, obj: Object) -> None:
         """Set the default port of the service, 443."""
         service = obj["spec"].get("service")

@@ -74,8 +74,6 @@ _NOT_A_REQUEST: Final = "PEM block type must be CERTIFICATE REQUEST"
 class CertificateRequestStrategy(PathSegmentNameStrategy):
     """Strategy of certificates.k8s.io/v1 CertificateSigningRequest."""
 
-    allow_create_on_update = True
-
     def set_defaults(self, obj: Object) -> None:
         """Set no defaults: the v1 API has none."""
 

@@ -28,6 +28,7 @@ __all__ = ["PodContext", "containers_errors", "image_space_errors"]
 
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
+_RESTART_ACTIONS = ("Restart", "RestartAllContainers")
 _RESTART_RULES: Final = 20
 _EXIT_CODES: Final = 255
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
@@ -169,8 +170,8 @@ def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldEr
         yield too_many(f"{path}.restartPolicyRules", len(rules), _RESTART_RULES)
     for position, rule in enumerate(rules):
         field_path, codes = f"{path}.restartPolicyRules[{position}]", rule.get("exitCodes")
-        if rule.get("action") != "Restart":
-            yield not_supported(f"{field_path}.action", rule.get("action") or "", ("Restart",))
+        if rule.get("action") not in _RESTART_ACTIONS:
+            yield not_supported(f"{field_path}.action", rule.get("action") or "", _RESTART_ACTIONS)
         if codes is None:
             yield required(f"{field_path}.exitCodes", "must be specified")
             continue

@@ -244,7 +244,10 @@ class NamespaceStrategy(BuiltinStrategy):
                     phase,
                     f"may only be '{wanted}' if `deletionTimestamp` is {state}",
                 )
-        for name in obj["spec"].get("finalizers") or ():
+        for position, name in enumerate(obj["spec"].get("finalizers") or ()):
+            path = "spec.finalizers"
+            if ctx.subresource == "finalize":
+                path = f"{path}[{position}]"
             problems = qualified_name(name)
             if "/" not in name and name != "kubernetes":
                 problems = [
@@ -252,7 +255,7 @@ class NamespaceStrategy(BuiltinStrategy):
                     "name is neither a standard finalizer name nor is it fully qualified",
                 ]
             for problem in problems:
-                yield invalid("spec.finalizers", name, problem)
+                yield invalid(path, name, problem)
 
 
 class EventStrategy(BuiltinStrategy):
@@ -260,6 +263,8 @@ class EventStrategy(BuiltinStrategy):
 
     allow_create_on_update = True
     default_propagation = "unsupported"
+    has_qualified_finalizers = False
+    validates_metadata = False
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of an event.

@@ -117,7 +117,9 @@ def _request_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 
 def _alternative_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    yield from _name_errors(request, path)
+    name = request.get("name") or ""
+    for problem in dns_label(name):
+        yield invalid(f"{path}.name", name, problem)
     yield from _device_errors(request, path)
 
 

@@ -82,7 +82,6 @@ class DeviceClaimTemplateStrategy(BuiltinStrategy):
         """Yield the errors of the template: its claims have labels and annotations, but no names."""
         if old is not None:
             yield from _immutable_spec_errors(obj, old)
-            return
         metadata = obj["spec"].get("metadata") or {}
         for name in metadata.keys() - _TEMPLATE_METADATA:
             if metadata[name]:

@@ -51,6 +51,16 @@ class EndpointSliceStrategy(BuiltinStrategy):
             if port.get("protocol") is None:
                 port["protocol"] = "TCP"
 
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`: v1 has no topology, only objects of older versions keep theirs."""
+        super().prepare_create(obj, ctx)
+        _drop_topology(obj)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: as for a new object."""
+        super().prepare_update(new, old, ctx)
+        _drop_topology(new)
+
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about addresses that no controller has written."""
         if (obj["metadata"].get("labels") or {}).get(_MANAGED_BY) in _CONTROLLERS or obj.get(
@@ -79,6 +89,11 @@ class EndpointSliceStrategy(BuiltinStrategy):
         yield from _ports_errors(obj.get("ports") or ())
         if old is not None and kind != old.get("addressType"):
             yield invalid("addressType", kind, "field is immutable")
+
+
+def _drop_topology(obj: Object) -> None:
+    for endpoint in obj.get("endpoints") or ():
+        endpoint.pop("deprecatedTopology", None)
 
 
 def _endpoint_errors(endpoint: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:

@@ -34,6 +34,12 @@ class NodeStrategy(BuiltinStrategy):
 
     _NOT_READY: ClassVar = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about a field that nothing reads."""
+        if not obj["spec"].get("externalID"):
+            return ()
+        return ["spec.externalID: this field is deprecated, and is unused by Kubernetes"]
+
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Taint the node as not ready. The status is kept: nodes are created with theirs."""
         spec = obj["spec"]

@@ -27,7 +27,15 @@ from envtest.formats.go_time import MICRO, RFC3339, time_problem
 from envtest.schema.quantity import QuantityError, canonical
 from envtest.schema.schema_node import Schema
 
-__all__ = ["DecodeError", "WrongTypeError", "decode", "encode", "zero"]
+__all__ = [
+    "DecodeError",
+    "EmbeddedTypeError",
+    "WrongTypeError",
+    "decode",
+    "encode",
+    "wrap_integers",
+    "zero",
+]
 
 Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
 """Converts the value at a path and appends unknown fields to the list. Raises :class:`DecodeError`."""
@@ -68,6 +76,10 @@ class DecodeError(ValueError):
         return str(self)
 
 
+class EmbeddedTypeError(DecodeError):
+    """An embedded resource whose apiVersion or kind is not a string; it does not prevent an apply from decoding."""
+
+
 class WrongTypeError(DecodeError):
     """A JSON value of a type that its Go type does not accept.
 
@@ -95,6 +107,12 @@ class WrongTypeError(DecodeError):
         return f"json: cannot unmarshal {word} into Go {where} of type {self._expected}"
 
     @property
+    def is_overflow(self) -> bool:
+        """Whether the value is an integer with more than 32 bits, but at most 64, for a field with 32."""
+        is_integer = isinstance(self._value, int) and not isinstance(self._value, bool)
+        return is_integer and self._expected == "int32" and -(2**63) <= self._value < 2**63
+
+    @property
     def converted(self) -> str:
         """See :attr:`DecodeError.converted`."""
         found = _GO_KINDS.get(type(self._value), "invalid")
@@ -119,6 +137,21 @@ def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
     """
     unknown: list[str] = []
     return _converter(type_name)(obj, "", unknown), unknown
+
+
+def wrap_integers(schema: Schema, value: Any) -> Any:
+    """Return a value, changed in place, whose fields of 32 bits have the lowest 32 bits of their integers, as in Go."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            node = schema.field(name)
+            if node is not None:
+                value[name] = wrap_integers(node, item)
+    elif isinstance(value, list) and schema.items is not None:
+        for position, item in enumerate(value):
+            value[position] = wrap_integers(schema.items, item)
+    elif schema.format == "int32" and isinstance(value, int) and not isinstance(value, bool):
+        return (value + 2**31) % 2**32 - 2**31
+    return value
 
 
 def encode(type_name: str, obj: Any) -> Any:
@@ -183,6 +216,7 @@ def _struct(schema: Schema) -> Convert:
         for name in always
         if schema.properties[name].type in ("array", "object")
         and not schema.properties[name].properties
+        and not schema.properties[name].ref.endswith(".RawExtension")
         and plain_name(schema.ref).startswith("io.k8s.api.")
     }
     nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}

@@ -23,6 +23,9 @@ __all__ = ["DisruptionBudgetStrategy"]
 class DisruptionBudgetStrategy(BuiltinStrategy):
     """Strategy of policy/v1 PodDisruptionBudget."""
 
+    has_qualified_finalizers = False
+    validates_metadata = False
+
     has_spec_generation = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:

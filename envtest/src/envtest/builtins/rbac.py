@@ -38,9 +38,11 @@ class RoleStrategy(PathSegmentNameStrategy):
             text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             yield required("aggregationRule.clusterRoleSelectors", text)
         for position, selector in enumerate(selectors or ()):
-            yield from label_selector_errors(
-                selector, f"aggregationRule.clusterRoleSelectors[{position}]"
-            )
+            path = f"aggregationRule.clusterRoleSelectors[{position}]"
+            problems = list(label_selector_errors(selector, path))
+            yield from problems
+            if problems:
+                yield invalid(path, None, "invalid label selector.")
 
 
 def _rule_errors(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:

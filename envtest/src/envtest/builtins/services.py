@@ -31,6 +31,7 @@ class ServiceStrategy(BuiltinStrategy):
     """Strategy of v1 Service; ``network`` contains the cluster IPs."""
 
     allow_create_on_update = True
+    status_creates = True
     allocates = True
 
     def __init__(self, resource: Any, network: IPv4Network = DEFAULT_SERVICE_NETWORK) -> None:

@@ -107,7 +107,7 @@ class StorageClassStrategy(BuiltinStrategy):
 
 
 def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
-    seen: set[str] = set()
+    seen = {repr([])}  # kube-apiserver compares with empty terms, too
     for position, term in enumerate(terms):
         path = f"allowedTopologies[{position}]"
         labels: dict[str, tuple[str, ...]] = {}
@@ -158,6 +158,26 @@ class CSIDriverStrategy(BuiltinStrategy):
             spec.setdefault(name, False)
         if not spec.get("volumeLifecycleModes"):
             spec["volumeLifecycleModes"] = ["Persistent"]
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: the generation counts changes of a spec, and is absent before."""
+        super().prepare_update(new, old, ctx)
+        if new["spec"] != old["spec"]:
+            new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: about tokens that a driver may write to its log."""
+        spec = obj["spec"]
+        before = old["spec"].get("tokenRequests") if old is not None else None
+        if not spec.get("tokenRequests") or spec["tokenRequests"] == before:
+            return ()
+        if spec.get("serviceAccountTokenInSecrets") is not None:
+            return ()
+        text = (
+            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent "
+            "possible logging of tokens in volume attributes"
+        )
+        return [text]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the policies and modes; ``attachRequired`` and ``volumeLifecycleModes`` are immutable."""

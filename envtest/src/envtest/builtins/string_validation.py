@@ -351,7 +351,7 @@ def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[Fi
     if url_path in (None, "", "/"):
         return
     if not url_path.startswith("/"):
-        yield invalid(f"{path}.path", url_path, 'must start with a "/"')
+        yield invalid(f"{path}.path", url_path, "must start with a '/'")
     segments = url_path[1:].removesuffix("/").split("/")
     for number, segment in enumerate(segments):
         if not segment:

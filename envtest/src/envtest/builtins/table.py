@@ -135,7 +135,6 @@ _SELECTABLE_FIELDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("", "replicationcontrollers"): (".status.replicas",),
     ("", "secrets"): (".type",),
     ("", "services"): (".spec.clusterIP", ".spec.type"),
-    ("apps", "replicasets"): (".status.replicas",),
     ("batch", "jobs"): (".status.successful",),
     ("certificates.k8s.io", "certificatesigningrequests"): (".spec.signerName",),
     ("resource.k8s.io", "resourceslices"): (".spec.driver", ".spec.nodeName"),

@@ -99,7 +99,6 @@ def immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iter
 class PodTemplateStrategy(BuiltinStrategy):
     """Strategy of v1 PodTemplate."""
 
-    allow_create_on_update = True
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
@@ -352,6 +351,23 @@ class StatefulSetStrategy(WorkloadStrategy):
     warns_about_name = False
     replica_counts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
     ready_count = "status.readyReplicas"
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`; the manager owns the field that is dropped here."""
+        super().prepare_create(obj, ctx)
+        self.drop_disabled(obj)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`."""
+        super().prepare_update(new, old, ctx)
+        self.drop_disabled(new)
+
+    @staticmethod
+    def drop_disabled(obj: Object) -> None:
+        """Remove the field whose feature gate, MaxUnavailableStatefulSet, is off by default."""
+        rolling = obj["spec"]["updateStrategy"].get("rollingUpdate")
+        if rolling is not None:
+            rolling.pop("maxUnavailable", None)
 
     def spec_defaults(self, spec: Object) -> None:
         """Set the defaults: ordered pods, a rolling update, retained claims."""

@@ -73,6 +73,8 @@ def set_condition(
 class CRDStrategy(BuiltinStrategy):
     """The strategy of CRDs; see :class:`~envtest.registry.resource.Strategy`."""
 
+    has_qualified_finalizers = False
+
     allow_unconditional_update = False
     has_spec_generation = True
 

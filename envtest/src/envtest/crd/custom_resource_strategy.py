@@ -11,7 +11,7 @@ from envtest.apimachinery.field_errors import FieldError, duplicate, go_json, in
 from envtest.apimachinery.name_rules import qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import OBJECT_META
-from envtest.builtins.normalization import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, EmbeddedTypeError, decode
 from envtest.crd.embedded_resources import embedded_resource_errors, embedded_resources
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.schema.cel_rules import compile_rules
@@ -45,6 +45,7 @@ class CustomResourceStrategy(Strategy):
     """
 
     allow_create_on_update = False
+    has_qualified_finalizers = False
     allow_unconditional_update = False
     has_spec_generation = True
 
@@ -107,10 +108,7 @@ class CustomResourceStrategy(Strategy):
         unknown += sorted(pruned)
         if self._special.embedded:
             for path, embedded in embedded_resources(self.schema, obj, ""):
-                if embedded.get("metadata") is not None:
-                    unknown += _coerce_metadata(
-                        embedded, f"{path}.metadata" if path else "metadata"
-                    )
+                unknown += _coerce_embedded(embedded, f"{path}." if path else "")
         return unknown
 
     def default(self, obj: Object) -> None:
@@ -203,8 +201,8 @@ class CustomResourceStrategy(Strategy):
     def _scale_errors(self, obj: Object, names: Sequence[str]) -> list[FieldError]:
         errors = []
         for name in names:
-            path = ((self.scale or {}).get(name) or "").removeprefix(".")
-            value = value_at(obj, path) if path else None
+            path = (self.scale or {}).get(name) or ""
+            value = value_at(obj, path.removeprefix(".")) if path else None
             if value is None:
                 continue
             if name == "labelSelectorPath":
@@ -289,6 +287,20 @@ def _specials(raw: Any, found: _SpecialParts | None = None) -> _SpecialParts:
     return found
 
 
+def _coerce_embedded(obj: Object, prefix: str) -> list[str]:
+    """Decode the type and the metadata of an embedded resource, as :func:`_coerce_metadata` does."""
+    for name in ("apiVersion", "kind"):
+        if name in obj and not isinstance(obj[name], str):
+            raise EmbeddedTypeError(str(invalid(f"{prefix}{name}", obj[name], "must be a string")))
+    if obj.get("metadata") is None:
+        return []
+    path = f"{prefix}metadata"
+    try:
+        return _coerce_metadata(obj, path)
+    except DecodeError as error:
+        raise DecodeError(str(invalid(path, obj["metadata"], str(error)))) from error
+
+
 def _coerce_metadata(obj: Object, path: str) -> list[str]:
     """Decode metadata as the typed ObjectMeta; return the paths of unknown fields. Raises DecodeError."""
     metadata, unknown = decode(OBJECT_META, obj["metadata"])
@@ -310,6 +322,10 @@ def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldErr
         if schema.list_type == "set":
             yield from _repeated_items(value, value, path)
         elif schema.list_type == "map":
+            for position, item in enumerate(value):
+                if not isinstance(item, dict):
+                    detail = "must be an object for an array of list-type map"
+                    yield invalid(f"{path}[{position}]", item, detail)
             items = [item for item in value if isinstance(item, dict)]
             keys = [
                 {key: item[key] for key in schema.list_map_keys if key in item} for item in items

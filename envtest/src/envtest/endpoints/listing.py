@@ -21,6 +21,7 @@ from envtest.apimachinery.errors import (
     too_many_requests,
 )
 from envtest.apimachinery.field_errors import FieldError, forbidden, not_supported
+from envtest.apimachinery.label_selectors import parse_labels
 from envtest.endpoints.options import META_GROUP, parse_integer
 from envtest.endpoints.request import Request
 from envtest.registry.resource import ResourceInfo
@@ -96,6 +97,7 @@ def list_options(request: Request, *, watch: bool) -> ListOptions:
     )
     errors = _watch_errors(options) if watch else _list_errors(options)
     if errors:
+        parse_labels(options.labels)  # a selector that cannot be parsed is reported before
         raise invalid_object(META_GROUP, "ListOptions", "", errors)
     return options
 
@@ -258,9 +260,9 @@ async def list_page(
     after: tuple[str, str] | None = None
     revision: int | None = None
     if options.token:
+        revision, after = _decode_token(options.token)
         if options.resource_version and options.resource_version != "0":
             raise bad_request("specifying resource version is not allowed when using continue")
-        revision, after = _decode_token(options.token)
         if revision < 0:
             revision = None
         elif revision <= store.pages.check(now):

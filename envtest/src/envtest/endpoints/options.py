@@ -175,7 +175,7 @@ def delete_options_of(document: dict[str, Any]) -> DeleteOptions:
     if propagation is not None and orphan is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
         errors.append(invalid("propagationPolicy", propagation, detail))
-    elif propagation is not None and propagation not in _PROPAGATION:
+    if propagation is not None and propagation not in _PROPAGATION:
         supported = ("Foreground", "Background", "Orphan", "nil")
         errors.append(not_supported("propagationPolicy", propagation, supported))
     errors += _dry_run_errors(dry_run)

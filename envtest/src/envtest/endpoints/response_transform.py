@@ -13,6 +13,7 @@ from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.endpoints.listing import Page
 from envtest.endpoints.negotiation import PROTOBUF, Output, negotiate
+from envtest.endpoints.partial_metadata import partial_metadata
 from envtest.endpoints.request import Request, Response, status_response
 from envtest.registry.resource import ResourceInfo
 from envtest.registry.storage_version import encode_records
@@ -93,15 +94,6 @@ def check_include(request: Request) -> str:
             f"{go_quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
         )
     return include or "Metadata"
-
-
-def partial_metadata(obj: Object, version: str) -> Object:
-    """Return the PartialObjectMetadata of an object."""
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": obj["metadata"],
-    }
 
 
 def object_response(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from envtest.apimachinery.objects import Object
+from envtest.endpoints.partial_metadata import partial_metadata
 from envtest.formats import jsonpath
 from envtest.formats.go_format import go_text
 from envtest.printers import PRINTERS
@@ -26,10 +27,6 @@ _CREATED_AT: Final = Column("Created At", AGE.description, "date")
 _DEFAULT_CRD_COLUMNS: Final = (
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 )
-
-
-_GENERATION = "deprecated.daemonset.template.generation"
-"""An annotation that kube-apiserver's internal type, which Tables are made of, does not have."""
 
 
 def convert_to_table(
@@ -71,17 +68,7 @@ def _included(obj: Object, include: str, version: str) -> Object | None:
         return None
     if include == "Object":
         return obj
-    metadata = obj["metadata"]
-    if _GENERATION in (metadata.get("annotations") or {}):
-        metadata = {**metadata, "annotations": {**metadata["annotations"]}}
-        del metadata["annotations"][_GENERATION]
-        if not metadata["annotations"]:
-            del metadata["annotations"]
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": metadata,
-    }
+    return partial_metadata(obj, version)
 
 
 def _printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:

@@ -24,7 +24,12 @@ from envtest.apimachinery.objects import Object, full_name
 from envtest.apply.jsonpatch import json_patch
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
-from envtest.builtins.normalization import DecodeError
+from envtest.builtins.normalization import (
+    DecodeError,
+    EmbeddedTypeError,
+    WrongTypeError,
+    wrap_integers,
+)
 from envtest.endpoints.decoder import (
     JSONError,
     decode_fields,
@@ -58,6 +63,7 @@ __all__ = [
     "patch_media_type",
     "patch_options",
     "read_patch",
+    "undecodable",
 ]
 
 APPLY = "application/apply-patch+yaml"
@@ -96,11 +102,12 @@ def read_patch(
 
 def _as_object(value: Any, ctx: RequestContext) -> Object:
     if not isinstance(value, dict):
-        raise _undecodable(value, "json: cannot unmarshal into Go value of type " + ctx.info.kind)
+        raise undecodable(value, "json: cannot unmarshal into Go value of type " + ctx.info.kind)
     return value
 
 
-def _undecodable(value: Any, message: str) -> StatusError:
+def undecodable(value: Any, message: str) -> StatusError:
+    """Return the error (422) for a patched document that does not decode."""
     return invalid_object("", "", "", [invalid("patch", orjson.dumps(value).decode(), message)])
 
 
@@ -116,15 +123,16 @@ def _decode(
     ``document`` is a strategic merge patch, which is decoded and reported differently, or ``None``.
     """
     info = ctx.info
-    _complete_identity(obj, ctx)
+    _complete_identity(obj, ctx, strategic=document is not None)
     if obj.get("apiVersion") != info.api_version or (
         obj.get("kind") != info.kind and not info.is_crd
     ):
         message = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
-        raise _undecodable(obj, message)
+        raise undecodable(obj, message)
     before = copy_object(obj) if ctx.field_validation == "Strict" else {}
     try:
-        problems = duplicates + decode_fields(obj, ctx)
+        fields = _decode_converted(obj, ctx) if document is not None else decode_fields(obj, ctx)
+        problems = duplicates + fields
     except StatusError as error:
         if error.code != 400:
             raise
@@ -132,13 +140,13 @@ def _decode(
         if document is not None and isinstance(cause, DecodeError):
             raise _undecodable_patch(document, cause.converted) from None
         message = str(cause) if isinstance(cause, DecodeError) else error.message
-        raise _undecodable(before or obj, message) from None
+        raise undecodable(before or obj, message) from None
     if problems and ctx.field_validation == "Strict":
         message = "strict decoding error: " + ", ".join(problems)
         raise (
             _undecodable_patch(document, message)
             if document is not None
-            else _undecodable(before, message)
+            else undecodable(before, message)
         )
     if ctx.field_validation == "Warn":
         for problem in problems:
@@ -146,14 +154,14 @@ def _decode(
     return obj
 
 
-def _complete_identity(obj: Object, ctx: RequestContext) -> None:
+def _complete_identity(obj: Object, ctx: RequestContext, *, strategic: bool) -> None:
     """Set the kind that a patch removed; without an apiVersion, kube-apiserver decodes no other field of the object.
 
     Raises StatusError: 400 for built-in kinds, 500 for custom resources.
     """
     if ctx.info.is_crd:
         if not obj.get("kind"):
-            raise _undecodable(obj, "Object 'Kind' is missing in the patched object")
+            raise undecodable(obj, "Object 'Kind' is missing in the patched object")
         if not obj.get("apiVersion"):
             raise internal_error(
                 "Object 'apiVersion' is missing in 'object has no apiVersion field'"
@@ -163,13 +171,31 @@ def _complete_identity(obj: Object, ctx: RequestContext) -> None:
         obj["kind"] = ctx.info.kind
     if obj.get("apiVersion") not in (None, ""):
         return
+    if strategic:  # its result is converted, not decoded: the fields are dropped without a warning
+        check_name({"metadata": {}}, ctx.name)
     unknown = [f'unknown field "{name}"' for name in sorted(obj.keys() - {"apiVersion", "kind"})]
     if ctx.field_validation == "Strict":
-        raise _undecodable(obj, "strict decoding error: " + ", ".join(unknown))
+        raise undecodable(obj, "strict decoding error: " + ", ".join(unknown))
     if ctx.field_validation == "Warn":
         for problem in unknown:
             ctx.warn(problem)
     check_name({"metadata": {}}, ctx.name)
+
+
+def _decode_converted(obj: Object, ctx: RequestContext) -> list[str]:
+    """Decode the result of an apply or a strategic merge patch; return the unknown fields. Raises StatusError.
+
+    kube-apiserver converts it, so that integers with more than 32 bits overflow instead of being an error.
+    """
+    try:
+        return decode_fields(obj, ctx)
+    except StatusError as error:
+        cause = error.__cause__
+        if not isinstance(cause, WrongTypeError) or not cause.is_overflow:
+            raise
+    if ctx.info.schema is not None:
+        wrap_integers(ctx.info.schema, obj)
+    return decode_fields(obj, ctx)
 
 
 def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object:
@@ -178,11 +204,13 @@ def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object
     A value that the schema allows but the Go type does not is a plain 500.
     """
     try:
-        decode_fields(obj, ctx)
+        _decode_converted(obj, ctx)
     except StatusError as error:
         if error.code != 400:
             raise
         cause = error.__cause__
+        if isinstance(cause, EmbeddedTypeError):  # validation reports it
+            return obj
         message = cause.converted if isinstance(cause, DecodeError) else error.message
         if message.startswith("illegal base64 data"):
             message = f"error decoding from json: {message}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from envtest.apimachinery.errors import (
     StatusError,
@@ -41,6 +41,7 @@ from envtest.handlers.patch import (
     patch_media_type,
     patch_options,
     read_patch,
+    undecodable,
 )
 from envtest.handlers.write import check_name, check_namespace
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
@@ -146,6 +147,13 @@ def _replicas_paths(info: ResourceInfo) -> dict[str, Path]:
     return {info.api_version: tuple(f"f:{name}" for name in names)}
 
 
+_UNREGISTERED: Final = (
+    'no kind is registered for the type v1.Scale in scheme "k8s.io/apiextensions-apiserver/pkg/apiserver/'
+    'customresource_handler.go:781"'
+)
+"""The answer of kube-apiserver to a Scale of a custom resource that cannot be decoded."""
+
+
 def _decode_scale(
     obj: Object, ctx: RequestContext, duplicates: list[str], data: bytes | None = None
 ) -> Object:
@@ -153,6 +161,10 @@ def _decode_scale(
     try:
         scale, unknown = decode(_SCALE, obj)
     except DecodeError as error:
+        if ctx.verb == "patch":
+            raise undecodable(obj, str(error)) from None
+        if ctx.info.is_crd:
+            raise bad_request(_UNREGISTERED) from None
         raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from None
     problems = [f'unknown field "{path}"' for path in unknown]
     problems = (
@@ -216,7 +228,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
 
 
 def _response(request: Request, ctx: RequestContext, obj: Object, output: Output) -> Response:
-    if ctx.info.is_crd or not output.as_kind:
+    if (ctx.info.is_crd and ctx.verb != "get") or not output.as_kind:
         return Response(encode_as(obj, output), 200, output.content_type)
     return object_response(request, _scale_info(), output, obj)
 
@@ -240,7 +252,7 @@ def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
     if replicas == _UNSET:
         path = _settings(ctx.info)["specReplicasPath"]
         raise bad_request(f'the spec replicas field "{path}" cannot be empty')
-    if replicas < 0:
+    if replicas < 0 and not ctx.info.is_crd:  # custom resources are validated themselves
         error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid_object("autoscaling", "Scale", ctx.name, [error])
     uid = scale["metadata"].get("uid")

@@ -26,7 +26,7 @@ from envtest.handlers.write import check_name, check_namespace
 from envtest.http_server.responses import SentResponse
 from envtest.registry.object_metadata import wipe_for_create
 from envtest.registry.resource import RequestContext
-from envtest.writes.create_update import copy_object, update_object
+from envtest.writes.create_update import copy_object, dedupe_owners, update_object
 from envtest.writes.server_core import Core
 
 __all__ = ["SUBRESOURCES"]
@@ -43,6 +43,7 @@ async def review(core: Core, request: Request, ctx: RequestContext, output: Outp
     check_namespace(obj, ctx)
     wipe_for_create(obj["metadata"])
     ctx.info.strategy.default(obj)
+    dedupe_owners(obj, ctx)
     core.trackers.of(ctx.info).track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)
@@ -83,7 +84,7 @@ _REVIEWS = (
 
 
 async def finalize(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
-    """Handle PUT of ``namespaces/NAME/finalize``, which changes only ``spec.finalizers``.
+    """Handle PUT of ``namespaces/NAME/finalize``, which changes all but the status.
 
     DELETE marks a namespace, the namespace controller empties it, and ``finalize`` removes its finalizer, which
     deletes it.
@@ -97,16 +98,15 @@ async def finalize(core: Core, request: Request, ctx: RequestContext, output: Ou
         if old is None:
             raise not_found(ctx.info.resource, ctx.name)
         before = copy_object(old)
-        finalizers = (body.get("spec") or {}).get("finalizers")
-        if finalizers:
-            old["spec"] = {**(old.get("spec") or {}), "finalizers": finalizers}
-        else:
-            old.setdefault("spec", {}).pop("finalizers", None)
-        old["metadata"]["resourceVersion"] = (
-            body["metadata"].get("resourceVersion") or old["metadata"]["resourceVersion"]
+        new = copy_object(body)
+        new["status"] = before.get("status") or {}
+        metadata = new["metadata"]
+        metadata["resourceVersion"] = (
+            metadata.get("resourceVersion") or old["metadata"]["resourceVersion"]
         )
-        tracker.track(before, old, manager=ctx.field_manager, now=ctx.now)
-        return await core.admission.mutate(ctx, old, before)
+        ctx.info.strategy.default(new)
+        tracker.track(before, new, manager=ctx.field_manager, now=ctx.now)
+        return await core.admission.mutate(ctx, new, before)
 
     obj, _ = await update_object(core, ctx, set_finalizers)
     return object_response(request, ctx.info, output, obj)

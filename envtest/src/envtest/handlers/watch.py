@@ -14,6 +14,7 @@ import orjson
 
 from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.failure_log import log_failure
+from envtest.builtins.normalization import zero
 from envtest.endpoints.listing import (
     ListOptions,
     list_options,
@@ -138,6 +139,10 @@ class _Encoder:
             "apiVersion": self.info.api_version,
             "metadata": metadata,
         }
+        if (
+            self.info.schema is not None and not self.info.is_crd
+        ):  # kube-apiserver sends an empty object with all fields that it always writes
+            obj = {**zero(self.info.schema.ref), **obj}
         return self._encode("BOOKMARK", self._convert(obj))
 
 

@@ -128,7 +128,8 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
             "DoesNotExist": f"!{key}",
         }
         parts.append((key, texts.get(requirement.get("operator", ""), key)))
-    return ",".join(text for _, text in sorted(parts)) or NONE
+    parts.sort(key=lambda part: part[0])  # of one key, the labels remain before the expressions
+    return ",".join(text for _, text in parts) or NONE
 
 
 def containers_and_images(template: Mapping[str, Any] | None) -> list[str]:

@@ -76,8 +76,24 @@ def _policy_binding(obj: Object, now: datetime) -> list[Any]:
         if reference.get("name"):
             text = f"{reference.get('namespace') or '*'}/{reference['name']}"
         elif reference.get("selector") is not None:
-            text = "*"
+            text = _go_selector(reference["selector"])
     return [object_name(obj), spec.get("policyName", ""), text, object_age(obj, now)]
+
+
+def _go_selector(selector: Mapping[str, Any]) -> str:
+    """Format a LabelSelector as its method ``String`` in Go does."""
+    labels = "".join(
+        f"{name}: {value}," for name, value in sorted((selector.get("matchLabels") or {}).items())
+    )
+    requirements = "".join(
+        f"LabelSelectorRequirement{{Key:{each.get('key', '')},Operator:{each.get('operator', '')},"
+        f"Values:[{' '.join(each.get('values') or ())}],}},"
+        for each in selector.get("matchExpressions") or ()
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
+    )
 
 
 def _priority_class(obj: Object, now: datetime) -> list[Any]:

@@ -37,14 +37,6 @@ def _storage_node(obj: Object, now: datetime) -> list[Any]:
     return [name, len(spec.get("drivers") or ()), object_age]
 
 
-def _capacity(obj: Object, now: datetime) -> list[Any]:
-    return [
-        common_fields(obj, now)[0],
-        obj.get("storageClassName", ""),
-        obj.get("capacity", _UNSET),
-    ]
-
-
 def _attachment(obj: Object, now: datetime) -> list[Any]:
     name, object_age, spec, status = common_fields(obj, now)
     volume = (spec.get("source") or {}).get("persistentVolumeName", "")
@@ -185,20 +177,6 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
         ),
         _storage_node,
     ),
-    ("storage.k8s.io", "CSIStorageCapacity"): (
-        (
-            NAME,
-            Column(
-                "StorageClassName",
-                "The StorageClass that the reported capacity applies to; this field is immutable.",
-            ),
-            Column(
-                "Capacity",
-                "The capacity that is still available for this storage class in this topology segment.",
-            ),
-        ),
-        _capacity,
-    ),
     ("storage.k8s.io", "VolumeAttachment"): (
         (
             NAME,
@@ -270,8 +248,7 @@ INFRASTRUCTURE: Final[dict[tuple[str, str], Printer]] = {
             Column(
                 "ParentRef", "The object that the address is allocated to; this field is required."
             ),
-            AGE,
-        ),
+        ),  # kube-apiserver describes no column of the age, which is the third cell
         _address,
     ),
     ("networking.k8s.io", "ServiceCIDR"): (

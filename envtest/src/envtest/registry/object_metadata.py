@@ -110,7 +110,7 @@ def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -
     """Return the errors of an object's metadata."""
     metadata = obj["metadata"]
     return _validate_names(metadata, info, path) + _content_errors(
-        metadata, path, strict=not info.is_crd
+        metadata, path, strict=info.strategy.has_qualified_finalizers
     )
 
 

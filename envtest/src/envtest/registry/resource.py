@@ -92,6 +92,15 @@ class Strategy:
     allow_create_on_update = False
     """Whether PUT creates an absent object (Lease, Service, Event, Role, ...)."""
 
+    status_creates = False
+    """Whether a write of the status creates an absent object if the same write of the object does (Service)."""
+
+    validates_metadata = True
+    """Whether metadata is validated together with the object; otherwise only the metadata of valid objects (Event)."""
+
+    has_qualified_finalizers = True
+    """Whether finalizers must be standard names or have a domain, as in most built-in kinds."""
+
     allow_unconditional_update = True
     """Whether PUT without a resourceVersion overwrites the object; custom resources reject it."""
 

@@ -152,6 +152,7 @@ def selector_for(
     """Return the selector of a request for ``info``. Raises StatusError (400)."""
     if not labels and not fields:
         return Selector(LabelSelector([]), [], shards) if shards is not None else EVERYTHING
+    required_labels = parse_labels(labels)
     terms = parse_fields(fields) if fields else []
     own = tuple(path.removeprefix(".") for path in info.selectable_fields)
     aliases = {"name": "metadata.name"} if info.resource == _NAMESPACES else {}
@@ -170,7 +171,7 @@ def selector_for(
     if info.resource == _JOBS:
         aliases = {"status.successful": "status.succeeded"}
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
-    selector = Selector(parse_labels(labels), named, shards)
+    selector = Selector(required_labels, named, shards)
     if info.converts_by_webhook and any(field not in _META for field, _, _ in named):
         selector.converts = info
     return selector

@@ -236,6 +236,11 @@ def _check_multiple(value: float, factor: float, path: str, problems: list[Probl
         detail = f"factor MultipleOf declared for {path} must be positive: {_format_number(factor)}"
         problems.append(Problem(path, invalid(path, factor, detail)))
         return
+    if isinstance(value, int):
+        if value % factor:
+            detail = f"{path} in body should be a multiple of {_format_number(factor)}"
+            problems.append(Problem(path, invalid(path, value, detail)))
+        return
     ratio = 1 / factor * value if factor < 1 else value / factor
     if not (math.isfinite(ratio) and abs(ratio - round(ratio)) < 1e-9 * max(1.0, abs(ratio))):
         detail = f"{path} in body should be a multiple of {_format_number(factor)}"

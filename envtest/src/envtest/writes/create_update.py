@@ -20,7 +20,7 @@ from envtest.apimachinery.errors import (
     not_found,
     plain_error,
 )
-from envtest.apimachinery.field_errors import as_sent, invalid
+from envtest.apimachinery.field_errors import FieldError, as_sent, invalid
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import identity, repeated_positions
 from envtest.apply.manager import restore_times
@@ -64,7 +64,10 @@ def registry_key(ctx: RequestContext) -> str:
     """Return the object's etcd key as storage errors of kube-apiserver show it."""
     info = ctx.info
     prefix = f"{info.group}/{info.plural}" if info.is_crd else info.plural
-    return "/registry/" + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
+    root = (
+        "/" if ctx.dry_run else "/registry/"
+    )  # a dry run does not reach the layer that adds the prefix
+    return root + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
 
 
 def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
@@ -160,7 +163,10 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
         raise plain_error("resourceVersion should not be set on objects to be created")
     existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
     if existing is not None:
-        raise already_exists(info.resource, name, terminating=existing.deleting)
+        generated = bool(metadata.get("generateName"))
+        raise already_exists(
+            info.resource, name, terminating=existing.deleting, generated=generated
+        )
     drop_empty_metadata(obj)
     if ctx.dry_run:  # after all checks, so that the response is that of a creation
         return False
@@ -181,11 +187,14 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
 
 def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     info = ctx.info
-    if old is None:
-        errors = validate_metadata(obj, info)
-    else:
-        errors = validate_metadata_update(obj, old, info.strategy.metadata_checks)
+    errors: list[FieldError] = []
+    if old is not None:
+        errors += validate_metadata_update(obj, old, info.strategy.metadata_checks)
+    elif info.strategy.validates_metadata:
+        errors += validate_metadata(obj, info)
     errors += info.strategy.validate(obj, old, ctx, errors)
+    if old is None and not errors and not info.strategy.validates_metadata:
+        errors += validate_metadata(obj, info)
     if errors:
         kind = obj.get("kind") or info.kind
         name = obj["metadata"].get("name") or ""
@@ -254,13 +263,16 @@ async def _create_by_update(
     core: Core, ctx: RequestContext, transform: Transform, uid: str, create: bool
 ) -> Object:
     info = ctx.info
-    # A subresource is a part of an object that exists.
-    if not (info.strategy.allow_create_on_update or create) or ctx.subresource:
+    creates = info.strategy.allow_create_on_update or create
+    if ctx.subresource:  # of most kinds, a part of an object that exists
+        creates = creates and ctx.subresource == "status" and info.strategy.status_creates
+    if not creates:
         raise not_found(info.resource, ctx.name)
     if uid:  # the client means an object that was deleted, not a new one
         raise _uid_conflict(ctx, uid, "")
     ctx.operation = "CREATE"
     obj = await transform(None)
+    ctx.subresource = ""  # the new object is prepared and validated as a whole
     obj["metadata"].pop("resourceVersion", None)
     return await _insert(core, ctx, obj, is_update=True)
 

@@ -12,6 +12,7 @@ from envtest.builtins.catalog import all_resources, type_name
 from envtest.builtins.normalization import decode
 from envtest.builtins.string_validation import percent_above_100_errors, percent_or_int_value
 from envtest.builtins.table import strategy_for
+from envtest.builtins.workloads import StatefulSetStrategy
 from envtest.configuration.kubernetes_version import SUPPORTED
 from envtest.registry.resource import RequestContext, ResourceInfo
 
@@ -105,8 +106,11 @@ def test_stateful_sets(fields: dict[str, Any], expected: list[str]) -> None:
 @pytest.mark.parametrize("release", SUPPORTED)
 def test_rollouts_of_stateful_sets_have_no_limit_of_unavailable_pods(release: str) -> None:
     """The feature gate MaxUnavailableStatefulSet is off by default in all supported versions."""
-    name = type_name("io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy", release)
-    assert decode(name, {"partition": 1, "maxUnavailable": 2}) == ({"partition": 1}, [])
+    name = type_name("io.k8s.api.apps.v1.StatefulSetSpec", release)
+    rolling = {"partition": 1, "maxUnavailable": 2}
+    obj = {"spec": decode(name, {"updateStrategy": {"rollingUpdate": rolling}})[0]}
+    StatefulSetStrategy.drop_disabled(obj)
+    assert obj["spec"]["updateStrategy"]["rollingUpdate"] == {"partition": 1}
 
 
 @pytest.mark.parametrize(
