@@ -1,4 +1,4 @@
-"""Checks that values have the fields and JSON types of API types: built-in ones, and types of our own.
+"""Checks that values have the fields and JSON types of API types: built-in types, and our own.
 
 A misspelled or mistyped field is then reported at admission, and not only when an object is created from the value. The
 built-in types are those of Kubernetes 1.36 (``hack/generate/builtin_types.py`` writes the table), so fields of later
@@ -25,13 +25,11 @@ from cfo.runtime.objects import is_quantity
 TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """The shape of each field of each type."""
 
-_MAX_VALUES: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
-
 
 class TypeProblem(msgspec.Struct, frozen=True):
-    """A field that a type does not have (``expected`` is empty), or that must have another JSON type.
+    """An unknown field, or a value of another JSON type than ``expected``, which is empty for an unknown field.
 
-    ``path`` is relative to the checked value (``containers[0].env``), ``type_name`` the type that has the field.
+    ``path`` is that of the field (``containers[0].env``). ``type_name`` is the type that lacks an unknown field.
     """
 
     path: str
@@ -61,66 +59,76 @@ def type_problems(
     """
     if types is None:
         types = builtin_types()
-    yield from _Check(types, null_items).value(value, shape, path)
+    yield from _ShapeChecker(types, null_items).problems(value, shape, path)
 
 
-class _Check:
+class _ShapeChecker:
     def __init__(self, types: TypeTable, null_items: bool) -> None:
         self._types = types
         self._null_items = null_items
 
-    def value(self, value: Any, shape: str, path: str) -> Iterator[TypeProblem]:
-        if shape[0] == "[":
-            if not isinstance(value, list):
-                yield TypeProblem(path, value, "a list")
-                return
-            for index, item in enumerate(value):
-                # null is an empty string, but not an empty container
-                if item is not None or not self._null_items or shape[1:-1] in self._types:
-                    yield from self.value(item, shape[1:-1], f"{path}[{index}]")
-        elif shape[0] == "{":
-            if not isinstance(value, Mapping):
-                yield TypeProblem(path, value, "an object")
-                return
-            for name, item in value.items():
-                if item is not None:
-                    yield from self.value(item, shape[1:-1], f"{path}[{name}]")
+    def problems(self, value: Any, shape: str, path: str) -> Iterator[TypeProblem]:
+        if shape.startswith("["):
+            yield from self._list_problems(value, shape[1:-1], path)
+        elif shape.startswith("{"):
+            yield from self._map_problems(value, shape[1:-1], path)
         elif shape in _SCALARS:
             expected, is_valid = _SCALARS[shape]
             if not is_valid(value):
                 yield TypeProblem(path, value, expected)
-        elif isinstance(value, Mapping):
-            yield from self._object(value, shape, path)
         else:
-            yield TypeProblem(path, value, "an object")
+            yield from self._object_problems(value, shape, path)
 
-    def _object(self, value: Mapping[str, Any], type_name: str, path: str) -> Iterator[TypeProblem]:
+    def _list_problems(self, value: Any, item_shape: str, path: str) -> Iterator[TypeProblem]:
+        if not isinstance(value, list):
+            yield TypeProblem(path, value, "a list")
+            return
+        # The API server decodes a null item as the zero value: an empty string is valid, an empty container is not.
+        accepts_null = self._null_items and item_shape not in self._types
+        for index, item in enumerate(value):
+            if item is None and accepts_null:
+                continue
+            yield from self.problems(item, item_shape, f"{path}[{index}]")
+
+    def _map_problems(self, value: Any, item_shape: str, path: str) -> Iterator[TypeProblem]:
+        if not isinstance(value, Mapping):
+            yield TypeProblem(path, value, "an object")
+            return
+        for name, item in value.items():
+            if item is not None:
+                yield from self.problems(item, item_shape, f"{path}[{name}]")
+
+    def _object_problems(self, value: Any, type_name: str, path: str) -> Iterator[TypeProblem]:
+        if not isinstance(value, Mapping):
+            yield TypeProblem(path, value, "an object")
+            return
         fields = self._types[type_name]
         for name, item in value.items():
-            at = f"{path}.{name}" if path else name
+            field_path = f"{path}.{name}" if path else name
             if name not in fields:
-                yield TypeProblem(at, item, "", type_name)
+                yield TypeProblem(field_path, item, type_name=type_name)
             elif item is not None:
-                yield from self.value(item, fields[name], at)
+                yield from self.problems(item, fields[name], field_path)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_integer(limit: int) -> Callable[[Any], bool]:
-    """Return a function that checks whether a value is an integer from ``-limit - 1`` to ``limit``."""
-
-    def check(value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int):
-            return False
-        return -limit - 1 <= value <= limit
-
-    return check
+def _is_int32(value: Any) -> bool:
+    return _is_integer(value) and -(2**31) <= value < 2**31
 
 
-_is_int32 = _is_integer(_MAX_VALUES["int32"])
-_is_int64 = _is_integer(_MAX_VALUES["int64"])
+def _is_int64(value: Any) -> bool:
+    return _is_integer(value) and -(2**63) <= value < 2**63
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_boolean(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
 def _is_string(value: Any) -> bool:
@@ -133,28 +141,31 @@ def _is_quantity(value: Any) -> bool:
     return _is_number(value)
 
 
+def _is_integer_or_string(value: Any) -> bool:
+    return _is_string(value) or _is_int32(value)
+
+
 def _is_object(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
 _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "string": ("a string", _is_string),
-    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "boolean": ("true or false", _is_boolean),
     "int32": ("an integer of 32 bits", _is_int32),
     "int64": ("an integer of 64 bits", _is_int64),
     "Quantity": ("a quantity such as 500m, 2 or 4Gi", _is_quantity),
-    "IntOrString": (
-        "an integer or a string",
-        lambda value: _is_string(value) or _is_int32(value),
-    ),
+    "IntOrString": ("an integer or a string", _is_integer_or_string),
     "Time": ("a time", _is_string),
     "FieldsV1": ("an object", _is_object),
     "object": ("an object", _is_object),
-    "scalar": (
-        "a string, a number, true or false",
-        lambda value: isinstance(value, str | int | float | bool),
-    ),
+    "scalar": ("a string, a number, true or false", _is_scalar),
 }
+"""By scalar shape: what a value must be, for messages, and the function that checks it."""
 
 
 @cache
@@ -166,7 +177,7 @@ def builtin_types() -> TypeTable:
 
 
 def has_more_values_than(limit: int, obj: Mapping[str, Any]) -> bool:
-    """Return whether ``obj`` has more than ``limit`` values, at all levels; reads no more of them than that."""
+    """Return whether ``obj`` has more than ``limit`` values, at all levels; stops counting above ``limit``."""
     count = 0
     pending: list[Any] = [obj]
     while pending:
