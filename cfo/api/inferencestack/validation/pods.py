@@ -1,4 +1,4 @@
-"""Whether ports, GPUs and volumes of pods are complete, different from each other, and suit the configuration."""
+"""Validates ports, GPUs and volumes of pods: whether they are complete, without duplicates, and suit the settings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from cfo.runtime import FieldError
 from cfo.runtime.objects import is_quantity, parse_quantity
 from cfo.runtime.objects.field import Path, duplicate, invalid, not_supported, required
 
-_MAX_DIGITS = 9
-
+_MAX_DIGITS: Final = 9
 _MAX_PORT: Final = 65535
-_REASON: Final = f"must be a port: an integer from 1 to {_MAX_PORT}"
+_PORT_PROBLEM: Final = f"must be a port: an integer from 1 to {_MAX_PORT}"
 _MAX_QUANTITY_LENGTH: Final = 20
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_SINGLE_NODE_MODES: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+_GPU_SUFFIX: Final = "/gpu"
 _GPU_PREFIXES: Final = ("nvidia.com/mig-", "gpu.intel.com/")
-_SINGLE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+"""The start of the names of GPU resources that do not end with :data:`_GPU_SUFFIX`."""
+
 _DEFAULT_MAX_REPLICAS: Final = 4
 _GATEWAY_MOUNTS: Final = ("/code/config.yaml",)
 _APPLICATION_MOUNTS: Final = ("/code/config.yaml", "/code/models", "/dev/shm")  # noqa: S108 (paths in the container)
+"""The paths at which the operator mounts its own volumes, so no mount of the user can have them."""
 
 
 def as_integer(value: Any) -> int | None:
@@ -37,14 +40,17 @@ def as_integer(value: Any) -> int | None:
 def port_errors(config: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
     """Yield an error if the parameter ``name`` of a configuration is set and not a port."""
     value = config.get(name)
-    if value is not None and not 0 < (as_integer(value) or 0) <= _MAX_PORT:
-        yield invalid(path.child(name), value, _REASON)
+    if value is None:
+        return
+    number = as_integer(value)
+    if number is None or not 0 < number <= _MAX_PORT:
+        yield invalid(path.child(name), value, _PORT_PROBLEM)
 
 
 def port_list_errors(
     ports: Iterable[Mapping[str, Any]] | None, field: str, path: Path
 ) -> Iterator[FieldError]:
-    """Yield the errors in a list of ports, whose number is in ``field``: ``containerPort`` or ``port``."""
+    """Yield the errors in a list of ports. ``field`` has the number of a port: ``containerPort`` or ``port``."""
     seen: set[tuple[int, str]] = set()
     for index, port in enumerate(ports or ()):
         at = path.index(index).child(field)
@@ -53,7 +59,7 @@ def port_list_errors(
             yield required(at)
             continue
         if not 0 < number <= _MAX_PORT:
-            yield invalid(at, number, _REASON)
+            yield invalid(at, number, _PORT_PROBLEM)
             continue
         key = (number, port.get("protocol") or "TCP")
         if key in seen:
@@ -62,23 +68,27 @@ def port_list_errors(
 
 
 def _gpu_limits(section: Mapping[str, Any]) -> dict[str, int]:
-    """Return the limit of each GPU resource: ``nvidia.com/gpu``, ``amd.com/gpu``, or a MIG device."""
+    """Return the limit of each GPU resource, such as ``nvidia.com/gpu``, ``amd.com/gpu``, or a MIG device.
+
+    Limits that are not valid, or have an exponent, are left out.
+    """
     limits = (section.get("resources") or {}).get("limits") or {}
     gpus = {}
     for resource, amount in limits.items():
-        if not resource.endswith("/gpu") and not resource.startswith(_GPU_PREFIXES):
+        is_gpu = resource.endswith(_GPU_SUFFIX) or resource.startswith(_GPU_PREFIXES)
+        if not is_gpu:
             continue
         text = str(amount)
         if len(text) > _MAX_QUANTITY_LENGTH or not is_quantity(text):
             continue
-        # With an exponent, a short quantity can be a number of any length.
+        # int() of a short quantity with an exponent can have any number of digits.
         if "e" not in text.lower():
             gpus[resource] = int(parse_quantity(text))
     return gpus
 
 
 def gpu_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield an error if the model is spread over more GPUs than the pods have."""
+    """Yield an error if the model is spread over more GPUs than each pod has."""
     parallel = (section.get("readerConfig") or {}).get("tensorParallel")
     if parallel is None:
         return
@@ -115,8 +125,8 @@ def gpu_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
 
 
 def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield the errors in the volumes of ``section``, with its models volume or cache."""
-    names = {"config"}
+    """Yield the errors in the volumes and mounts of ``section``, including its cache or models volume."""
+    names = {"config"}  # the operator's own volumes
     cache = section.get("cache")
     if cache is not None:
         names |= {"dshm", "models"}
@@ -141,7 +151,10 @@ def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
 def unique_errors(
     item: Mapping[str, Any], key: str, path: Path, seen: set[str]
 ) -> Iterator[FieldError]:
-    """Yield an error if the field ``key`` of a list item is not set, or is in ``seen``, to which it is added."""
+    """Yield an error if the field ``key`` of a list item is not set, or if ``seen`` already has its value.
+
+    A new value is added to ``seen``.
+    """
     value = item.get(key)
     if not value:
         yield required(path.child(key))
@@ -153,14 +166,19 @@ def unique_errors(
 
 def _cache_errors(cache: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     size = cache.get("size")
-    text = str(size)
     if size is None:
         yield required(path.child("size"))
-    elif len(text) > _MAX_QUANTITY_LENGTH or not is_quantity(text) or parse_quantity(text) <= 0:
+    elif not _is_positive_quantity(str(size)):
         yield invalid(path.child("size"), size, "must be a positive quantity such as 50Gi")
     for index, mode in enumerate(cache.get("accessModes") or ()):
         if mode not in _ACCESS_MODES:
             yield not_supported(path.child("accessModes").index(index), mode, _ACCESS_MODES)
+
+
+def _is_positive_quantity(text: str) -> bool:
+    if len(text) > _MAX_QUANTITY_LENGTH or not is_quantity(text):
+        return False
+    return parse_quantity(text) > 0
 
 
 def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
@@ -177,7 +195,7 @@ def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
     if not cache:
         return
     modes = set(cache.get("accessModes") or ["ReadWriteOnce"])
-    if modes <= _SINGLE_NODE and _can_have_replicas(section):
+    if modes <= _SINGLE_NODE_MODES and _can_have_replicas(section):
         yield (
             f"{path}.cache.accessModes: the volume can be mounted on one node only, but the application can have "
             "several replicas"
@@ -185,8 +203,10 @@ def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
 
 
 def _can_have_replicas(section: Mapping[str, Any]) -> bool:
+    """Return whether an application can have more than one replica."""
     scaling = section.get("scaling") or {}
-    count = section.get("replicaCount")
     if is_enabled(scaling):
         count = (scaling.get("spec") or {}).get("maxReplicaCount", _DEFAULT_MAX_REPLICAS)
+    else:
+        count = section.get("replicaCount")
     return isinstance(count, int) and count > 1

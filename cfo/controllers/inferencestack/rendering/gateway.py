@@ -189,10 +189,12 @@ def _container(stack: ResolvedStack) -> Object:
     )
     env = [variable for variable in merged if variable.get("value") or variable.get("valueFrom")]
     tag = stack.profile.gateway_tag
-    result = container(
+    server = container(
         stack, stack.names.gateway, gateway, default_tag=tag, env=env, mounts=[CONFIG_MOUNT]
     )
-    return gateway_server(result) if stack.engine.is_called else result
+    if stack.engine.is_called:
+        return gateway_server(server)
+    return server
 
 
 def _service(stack: ResolvedStack) -> Object:

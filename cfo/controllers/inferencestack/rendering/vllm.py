@@ -1,7 +1,7 @@
-"""What is rendered for the engine ``vllm`` only: vLLM's container and its Service, and the gateway onwards.
+"""Renders the engine ``vllm``: vLLM's container and Service, and the gateway, which is the program onwards.
 
-vLLM gets all settings as arguments, so a change of one restarts the pods. The configuration of onwards is in the
-ConfigMap of the gateway, in JSON.
+vLLM gets all settings as arguments, so a change of one restarts the pods. The configuration of onwards is JSON in the
+ConfigMap of the gateway.
 """
 
 from __future__ import annotations
@@ -22,29 +22,38 @@ from cfo.controllers.inferencestack.rendering.pods import (
 from cfo.runtime import SERVICE, Object
 
 _ENV: Final = [
-    {"name": name, "value": value}
-    for name, value in (("HF_HOME", MODELS_PATH), ("HOME", MODELS_PATH), ("USER", "vllm"))
+    {"name": "HF_HOME", "value": MODELS_PATH},
+    {"name": "HOME", "value": MODELS_PATH},
+    {"name": "USER", "value": "vllm"},
 ]
-"""Models, and the caches in the home directory, are in the models volume. PyTorch asks for the name of the user, and
-fails for a user without one if this variable is not set."""
-_NUMBERS: Final = {
+"""``HF_HOME`` and ``HOME`` put models, and the caches in the home directory, into the models volume.
+
+PyTorch fails if the user of the process has no name and ``USER`` is not set.
+"""
+
+_ARGUMENT_BY_READER_FIELD: Final = {
     "tensorParallel": "--tensor-parallel-size",
     "maxSequenceLength": "--max-model-len",
 }
+"""The arguments of the fields of ``readerConfig`` that are passed to vLLM as they are."""
+
 _PERIOD_SECONDS: Final = 10
-_HEALTH: Final = {
+_MODEL_PROBE: Final = {
     "httpGet": {"path": VLLM.health, "port": VLLM.port},
     "periodSeconds": _PERIOD_SECONDS,
 }
 _START_SECONDS: Final = 3600
 """How long downloading and loading a model can take before vLLM is restarted."""
 
+_POD_START_SECONDS: Final = 300
+"""How long it can take in addition until the pod runs: scheduling, and pulling the image."""
+
 _GATEWAY_ARGS: Final = [
     f"--targets={CONFIG_MOUNT['mountPath']}",
     f"--port={GATEWAY_PORT}",
     f"--metrics-port={VLLM.metrics_port}",
 ]
-_GATEWAY_HEALTH: Final = {
+_GATEWAY_PROBE: Final = {
     "httpGet": {"path": "/v1/models", "port": GATEWAY_PORT},
     "periodSeconds": _PERIOD_SECONDS,
 }
@@ -60,35 +69,44 @@ def model_pod(
 ) -> PodParts:
     """Return the pod of an application; ``token`` is the variable with the token for Hugging Face, if any."""
     env = merge_env(section.get("env") or (), _ENV, token)
-    result = container(stack, name, section, default_tag="", env=env, mounts=mounts)
-    probes = {
-        "startupProbe": {**_HEALTH, "failureThreshold": _START_SECONDS // _PERIOD_SECONDS},
-        "readinessProbe": _HEALTH,
-        "livenessProbe": _HEALTH,
+    server: Object = {
+        "startupProbe": {**_MODEL_PROBE, "failureThreshold": _START_SECONDS // _PERIOD_SECONDS},
+        "readinessProbe": _MODEL_PROBE,
+        "livenessProbe": _MODEL_PROBE,
     }
-    server = {**probes, **result, "command": ["vllm", "serve"], "args": list(_arguments(section))}
-    # vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address
+    # The user's probes replace the default ones.
+    server |= container(stack, name, section, default_tag="", env=env, mounts=mounts)
+    server["command"] = ["vllm", "serve"]
+    server["args"] = list(_arguments(section))
     return PodParts(
         [server],
         volumes,
+        # vLLM reads variables such as VLLM_PORT, which a Service named vllm would set to its address.
         settings={"enableServiceLinks": False},
-        start_seconds=_START_SECONDS + 300,
+        start_seconds=_START_SECONDS + _POD_START_SECONDS,
     )
 
 
 def _arguments(section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the arguments of vLLM. Of an argument that is set twice, the last one applies, so the user's are first."""
+    """Yield the arguments of vLLM.
+
+    If an argument is given twice, vLLM uses the last one. The user's come first, so they cannot replace ours.
+    """
     reader = section["readerConfig"]
     yield str(reader["modelName"])
     yield from section.get("extraArgs") or ()
     yield f"--served-model-name={reader['consumerGroup']}"
     yield f"--port={VLLM.port}"
-    yield from (f"{argument}={reader[key]}" for key, argument in _NUMBERS.items() if key in reader)
+    for field, argument in _ARGUMENT_BY_READER_FIELD.items():
+        if field in reader:
+            yield f"{argument}={reader[field]}"
     adapters = adapters_of(section)
     if adapters:
-        yield from ("--enable-lora", "--lora-modules")
+        yield "--enable-lora"
+        yield "--lora-modules"
+    for adapter, path in adapters.items():
         # JSON, because vLLM does not accept every path in the form name=path
-        yield from (json.dumps({"name": name, "path": path}) for name, path in adapters.items())
+        yield json.dumps({"name": adapter, "path": path})
 
 
 def model_service(stack: ResolvedStack, name: str, component: str) -> Object:
@@ -106,20 +124,25 @@ def targets_file(stack: ResolvedStack) -> str:
     urls: dict[str, list[str]] = {}
     for application, section in sorted(stack.applications.items()):
         url = f"http://{stack.names.application(application)}.{stack.namespace}.svc:{VLLM.port}"
-        for model in (str(section["readerConfig"]["consumerGroup"]), *adapters_of(section)):
+        consumer_group = str(section["readerConfig"]["consumerGroup"])
+        models = [consumer_group, *adapters_of(section)]
+        for model in models:
             urls.setdefault(model, []).append(url)
     targets: dict[str, Object] = {}
-    for model, found in sorted(urls.items()):
-        providers = [{"url": url} for url in found]
-        targets[model] = providers[0] if len(providers) == 1 else {"providers": providers}
+    for model, model_urls in sorted(urls.items()):
+        providers = [{"url": url} for url in model_urls]
+        if len(providers) == 1:
+            targets[model] = providers[0]
+        else:
+            targets[model] = {"providers": providers}
     return json.dumps({"targets": targets}, indent=2) + "\n"
 
 
-def gateway_server(result: Object) -> Object:
-    """Return the container of the gateway, ``result``, with what onwards needs."""
+def gateway_server(server: Object) -> Object:
+    """Return the container ``server`` with the arguments of onwards, and with probes unless the user has set them."""
     return {
-        "livenessProbe": _GATEWAY_HEALTH,
-        "readinessProbe": _GATEWAY_HEALTH,
-        **result,
+        "livenessProbe": _GATEWAY_PROBE,
+        "readinessProbe": _GATEWAY_PROBE,
+        **server,
         "args": _GATEWAY_ARGS,
     }
