@@ -123,7 +123,8 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
         "rbac": [*rbac.access(namespace), *rbac.user_roles()],
         "manager": [
             workload.namespace_object(namespace),
-            *workload.services(namespace),
+            workload.metrics_service(namespace),
+            workload.disruption_budget(namespace),
             workload.deployment(namespace, image),
         ],
         "webhook": [workload.webhook_service(namespace), *configurations],

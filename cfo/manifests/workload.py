@@ -1,4 +1,4 @@
-"""The Deployment, its Services and PodDisruptionBudget, and the namespace."""
+"""The operator's Deployment, its Services and PodDisruptionBudget, and its namespace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ RESOURCES: dict[str, dict[str, str]] = {
     "requests": {"cpu": "100m", "memory": "160Mi"},
     "limits": {"cpu": "1", "memory": "512Mi"},
 }
-"""Measured: about 75 MB when idle, 85 MB with 300 RayClusters and their objects; see docs/sizing.md."""
+"""The process takes about 75 MB when idle, 85 MB with 300 RayClusters and their objects; see docs/sizing.md."""
+
+_TERMINATION_SECONDS = 40
+"""More than the 30 s that running reconciles have to finish at a stop (``graceful_shutdown_timeout``)."""
 
 
 def namespace_object(namespace: str) -> Object:
@@ -43,7 +46,7 @@ def deployment(namespace: str, image: str) -> Object:
         },
         "spec": {
             "serviceAccountName": SERVICE_ACCOUNT,
-            "terminationGracePeriodSeconds": 40,
+            "terminationGracePeriodSeconds": _TERMINATION_SECONDS,
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "topologySpreadConstraints": [
                 {
@@ -86,7 +89,10 @@ def _container(image: str) -> dict[str, Any]:
             "initialDelaySeconds": 2,
             "periodSeconds": 5,
         },
-        "resources": {kind: dict(amounts) for kind, amounts in RESOURCES.items()},
+        "resources": {
+            "requests": dict(RESOURCES["requests"]),
+            "limits": dict(RESOURCES["limits"]),
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -96,31 +102,24 @@ def _container(image: str) -> dict[str, Any]:
     }
 
 
-def services(namespace: str) -> list[Object]:
-    """Return the metrics Service, and the PodDisruptionBudget, with which one replica at a time is evicted."""
-    budget = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
-    return [
-        _service(
-            METRICS_SERVICE,
-            namespace,
-            {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"},
-        ),
-        named("policy/v1", "PodDisruptionBudget", DEPLOYMENT, namespace, spec=budget),
-    ]
+def metrics_service(namespace: str) -> Object:
+    """Return the Service through which Prometheus scrapes the metrics."""
+    port = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}
+    return _service(METRICS_SERVICE, namespace, port)
+
+
+def disruption_budget(namespace: str) -> Object:
+    """Return the PodDisruptionBudget, with which one replica at a time is evicted."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
+    return named("policy/v1", "PodDisruptionBudget", DEPLOYMENT, namespace, spec=spec)
 
 
 def webhook_service(namespace: str) -> Object:
     """Return the Service through which API servers call the webhooks."""
-    return _service(
-        f"{PREFIX}-webhook-service", namespace, {"port": 443, "targetPort": WEBHOOK_PORT}
-    )
+    port = {"port": 443, "targetPort": WEBHOOK_PORT}
+    return _service(f"{PREFIX}-webhook-service", namespace, port)
 
 
 def _service(name: str, namespace: str, port: dict[str, Any]) -> Object:
-    return named(
-        "v1",
-        "Service",
-        name,
-        namespace,
-        spec={"ports": [{**port, "protocol": "TCP"}], "selector": dict(LABELS)},
-    )
+    spec = {"ports": [{**port, "protocol": "TCP"}], "selector": dict(LABELS)}
+    return named("v1", "Service", name, namespace, spec=spec)

@@ -48,14 +48,17 @@ def files() -> dict[str, str]:
 
 
 def _manifests() -> dict[str, str]:
-    manifests = {
-        f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version(),
-        **{crd_file_name(crd): crd for crd in overlays.bundled_crds()},
-        **{
-            f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
-            for obj in (*workload.services(""), *user_roles(), *_optional_roles())
-        },
-    }
+    manifests = {f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version()}
+    for crd in overlays.bundled_crds():
+        manifests[crd_file_name(crd)] = crd
+    others = [
+        workload.metrics_service(""),
+        workload.disruption_budget(""),
+        *user_roles(),
+        *_optional_roles(),
+    ]
+    for obj in others:
+        manifests[f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml"] = obj
     return {name: HEADER + dump(obj) for name, obj in manifests.items()}
 
 

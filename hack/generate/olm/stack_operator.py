@@ -82,19 +82,17 @@ class StackOperator(NamedTuple):
         pod["containers"][0]["args"] = [f"--config={self.name}", f"--webhook-cert-dir={directory}"]
         return found
 
-    def services(self) -> list[Object]:
-        """Return the metrics Service and the PodDisruptionBudget."""
-        found = []
-        for obj in workload.services(""):
-            suffix = "-metrics" if obj["kind"] == "Service" else ""
-            obj = self._labelled(obj, f"{self.name}{suffix}")
-            selector = obj["spec"]["selector"]
-            if "matchLabels" in selector:
-                selector["matchLabels"] = self.labels
-            else:
-                obj["spec"]["selector"] = self.labels
-            found.append(obj)
-        return found
+    def metrics_service(self) -> Object:
+        """Return the Service through which Prometheus scrapes the metrics."""
+        service = self._labelled(workload.metrics_service(""), f"{self.name}-metrics")
+        service["spec"]["selector"] = self.labels
+        return service
+
+    def disruption_budget(self) -> Object:
+        """Return the PodDisruptionBudget."""
+        budget = self._labelled(workload.disruption_budget(""), self.name)
+        budget["spec"]["selector"]["matchLabels"] = self.labels
+        return budget
 
     def rules(self, namespace: str) -> list[Rule]:
         """Return the RBAC rules of an operator in ``namespace``; OLM manages the certificate and the webhooks."""

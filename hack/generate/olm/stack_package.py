@@ -161,13 +161,11 @@ def cluster_service_version(version: Version) -> dict[str, Any]:
 
 def _manifests(version: Version) -> dict[str, Any]:
     operator = StackOperator(f"v{version.major}")
-    return {
-        f"{STACK_OPERATOR}.clusterserviceversion.yaml": cluster_service_version(version),
-        **{
-            f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
-            for obj in (operator.config_map(), *operator.services())
-        },
-    }
+    manifests = {f"{STACK_OPERATOR}.clusterserviceversion.yaml": cluster_service_version(version)}
+    others = [operator.config_map(), operator.metrics_service(), operator.disruption_budget()]
+    for obj in others:
+        manifests[f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml"] = obj
+    return manifests
 
 
 def catalog() -> list[dict[str, Any]]:
