@@ -77,10 +77,10 @@ from .objects.rbac import CRUD as CRUD
 from .objects.rbac import READ as READ
 from .objects.rbac import Rule as Rule
 from .objects.rbac import policy_rules as policy_rules
+from .objects.resource.crd import custom_resource_definition as custom_resource_definition
 from .objects.resource.custom_resource import CustomResource as CustomResource
 from .objects.resource.custom_resource import ObjectMeta as ObjectMeta
 from .objects.resource.declaration import PrinterColumn as PrinterColumn
-from .objects.resource.definition import custom_resource_definition as custom_resource_definition
 from .objects.resource.field_types import Condition as Condition
 from .objects.resource.field_types import ConditionList as ConditionList
 from .objects.resource.field_types import Int32 as Int32

@@ -45,14 +45,14 @@ from .rbac import CRUD as CRUD
 from .rbac import READ as READ
 from .rbac import Rule as Rule
 from .rbac import policy_rules as policy_rules
+from .resource.crd import custom_resource_definition as custom_resource_definition
+from .resource.crd import custom_resource_definitions as custom_resource_definitions
+from .resource.crd import resources_in as resources_in
 from .resource.custom_resource import CustomResource as CustomResource
 from .resource.custom_resource import ObjectMeta as ObjectMeta
 from .resource.custom_resource import OwnerReference as OwnerReference
 from .resource.declaration import PrinterColumn as PrinterColumn
 from .resource.declaration import Scale as Scale
-from .resource.definition import custom_resource_definition as custom_resource_definition
-from .resource.definition import custom_resource_definitions as custom_resource_definitions
-from .resource.definition import resources_in as resources_in
 from .resource.field_types import ATOMIC as ATOMIC
 from .resource.field_types import QUANTITY_SCHEMA as QUANTITY_SCHEMA
 from .resource.field_types import SET as SET

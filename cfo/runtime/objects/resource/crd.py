@@ -1,4 +1,4 @@
-"""CRDs of typed resources."""
+"""Builds the CRDs of typed resources."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ def custom_resource_definition(*versions: type[CustomResource]) -> Object:
     first = declarations[0]
     _check_versions(declarations)
     schemas = [_schema(version) for version in versions]
-    if any(_without_texts(other) != _without_texts(schemas[0]) for other in schemas[1:]):
-        raise SchemaError(f"{first.kind}: the versions must have the same schema")
+    first_schema = _without_descriptions(schemas[0])
+    for schema in schemas[1:]:
+        if _without_descriptions(schema) != first_schema:
+            raise SchemaError(f"{first.kind}: the versions must have the same schema")
     spec: Object = {
         "group": first.group,
         "names": first.names,
         "scope": first.scope,
         "versions": [
-            _served(declared, schema)
+            _version_entry(declared, schema)
             for declared, schema in zip(declarations, schemas, strict=True)
         ],
     }
@@ -55,17 +57,23 @@ def custom_resource_definitions(classes: Iterable[type[CustomResource]]) -> list
 
 
 def resources_in(module: ModuleType) -> list[type[CustomResource]]:
-    """Return the classes in ``module`` that declare a kind, in the order of their names in the module."""
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, CustomResource)
-    ]
-    return [resource for resource in dict.fromkeys(found) if hasattr(resource, "declaration")]
+    """Return the classes in ``module`` that declare a kind, in the order in which it defines or imports them."""
+    found: list[type[CustomResource]] = []
+    for value in vars(module).values():
+        is_resource = isinstance(value, type) and issubclass(value, CustomResource)
+        # A class can have several names in a module.
+        if is_resource and _declares_kind(value) and value not in found:
+            found.append(value)
+    return found
+
+
+def _declares_kind(resource: type[CustomResource]) -> bool:
+    """Return whether a class has the keywords of a kind; a base class of several kinds has none."""
+    return hasattr(resource, "declaration")
 
 
 def _declaration_of(resource: type[CustomResource]) -> Declaration:
-    if not hasattr(resource, "declaration"):
+    if not _declares_kind(resource):
         raise SchemaError(
             f"class {resource.__name__}: declares no kind: set the class keywords group and version"
         )
@@ -73,6 +81,7 @@ def _declaration_of(resource: type[CustomResource]) -> Declaration:
 
 
 def _check_versions(declarations: Collection[Declaration]) -> None:
+    """Raise :class:`SchemaError` unless these are different versions of one kind, of which one is stored."""
     first, *others = declarations
     for other in others:
         is_same_kind = (
@@ -87,13 +96,17 @@ def _check_versions(declarations: Collection[Declaration]) -> None:
     stored = [declared.version for declared in declarations if declared.storage]
     if len(stored) != 1:
         versions = ", ".join(stored) or "none"
-        raise SchemaError(f"{first.kind}: storage must be true for one version, is for: {versions}")
+        raise SchemaError(
+            f"{first.kind}: storage must be true for exactly one version; it is true for: {versions}"
+        )
 
 
 def _schema(resource: type[CustomResource]) -> Object:
+    """Return the schema of a whole object."""
     schema = structural_schema(resource)
     properties = schema["properties"]
-    if "status" in properties:  # a default of the class is not a default of the API
+    if "status" in properties:
+        # Defaults in a schema would make the API server write a status that no controller has reported.
         properties["status"] = without_defaults(properties["status"])
     schema["properties"] = {
         "apiVersion": {"type": "string"},
@@ -104,7 +117,8 @@ def _schema(resource: type[CustomResource]) -> Object:
     return schema
 
 
-def _served(declared: Declaration, schema: Object) -> Object:
+def _version_entry(declared: Declaration, schema: Object) -> Object:
+    """Return the entry of one version in ``spec.versions``."""
     version: Object = {
         "name": declared.version,
         "served": declared.served,
@@ -112,8 +126,11 @@ def _served(declared: Declaration, schema: Object) -> Object:
         "schema": {"openAPIV3Schema": schema},
     }
     if declared.deprecation_warning:
-        version |= {"deprecated": True, "deprecationWarning": declared.deprecation_warning}
-    subresources: Object = {"status": {}} if "status" in schema["properties"] else {}
+        version["deprecated"] = True
+        version["deprecationWarning"] = declared.deprecation_warning
+    subresources: Object = {}
+    if "status" in schema["properties"]:
+        subresources["status"] = {}
     if declared.scale is not None:
         subresources["scale"] = declared.scale.entry()
     if subresources:
@@ -125,13 +142,15 @@ def _served(declared: Declaration, schema: Object) -> Object:
     return version
 
 
-def _without_texts(schema: Object) -> Object:
-    """Return ``schema`` without descriptions, which objects do not depend on."""
+def _without_descriptions(schema: Object) -> Object:
+    """Return ``schema`` without descriptions, in which versions can differ."""
     result = {key: value for key, value in schema.items() if key != "description"}
     properties = schema.get("properties")
     if properties:
-        result["properties"] = {name: _without_texts(child) for name, child in properties.items()}
+        result["properties"] = {
+            name: _without_descriptions(child) for name, child in properties.items()
+        }
     for key in ("additionalProperties", "items"):
         if key in schema:
-            result[key] = _without_texts(schema[key])
+            result[key] = _without_descriptions(schema[key])
     return result

@@ -102,8 +102,11 @@ class Base(CustomResource):
         ([Base], "class Base: declares no kind"),
         ([WebsiteBeta, OtherFields], "the versions must have the same schema"),
         ([Website, OtherScope], "group, names and scope of v2 and v1 must be equal"),
-        ([Website, SecondStorage], "storage must be true for one version, is for: v1, v3"),
-        ([WebsiteBeta], "storage must be true for one version, is for: none"),
+        (
+            [Website, SecondStorage],
+            "storage must be true for exactly one version; it is true for: v1, v3",
+        ),
+        ([WebsiteBeta], "storage must be true for exactly one version; it is true for: none"),
         ([Website, Website], "several classes declare the same version"),
     ],
 )
