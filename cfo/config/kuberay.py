@@ -1,7 +1,7 @@
 """The section ``kuberay``, with the CA of RayClusters, and its profiles for namespaces.
 
 A profile only adds protection. What it enforces applies in its namespaces as if the configuration enabled it for all
-RayClusters, and features of other actors that a RayCluster could use instead are as if they were inactive:
+RayClusters, and features of KubeRay that a RayCluster could use instead are treated as inactive:
 
 * ``networkPolicy``: the operator always provides the policies. KubeRay's policies only add to them.
 * ``mTLS``: Ray nodes use mutual TLS, even if ``kuberay.mTLSEnabled`` is false.
@@ -9,8 +9,7 @@ RayClusters, and features of other actors that a RayCluster could use instead ar
   Ingress, which requires none, is not available (``ingressOptions``).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
@@ -70,7 +69,7 @@ class CAConfiguration(Section):
 
 
 class ProfileConfiguration(Section):
-    """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
+    """What is enforced for every RayCluster in some namespaces; ``default`` enforces nothing."""
 
     name: Annotated[str, matching(DNS_LABEL, "a lower-case DNS label")]
     namespace_selector: Selector = Selector("")
@@ -130,17 +129,20 @@ class KubeRayConfiguration(Section):
     ca: CAConfiguration = CAConfiguration()
 
     def __post_init__(self) -> None:
-        for name, count in Counter(profile.name for profile in self.profiles).items():
-            if count > 1:
-                raise ValueError(f"profiles: the name {name} is used more than once")
-        # otherwise dashboards would be exposed without authentication although proxies are configured
-        enforced = any(profile.authentication == "enforced" for profile in self.profiles)
-        if self.authentication.enabled and not self.ray_dashboard_oauth_enabled and not enforced:
+        names: set[str] = set()
+        for profile in self.profiles:
+            if profile.name in names:
+                raise ValueError(f"profiles: the name {profile.name} is used more than once")
+            names.add(profile.name)
+        requires_login = self.ray_dashboard_oauth_enabled or any(
+            profile.authentication == "enforced" for profile in self.profiles
+        )
+        if self.authentication.enabled and not requires_login:
             raise ValueError(
                 "authentication.enabled requires rayDashboardOAuthEnabled: true, or a profile that enforces "
                 "authentication; otherwise dashboards are exposed without authentication"
             )
-        # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
+        # The proxies, which would receive the session of another dashboard, run in tenants' pods.
         if self.gateway.dashboard_host and self.authentication.oidc is not None:
             raise ValueError(
                 "gateway.dashboardHost and authentication.oidc must not be set together, because browsers would send "
@@ -148,21 +150,21 @@ class KubeRayConfiguration(Section):
             )
 
 
-_CONCERNS: Final = ("network_policy", "mtls", "authentication")
-_WITHOUT: Final[Mapping[str, frozenset[str]]] = {
+_REPLACED_FEATURES: Final[Mapping[str, frozenset[str]]] = {
     "network_policy": frozenset({"networkPolicy", "networkIsolation"}),
     "mtls": frozenset(),
     "authentication": frozenset({"ingressOptions"}),
 }
-"""By enforced concern: the features that are as if they were inactive."""
+"""By setting of a profile: the features of KubeRay that are treated as inactive if it is enforced."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSettings:
     """The settings for the RayClusters of one namespace.
 
-    ``kuberay`` is the configuration with everything that the profile enforces. ``profile`` is the name of the profile;
-    empty if none applies. ``enforced`` are the values of the ``Concern`` members that it enforces.
+    ``kuberay`` is the configuration with everything that the profile enforces. ``profile`` is the name of the profile,
+    for messages; empty if none applies. ``enforced`` are the settings that it enforces, by the names of the fields of
+    :class:`ProfileConfiguration`, which are the values of :class:`~cfo.api.raycluster.facts.Concern`.
     """
 
     kuberay: KubeRayConfiguration
@@ -175,49 +177,44 @@ class ProfileTable:
 
     def __init__(self, config: KubeRayConfiguration) -> None:
         self._default = NamespaceSettings(config)
-        self._settings = [
-            (
-                LabelSelector.of(profile.namespace_selector),
-                _settings(config, profile.name, _enforced_by(profile)),
-            )
-            for profile in config.profiles
-        ]
-        everything: Iterable[str] = (
-            concern for profile in config.profiles for concern in _enforced_by(profile)
-        )
-        self._strictest = (
-            _settings(config, "of all namespaces", frozenset(everything))
-            if config.profiles
-            else None
-        )
+        self._strictest = self._default
+        self._settings: list[tuple[LabelSelector, NamespaceSettings]] = []
+        enforced_by_any: set[str] = set()
+        for profile in config.profiles:
+            enforced = _enforced_by(profile)
+            enforced_by_any |= enforced
+            selector = LabelSelector.of(profile.namespace_selector)
+            self._settings.append((selector, _settings(config, profile.name, enforced)))
+        if config.profiles:
+            self._strictest = _settings(config, "of all namespaces", frozenset(enforced_by_any))
 
     def of_labels(self, labels: Mapping[str, str]) -> NamespaceSettings:
         """Return the settings for a namespace with these labels."""
-        return next(
-            (settings for selector, settings in self._settings if selector.matches(labels)),
-            self._default,
-        )
+        for selector, settings in self._settings:
+            if selector.matches(labels):
+                return settings
+        return self._default
 
     def strictest(self) -> NamespaceSettings:
         """Return settings that enforce everything that any profile enforces; the default if there are no profiles."""
-        return self._strictest or self._default
+        return self._strictest
 
 
 def _enforced_by(profile: ProfileConfiguration) -> frozenset[str]:
-    return frozenset(concern for concern in _CONCERNS if getattr(profile, concern) == "enforced")
+    return frozenset(name for name in _REPLACED_FEATURES if getattr(profile, name) == "enforced")
 
 
 def _settings(
-    config: KubeRayConfiguration, name: str, enforced: frozenset[str]
+    config: KubeRayConfiguration, profile: str, enforced: frozenset[str]
 ) -> NamespaceSettings:
-    inactive = frozenset(feature for concern in enforced for feature in _WITHOUT[concern])
-    changes: dict[str, Any] = {
-        "kuberay_features": [
-            feature for feature in config.kuberay_features if feature not in inactive
-        ]
-    }
+    """Return the settings of a namespace to which a profile applies that enforces the settings ``enforced``."""
+    inactive: set[str] = set()
+    for name in enforced:
+        inactive |= _REPLACED_FEATURES[name]
+    features = [feature for feature in config.kuberay_features if feature not in inactive]
+    changes: dict[str, Any] = {"kuberay_features": features}
     if "mtls" in enforced:
         changes["mtls_enabled"] = True
     if "authentication" in enforced:
         changes["ray_dashboard_oauth_enabled"] = True
-    return NamespaceSettings(structs.replace(config, **changes), name, enforced)
+    return NamespaceSettings(structs.replace(config, **changes), profile, enforced)
