@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from cfo.config.keys import APPWRAPPER_SETTINGS, Findings, known_settings
+from cfo.config.keys import APPWRAPPER_SETTINGS, KeyFindings, known_settings
 from cfo.config.loading import MAX_WARNINGS, check_size, load
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
@@ -38,7 +38,7 @@ def parse(text: str) -> ParsedConfiguration:
         raise ConfigurationError(f"must be a mapping of sections, not {_describe(document)}")
     if _is_manifest(document):
         raise ConfigurationError(_manifest_problem(document))
-    findings = Findings(warnings)
+    findings = KeyFindings(warnings)
     settings = known_settings(document, findings)
     _merge_appwrapper_config(settings, findings.warnings)
     problems = list(findings.problems)

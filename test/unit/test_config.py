@@ -313,6 +313,16 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     ]
 
 
+def test_key_of_a_map_in_a_warning_is_printable_and_at_most_100_characters() -> None:
+    key = "\\e[31m" + "r" * 200
+    taint = "{key: a, effect: NoExecute, colour: red}"
+    (warning,) = warnings_of(
+        f'appwrapper: {{autopilot: {{resourceTaints: {{"{key}": [{taint}]}}}}}}'
+    )
+    assert warning.isprintable()
+    assert len(warning) < 200
+
+
 SHARED_HOST = "{name: a, namespace: b, dashboardListener: c, dashboardHost: d}"
 OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
 
