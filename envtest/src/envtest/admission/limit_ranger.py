@@ -121,7 +121,8 @@ def _violations(
         )
     for name, maximum in sorted(parse_quantities(limit.get("maxLimitRequestRatio")).items()):
         text = f"{name} max limit to request ratio per {kind} is {maximum}"
-        request, allowed = requests.get(name), limits.get(name)
+        request = requests.get(name)
+        allowed = limits.get(name)
         if request is None or not request.value:
             yield f"{text}, but no request is specified or request is 0"
         elif allowed is None or not allowed.value:

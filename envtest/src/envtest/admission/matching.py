@@ -45,7 +45,8 @@ def label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
     for key, value in (selector.get("matchLabels") or {}).items():
         requirements.append(_in(key, frozenset((value,))))
     for expression in selector.get("matchExpressions") or ():
-        key, values = expression["key"], frozenset(expression.get("values") or ())
+        key = expression["key"]
+        values = frozenset(expression.get("values") or ())
         requirements.append(_EXPRESSIONS[expression["operator"]](key, values))
     return LabelSelector(requirements)
 

@@ -167,12 +167,14 @@ async def _run(
     for request in requests:
         if not await request.matches(obj):
             continue
-        key, policy = request.invocation.key, request.invocation.policy
+        key = request.invocation.key
+        policy = request.invocation.policy
         if reinvocation.second_round and key not in state.pending:
             continue
         mutated = await request.mutate(obj)
         if mutated is not None:
-            obj, changed = mutated, True
+            obj = mutated
+            changed = True
             state.require()
         if policy.reinvocable:
             state.invoked.add(key)
@@ -219,7 +221,8 @@ class _Request:
 
         Raises StatusError when the result of a mutation is not an object of the kind.
         """
-        policy, info = self.invocation.policy, self.invocation.info
+        policy = self.invocation.policy
+        info = self.invocation.info
         current = await convert(self._ctx.info, info, obj)
         applied = False
         for mutation in policy.mutations if current else ():
@@ -238,7 +241,8 @@ class _Request:
         return {**variables, "params": self.invocation.parameter}
 
     def _apply(self, mutation: Mutation, obj: Object, evaluation: Evaluation) -> Object:
-        info, subresource = self.invocation.info, self._ctx.subresource
+        info = self.invocation.info
+        subresource = self._ctx.subresource
         kind = self._types.body_type_of(info, subresource)
         if kind is None:
             why = "There can be a delay between when CustomResourceDefinitions are created and when they are available."

@@ -73,7 +73,8 @@ def enabled_plugins(enable: Iterable[str] = (), disable: Iterable[str] = ()) -> 
     Raises ValueError for a name that kube-apiserver does not have or that is in both flags, and for an enabled plugin
     that would change responses but is not implemented.
     """
-    enabled, disabled = list(enable), list(disable)
+    enabled = list(enable)
+    disabled = list(disable)
     for flag, names in (
         ("enable-admission-plugins", enabled),
         ("disable-admission-plugins", disabled),

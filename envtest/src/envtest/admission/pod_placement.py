@@ -52,7 +52,8 @@ class RuntimeClass(StorePlugin):
                     f"conflict: runtimeClass.scheduling.nodeSelector[{name}] = {value}; "
                     f"pod.spec.nodeSelector[{name}] = {selector[name]}",
                 )
-            spec["nodeSelector"] = selector = {**selector, name: value}
+            selector = {**selector, name: value}
+            spec["nodeSelector"] = selector
         tolerations = spec.get("tolerations") or []
         wanted = scheduling.get("tolerations") or ()
         missing = [
@@ -104,7 +105,8 @@ def _covers(present: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         and (present.get("value") or "") == (other.get("value") or "")
     )
     same_effect = not present.get("effect") or present["effect"] == other.get("effect")
-    seconds, wanted = present.get("tolerationSeconds"), other.get("tolerationSeconds")
+    seconds = present.get("tolerationSeconds")
+    wanted = other.get("tolerationSeconds")
     return (
         same_key
         and same_value
@@ -122,7 +124,12 @@ class PodTopologyLabels(StorePlugin):
         """Add the labels that the pod or Binding does not have; a node that does not exist has none."""
         if ctx.operation != "CREATE" or ctx.subresource not in ("", "binding"):
             return
-        part, field = ("target", "name") if ctx.subresource else ("spec", "nodeName")
+        if ctx.subresource:
+            part = "target"
+            field = "name"
+        else:
+            part = "spec"
+            field = "nodeName"
         name = (obj.get(part) or {}).get(field)
         record = self._store.get(_NODES, "", name) if name else None
         if record is None:

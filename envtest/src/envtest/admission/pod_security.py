@@ -58,7 +58,8 @@ class _Policy(NamedTuple):
 
 
 def _level_of(labels: Mapping[str, str], mode: str, errors: list[FieldError]) -> Level:
-    name, version = labels.get(_PREFIX + mode), labels.get(f"{_PREFIX}{mode}-version")
+    name = labels.get(_PREFIX + mode)
+    version = labels.get(f"{_PREFIX}{mode}-version")
     minor = LATEST
     if name is not None and name not in LEVELS:
         errors.append(
@@ -84,7 +85,8 @@ class PodSecurity(StorePlugin):
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check a namespace, a pod or a pod template. Raises StatusError: 403 for a pod, 422 for a namespace."""
-        resource, is_write = ctx.info.resource, ctx.operation in ("CREATE", "UPDATE")
+        resource = ctx.info.resource
+        is_write = ctx.operation in ("CREATE", "UPDATE")
         if resource == NAMESPACES and is_write and not ctx.subresource:
             self._check_namespace(ctx, obj, old)
         elif resource == _PODS and is_write and ctx.subresource in ("", "ephemeralcontainers"):
@@ -158,9 +160,8 @@ def _joined(found: list[Violation]) -> str:
 
 def _is_significant(pod: Object, old: Object) -> bool:
     """Return whether an update can change the result: a new image, container or security profile."""
-    annotations, old_annotations = (
-        each["metadata"].get("annotations") or {} for each in (pod, old)
-    )
+    annotations = pod["metadata"].get("annotations") or {}
+    old_annotations = old["metadata"].get("annotations") or {}
     names = {
         name
         for name in annotations.keys() | old_annotations.keys()
@@ -168,14 +169,11 @@ def _is_significant(pod: Object, old: Object) -> bool:
     }
     if any(annotations.get(name) != old_annotations.get(name) for name in names):
         return True
-    images, old_images = (
-        [
-            [(each.get("name"), each.get("image")) for each in spec.get(kind) or ()]
-            for kind in _CONTAINERS
-        ]
-        for spec in (pod["spec"], old["spec"])
-    )
-    return images != old_images
+    return any(_images(pod, kind) != _images(old, kind) for kind in _CONTAINERS)
+
+
+def _images(pod: Object, kind: str) -> list[tuple[Any, Any]]:
+    return [(each.get("name"), each.get("image")) for each in pod["spec"].get(kind) or ()]
 
 
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")

@@ -262,13 +262,12 @@ def _probe_hosts(pod: _Pod) -> Violation | None:
     if pod.version < 34:
         return None
     hosts = {str(each.get("name")): set(_hosts_of(each)) for each in pod.containers}
-    names, found = (
-        sorted(name for name in hosts if hosts[name]),
-        sorted(set().union(*hosts.values())),
-    )
+    names = sorted(name for name in hosts if hosts[name])
+    found = sorted(set().union(*hosts.values()))
     if not names:
         return None
-    verb, word = "uses" if len(names) == 1 else "use", _plural("probe or lifecycle host", found)
+    verb = "uses" if len(names) == 1 else "use"
+    word = _plural("probe or lifecycle host", found)
     return Violation(
         "probe or lifecycle host", f"{_containers(names)} {verb} {word} {_quoted(found)}"
     )
@@ -431,7 +430,8 @@ def _restricted_volumes(pod: _Pod) -> Violation | None:
     if not names:
         return None
     types = sorted({sources[name] for name in names})
-    verb, word = "uses" if len(names) == 1 else "use", _plural("restricted volume type", types)
+    verb = "uses" if len(names) == 1 else "use"
+    word = _plural("restricted volume type", types)
     return Violation(
         "restricted volume types",
         f"{_plural('volume', names)} {_quoted(names)} {verb} {word} {_quoted(types)}",
@@ -445,7 +445,8 @@ def _source_of(volume: Object) -> str:
 def _run_as_non_root(pod: _Pod) -> Violation | None:
     if pod.has_user_namespace:
         return None
-    reason, is_set = "runAsNonRoot != true", pod.security.get("runAsNonRoot")
+    reason = "runAsNonRoot != true"
+    is_set = pod.security.get("runAsNonRoot")
     explicit = pod.containers_where(lambda each: each.get("runAsNonRoot") is False)
     if setters := _setters(is_set is False, explicit):
         return Violation(reason, f"{setters} must not set securityContext.runAsNonRoot=false")

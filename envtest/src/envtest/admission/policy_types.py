@@ -105,7 +105,8 @@ def _matched_types(spec: Mapping[str, Any], registry: Registry) -> list[_Type]:
 
 
 def _resources(rule: Mapping[str, Any], registry: Registry) -> Iterator[ResourceInfo]:
-    groups, versions = _literal(rule.get("apiGroups")), _literal(rule.get("apiVersions"))
+    groups = _literal(rule.get("apiGroups"))
+    versions = _literal(rule.get("apiVersions"))
     plurals = sorted(each for each in rule.get("resources") or () if not {"*", "/"} & set(each))
     for group in groups:
         for version in versions:

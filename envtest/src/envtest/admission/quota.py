@@ -147,7 +147,8 @@ def quota_applies(quota: Object, resource: GroupResource, obj: Object) -> bool:
 
 def _volume_classes(claim: Object) -> set[str]:
     """Return the VolumeAttributesClasses that a claim has, or is changed to."""
-    spec, status = claim.get("spec") or {}, claim.get("status") or {}
+    spec = claim.get("spec") or {}
+    status = claim.get("status") or {}
     modified = (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName")
     names = (
         spec.get("volumeAttributesClassName"),
@@ -257,7 +258,8 @@ class QuotaAdmission:
     ) -> Object | None:
         """Return the quota with the request added to it, ``None`` when it limits none of the added resources."""
         status = quota.get("status") or {}
-        hard, used = parse_quantities(status.get("hard")), parse_quantities(status.get("used"))
+        hard = parse_quantities(status.get("hard"))
+        used = parse_quantities(status.get("used"))
         if not hard or not quota_applies(quota, ctx.info.resource, obj):
             return None
         added = object_usage(ctx.info.resource, obj)
@@ -281,9 +283,9 @@ class QuotaAdmission:
         total = add(used, delta)
         exceeded = sorted(key for key in delta if total[key].value > hard[key].value)
         if exceeded and not ctx.subresource:  # a status reports what has happened already
-            requested, had, limited = (
-                ",".join(f"{key}={each[key]}" for key in exceeded) for each in (delta, used, hard)
-            )
+            requested = _listed(delta, exceeded)
+            had = _listed(used, exceeded)
+            limited = _listed(hard, exceeded)
             raise rejection(
                 ctx,
                 obj,
@@ -291,6 +293,10 @@ class QuotaAdmission:
             )
         quota["status"] = {**status, "used": format_quantities(total)}
         return quota
+
+
+def _listed(quantities: Mapping[str, Quantity], names: list[str]) -> str:
+    return ",".join(f"{name}={quantities[name]}" for name in names)
 
 
 def _subtract(after: Quantity, before: Quantity | None) -> Quantity:

@@ -84,9 +84,11 @@ def _options(ctx: RequestContext) -> dict[str, Any] | None:
 def _kind(ctx: RequestContext, info: ResourceInfo) -> dict[str, str]:
     subresource = info.subresources.get(ctx.subresource)
     if subresource is not None and subresource.kind and subresource.kind != info.kind:
-        group, version = subresource.group, subresource.version
+        group = subresource.group
+        version = subresource.version
         if not version:
-            group, version = info.group, info.version
+            group = info.group
+            version = info.version
         return {"group": group, "version": version, "kind": subresource.kind}
     return {"group": info.group, "version": info.version, "kind": info.kind}
 
@@ -119,7 +121,8 @@ class Review:
         it is not a valid response to this review.
         """
         document = msgspec.json.decode(body, type=dict[str, Any])
-        api_version, kind = document.get("apiVersion") or "", document.get("kind") or ""
+        api_version = document.get("apiVersion") or ""
+        kind = document.get("kind") or ""
         if not kind:
             raise ValueError(
                 f"Object 'Kind' is missing in '{body[:1024].decode(errors='replace')}'"
@@ -146,7 +149,8 @@ class Review:
         )
 
     def _patch(self, response: Mapping[str, Any], *, mutating: bool) -> list[Any]:
-        encoded, patch_type = response.get("patch") or "", response.get("patchType")
+        encoded = response.get("patch") or ""
+        patch_type = response.get("patchType")
         if not mutating:
             if self.version == "v1" and encoded:
                 raise _invalid("validating webhook may not return response.patch")

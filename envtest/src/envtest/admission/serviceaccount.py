@@ -38,7 +38,8 @@ class ServiceAccountPlugin(StorePlugin):
             return
         spec = obj.setdefault("spec", {})
         name = spec.get("serviceAccountName") or "default"
-        spec["serviceAccountName"] = spec["serviceAccount"] = name
+        spec["serviceAccountName"] = name
+        spec["serviceAccount"] = name
         account = self._account(ctx, obj, name)
         if _mounts_token(spec, account):
             _mount_token(spec)

@@ -66,7 +66,8 @@ class Priority(StorePlugin):
             return
         if ctx.operation == "UPDATE" and old is not None:
             for field in ("priority", "preemptionPolicy"):
-                spec, before = obj.setdefault("spec", {}), old.get("spec") or {}
+                spec = obj.setdefault("spec", {})
+                before = old.get("spec") or {}
                 if spec.get(field) is None and before.get(field) is not None:
                     spec[field] = before[field]
         if ctx.operation != "CREATE":

@@ -144,11 +144,9 @@ class WebhookClient:
         service = config.get("service")
         server_name: str | None = None
         if service is not None:
-            namespace, name, port = (
-                service["namespace"],
-                service["name"],
-                service.get("port") or 443,
-            )
+            namespace = service["namespace"]
+            name = service["name"]
+            port = service.get("port") or 443
             path = _clean_path(service.get("path") or "")
             server_name = f"{name}.{namespace}.svc"
             shown = f"https://{server_name}:{port}{path}"
@@ -185,7 +183,9 @@ class WebhookClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request to the Service of an APIService. Raises CallFailed, also while the response is read."""
         service = spec["service"]
-        namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
+        namespace = service["namespace"]
+        name = service["name"]
+        port = service.get("port") or 443
         url = self.endpoints.resolve(namespace, name, port) + target
         try:
             verified = (

@@ -146,7 +146,8 @@ class APIServices:
             if check := self._checks.pop(name, None):
                 check.cancel()
         if change.type != DELETED and spec.get("service"):
-            remote = self._remotes[spec["group"], spec["version"]] = Remote(name, spec)
+            remote = Remote(name, spec)
+            self._remotes[spec["group"], spec["version"]] = remote
             self._check_soon(remote)
 
     def _check_soon(self, remote: Remote) -> None:
@@ -168,7 +169,9 @@ class APIServices:
     async def _examine(self, remote: Remote) -> tuple[str, str]:
         """Return the reason and the message of the condition; the reason ``Passed`` means that it is true."""
         service = remote.service
-        namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
+        namespace = service["namespace"]
+        name = service["name"]
+        port = service.get("port") or 443
         shown = f"service/{name} in {go_quote(namespace)}"
         try:
             self._client.endpoints.resolve(namespace, name, port)
@@ -215,7 +218,8 @@ class APIServices:
         record = self._store.get(API_SERVICES, "", remote.name)
         if record is None:
             return
-        before, after = record.obj(), record.obj()
+        before = record.obj()
+        after = record.obj()
         condition = {
             "type": "Available",
             "status": "True" if available else "False",

@@ -48,7 +48,8 @@ class Timer:
 
     def fire(self) -> None:
         """Call the callback, once."""
-        callback, self._callback = self._callback, None
+        callback = self._callback
+        self._callback = None
         if callback is not None:
             callback()
 
@@ -135,7 +136,8 @@ class Clock:
     def _wake(self) -> None:
         self._handle = None
         if not self._advancing.locked():  # an advance fires them itself, in order
-            now, due = self.time(), []
+            now = self.time()
+            due = []
             while (timer := self._pop(now)) is not None:
                 due.append(timer)
             for timer in due:  # a timer that one of them starts waits for the next turn of the loop

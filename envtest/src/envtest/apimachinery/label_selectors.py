@@ -25,7 +25,8 @@ class _SelectorError(ValueError):
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Return (kind, literal) pairs: a symbol is its own kind, ``id`` an identifier; ``in`` and ``notin`` are kinds."""
     tokens: list[tuple[str, str]] = []
-    position, end = 0, len(text)
+    position = 0
+    end = len(text)
     while position < end:
         character = text[position]
         if character in " \t\r\n":
@@ -214,11 +215,9 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[s
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     for expression in selector.get("matchExpressions") or ():
-        key, operator, values = (
-            expression.get("key", ""),
-            expression.get("operator"),
-            expression.get("values") or (),
-        )
+        key = expression.get("key", "")
+        operator = expression.get("operator")
+        values = expression.get("values") or ()
         fits = {
             "In": labels.get(key) in values,
             "NotIn": labels.get(key) not in values,

@@ -49,7 +49,8 @@ def _changes(
 ) -> Iterator[tuple[str, Any, Any]]:
     if old == new or path in ignored:
         return
-    old_items, new_items = _items(old), _items(new)
+    old_items = _items(old)
+    new_items = _items(new)
     mixed = type(old) is not type(new) and _ABSENT not in (old, new)
     if (
         depth >= _MAX_DEPTH

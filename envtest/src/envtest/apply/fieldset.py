@@ -126,7 +126,8 @@ def _map_order(value: Mapping[str, Any]) -> tuple[Any, ...]:
 @lru_cache(maxsize=65536)
 def _element_order(element: str) -> tuple[Any, ...]:
     """Return the sort key of an element: fields first, then items by key, by value and by index."""
-    kind, content = element[0], element[2:]
+    kind = element[0]
+    content = element[2:]
     if kind == "f":
         return 0, content
     if kind == "i":
@@ -232,7 +233,8 @@ class FieldSet:
         for element in path[:-1]:
             child = node.children.get(element)
             if child is None:
-                child = node.children[element] = FieldSet()
+                child = FieldSet()
+                node.children[element] = child
             node = child
         node.members.add(path[-1])
 

@@ -183,7 +183,8 @@ def _replace(document: Any, operation: dict[str, Any]) -> None:
 
 
 def _move(document: Any, operation: dict[str, Any]) -> None:
-    source, path = operation.get("from"), operation.get("path")
+    source = operation.get("from")
+    path = operation.get("path")
     container, key = _locate(
         document, source, "move operation does not apply: doc is missing from path: {}"
     )
@@ -197,7 +198,8 @@ def _move(document: Any, operation: dict[str, Any]) -> None:
 
 
 def _copy(document: Any, operation: dict[str, Any]) -> int:
-    source, path = operation.get("from"), operation.get("path")
+    source = operation.get("from")
+    path = operation.get("path")
     container, key = _locate(
         document, source, "copy operation does not apply: doc is missing from path: {}"
     )

@@ -40,7 +40,8 @@ __all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "restore
 
 T = TypeVar("T")
 
-APPLY, UPDATE = "Apply", "Update"
+APPLY = "Apply"
+UPDATE = "Update"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 ANCIENT_CHANGES: Final = "ancient-changes"
 MAX_UPDATERS: Final = 10
@@ -75,7 +76,8 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
     managers: Managers = {}
     times: Times = {}
     for index, entry in enumerate(entries or ()):
-        operation, version = entry.get("operation"), entry.get("apiVersion")
+        operation = entry.get("operation")
+        version = entry.get("apiVersion")
         if operation not in (APPLY, UPDATE):
             raise InvalidFields("operation must be `Apply` or `Update`")
         if not version:
@@ -377,7 +379,8 @@ class Tracker:
         return obj
 
     def _check_kind(self, applied: Mapping[str, Any]) -> None:
-        version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
+        version = applied.get("apiVersion") or ""
+        kind = applied.get("kind") or ""
         if version == self._api_version and kind == self._kind_name:
             return
         raise bad_request(
@@ -481,7 +484,8 @@ def _cap(managers: Managers, times: Times) -> tuple[Managers, Times]:
     count = len(updaters)
     if count <= MAX_UPDATERS:
         return managers, times
-    managers, times = dict(managers), dict(times)
+    managers = dict(managers)
+    times = dict(times)
     first: dict[str, ManagerId] = {}
     for manager in sorted(updaters, key=lambda manager: (times.get(manager, ""), manager)):
         if count <= MAX_UPDATERS:

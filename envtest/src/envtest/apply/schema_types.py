@@ -71,7 +71,8 @@ class Type:
         self._element: Type | None = None
         self._element_resolved = False
         self.scalar = ""
-        self.is_list = self.is_map = False
+        self.is_list = False
+        self.is_map = False
         self.list_atomic = True
         self.list_keys: tuple[str, ...] = ()
         self.map_atomic = False
@@ -85,7 +86,9 @@ class Type:
         if schema.ref == _RAW_EXTENSION:
             self._allow_any()
             self.map_atomic = True
-            self._item, self._element, self._element_resolved = UNTYPED, UNTYPED, True
+            self._item = UNTYPED
+            self._element = UNTYPED
+            self._element_resolved = True
             return
         self._preserve = (preserve and not schema.ref) or schema.preserve_unknown
         kind = schema.type
@@ -106,7 +109,8 @@ class Type:
 
     def _allow_any(self) -> None:
         self.scalar = "untyped"
-        self.is_list = self.is_map = True
+        self.is_list = True
+        self.is_map = True
 
     def _read_list(self, schema: Schema) -> None:
         if schema.list_type:

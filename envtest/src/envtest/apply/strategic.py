@@ -97,7 +97,8 @@ def _merge_map(original: _Map, patch: _Map, schema: Schema | None) -> _Map:
     _retain_keys(original, patch)
     _merge_ordered_lists(original, patch, schema)
     for key, value in patch.items():
-        name, deletes = key, key.startswith(_DELETE_FROM)
+        name = key
+        deletes = key.startswith(_DELETE_FROM)
         if deletes:
             name = _directive_field(key, _BAD_DELETION)
         if value is None:
@@ -160,7 +161,8 @@ def _merge_ordered_lists(original: _Map, patch: _Map, schema: Schema | None) -> 
         for holder in (original, patch):
             if name in holder and not isinstance(holder[name], list):
                 raise _bad_type("[]interface {}", holder[name])
-        live, patched = original.get(name), patch.get(name)
+        live = original.get(name)
+        patched = patch.get(name)
         _check_order(patched or [], order, key)
         if live is None and patched is None:
             continue
@@ -181,7 +183,8 @@ def _check_order(patched: list[Any], order: list[Any], key: str) -> None:
     if not order or not patched:
         return
     items = [item for item in patched if not _has_directive(item)] if key else patched
-    item_index = order_index = 0
+    item_index = 0
+    order_index = 0
     while item_index < len(items) and order_index < len(order):
         if _same_item(items[item_index], order[order_index], key):
             item_index += 1
@@ -266,7 +269,8 @@ def _apply_item_directives(
     current: list[Any], patch: list[Any], key: str
 ) -> tuple[list[Any], list[Any]]:
     """Apply the ``$patch`` directives of items; return the remaining items of both lists."""
-    plain, replace = [], False
+    plain = []
+    replace = False
     for item in patch:
         if _PATCH not in item:
             plain.append(item)
@@ -335,7 +339,9 @@ def _sorted_by(items: list[Any], order: list[Any], key: str) -> list[Any]:
     for start in range(1, len(placed)):
         position = start
         while position > 0 and _precedes(placed[position], placed[position - 1], order, key):
-            placed[position], placed[position - 1] = placed[position - 1], placed[position]
+            item = placed[position]
+            placed[position] = placed[position - 1]
+            placed[position - 1] = item
             position -= 1
     return placed + [item for item in items if key and _is_deletion(item)]
 
@@ -345,22 +351,25 @@ def _is_deletion(item: Any) -> bool:
 
 
 def _precedes(left: Any, right: Any, order: list[Any], key: str) -> bool:
-    one, other = _position(order, left, key), _position(order, right, key)
-    return one < other if one >= 0 and other >= 0 else True
+    one = _position(order, left, key)
+    other = _position(order, right, key)
+    if one < 0 or other < 0:
+        return True
+    return one < other
 
 
 def _in_order(
     listed: list[Any], others: list[Any], order: list[Any], live: list[Any], key: str
 ) -> list[Any]:
     """Merge the items that the patch does not list into those that it lists, at their position in the live list."""
-    listed, others = _sorted_by(listed, order, key), _sorted_by(others, live, key)
+    listed = _sorted_by(listed, order, key)
+    others = _sorted_by(others, live, key)
     merged: list[Any] = []
-    other_index = listed_index = 0
+    other_index = 0
+    listed_index = 0
     while other_index < len(others) and listed_index < len(listed):
-        one, other = (
-            _position(live, others[other_index], key),
-            _position(live, listed[listed_index], key),
-        )
+        one = _position(live, others[other_index], key)
+        other = _position(live, listed[listed_index], key)
         if 0 <= one < other:
             merged.append(others[other_index])
             other_index += 1

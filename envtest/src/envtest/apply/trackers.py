@@ -126,7 +126,8 @@ class Trackers:
                 types=lambda api_version: self._in_version(info, api_version),
                 convert=_converter(info),
             )
-            cached = self._trackers[key] = (info, tracker)
+            cached = (info, tracker)
+            self._trackers[key] = cached
         return cached[1]
 
     def fork(self, registry: Registry) -> Trackers:
@@ -166,7 +167,8 @@ class Trackers:
                 kind = ObjectType.custom(info.schema, object_meta())
             else:
                 kind = ObjectType.builtin(info.schema.ref)
-            cached = self._types[key] = (info, kind)
+            cached = (info, kind)
+            self._types[key] = cached
         return cached[1]
 
     def body_type_of(self, info: ResourceInfo, subresource: str) -> ObjectType | None:
@@ -174,7 +176,12 @@ class Trackers:
         body = info.subresources.get(subresource)
         if body is None or body.kind in ("", info.kind):
             return self.type_of(info)
-        group, version = (body.group, body.version) if body.version else (info.group, info.version)
+        if body.version:
+            group = body.group
+            version = body.version
+        else:
+            group = info.group
+            version = info.version
         key = (group, version, body.kind)
         if key not in self._bodies:
             name = f"io.k8s.api.{group.partition('.')[0] or 'core'}.{version}.{body.kind}"

@@ -107,7 +107,8 @@ class Updater:
         self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId
     ) -> Managers:
         """Return the managers after ``manager`` changed ``live`` to ``new``. Raises TypeMismatch, ConversionFailed."""
-        old, current = _VersionedValue(live, api_version), _VersionedValue(new, api_version)
+        old = _VersionedValue(live, api_version)
+        current = _VersionedValue(new, api_version)
         managers = self._follow_schema_changes(old, managers)
         managers, change = self._transfer_ownership(old, current, managers, manager, force=True)
         before = managers[manager].fields if manager in managers else FieldSet()
@@ -254,7 +255,8 @@ class Updater:
                 root, fields
             )
             removed = with_named_parents(root, field_set(root, whole.value)) - kept
-            merged, pruned = whole, _VersionedValue(remove(root, whole.value, removed), version)
+            merged = whole
+            pruned = _VersionedValue(remove(root, whole.value, removed), version)
         return pruned
 
     def _add_back_dangling(
@@ -278,7 +280,8 @@ class Updater:
             kind = self._types(owned.api_version)
             if kind is None or self._convert(live, owned.api_version, "") is None:
                 continue
-            drop, add = FieldSet(), FieldSet()
+            drop = FieldSet()
+            add = FieldSet()
             _became_atomic(kind.root, owned.fields, (), is_leaf=False, drop=drop, add=add)
             fields = owned.fields.without(drop) | add if drop or add else owned.fields
             adapted[manager] = owned._replace(fields=fields)

@@ -46,7 +46,10 @@ class _Absent:
 ABSENT: Final = _Absent()
 """No value; different from null."""
 
-_MAP, _SCALAR, _LIST, _NONE = "map", "scalar", "list", ""
+_MAP = "map"
+_SCALAR = "scalar"
+_LIST = "list"
+_NONE = ""
 _SCALARS = (str, bool, int, float)
 
 
@@ -315,7 +318,8 @@ def _all_paths(kind: Type, value: Any) -> FieldSet | None:
 
 def _compare(kind: Type, left: Any, right: Any, found: Comparison) -> bool:
     """Add the differences inside the value to ``found``; return whether the value itself was modified."""
-    form, other = _form(kind, right), _form(kind, left)
+    form = _form(kind, right)
+    other = _form(kind, left)
     modified = False
     if other != form and left is not None and right is not None:
         modified = _compare_as(other, kind, left, right, found)
@@ -381,9 +385,11 @@ def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
 
 
 def _compare_items(kind: Type, left: list[Any], right: list[Any], found: Comparison) -> None:
-    ones, others = _by_element(kind, left), _by_element(kind, right)
+    ones = _by_element(kind, left)
+    others = _by_element(kind, right)
     for element in [*ones, *(element for element in others if element not in ones)]:
-        one, other = ones.get(element, []), others.get(element, [])
+        one = ones.get(element, [])
+        other = others.get(element, [])
         if len(one) == 1 and len(other) == 1:
             if not _identical(one[0], other[0]):
                 _descend(kind.item, element, one[0], other[0], found)
@@ -439,7 +445,8 @@ def _merge_fields(kind: Type, left: dict[str, Any], right: dict[str, Any]) -> An
 
 
 def _merge_items(kind: Type, left: list[Any], right: list[Any]) -> Any:
-    left_elements, right_elements = _elements(kind, left), _elements(kind, right)
+    left_elements = _elements(kind, left)
+    right_elements = _elements(kind, right)
     if len(set(right_elements)) < len(right_elements):
         duplicate = right_elements[min(repeated_positions(right_elements))]
         raise TypeMismatch([("", f"duplicate entries for key {format_element(duplicate)}")])
@@ -457,14 +464,16 @@ def _merge_items(kind: Type, left: list[Any], right: list[Any]) -> Any:
         if value is not ABSENT:
             merged.append(value)
 
-    left_index, right_index = 0, 0
+    left_index = 0
+    right_index = 0
     while left_index < len(left_elements) or right_index < len(right_elements):
         if left_index < len(left_elements) and right_index < len(right_elements):
             element = left_elements[left_index]
             if element == right_elements[right_index]:
                 done.add(element)
                 take(live[element], updates[element])
-                left_index, right_index = left_index + 1, right_index + 1
+                left_index += 1
+                right_index += 1
                 del shared[:1]
                 continue
             if element in updates and shared and shared[0] != element:

@@ -68,7 +68,9 @@ def load_token_file(path: Path) -> dict[str, User]:
             raise TokenFileError(
                 f"{location}: must have at least three columns (token, user, uid), got {len(row)}"
             )
-        token, name, uid = row[0], row[1], row[2]
+        token = row[0]
+        name = row[1]
+        uid = row[2]
         if not token or not name:
             raise TokenFileError(f"{location}: token and user must not be empty")
         groups = tuple(group for group in row[3].split(",") if group) if len(row) > 3 else ()

@@ -285,9 +285,8 @@ def controller_roles() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def _rule(line: str) -> dict[str, Any]:
     if line.strip() == "events":
         line = "create patch update | core events.k8s.io | events"
-    verbs, groups, resources, *names = (
-        part.split() for part in line.replace("read", "get list watch").split("|")
-    )
+    columns = [part.split() for part in line.replace("read", "get list watch").split("|")]
+    verbs, groups, resources, *names = columns
     rule: dict[str, Any] = {
         "verbs": sorted(verbs),
         "apiGroups": sorted("" if group == "core" else group for group in groups),

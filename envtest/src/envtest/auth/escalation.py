@@ -56,7 +56,8 @@ def check_escalation(
 def _check_role(
     authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None
 ) -> None:
-    rules, aggregation = obj.get("rules") or [], obj.get("aggregationRule")
+    rules = obj.get("rules") or []
+    aggregation = obj.get("aggregationRule")
     if (
         old is not None
         and (old.get("rules") or []) == rules

@@ -47,7 +47,8 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
 
     Raises StatusError (400) when groups, uid or extra values come without a user name.
     """
-    name = uid = ""
+    name = ""
+    uid = ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
     for header, value in headers:
@@ -135,7 +136,8 @@ def impersonate(
 
 
 def _modes(requested: User, requestor: User) -> list[str]:
-    node, account = node_name(requested.name), service_account(requested.name)
+    node = node_name(requested.name)
+    account = service_account(requested.name)
     name_only = not (requested.uid or requested.groups or requested.extra)
     modes = []
     if name_only and node is not None:
@@ -169,7 +171,8 @@ def _check_mode(authorizer: Authorizer, requestor: User, requested: User, mode: 
             is_resource_request=True,
         )
 
-    node, account = node_name(requested.name), service_account(requested.name)
+    node = node_name(requested.name)
+    account = service_account(requested.name)
     if mode and node is not None:
         target = attributes_for("nodes", node)
         if mode == "associated-node":

@@ -135,7 +135,8 @@ class RBACAuthorizer:
             return None
         compiled = self._compiled.get(key)
         if compiled is None or compiled[0] is not record:
-            compiled = self._compiled[key] = (record, compile_rules(record.obj().get("rules")))
+            compiled = (record, compile_rules(record.obj().get("rules")))
+            self._compiled[key] = compiled
         return compiled[1]
 
     def _record_change(self, resource: GroupResource, change: Change) -> None:
@@ -197,7 +198,8 @@ def _subject_grants(record: Record) -> Iterator[tuple[Subject, Grant]]:
     binding = orjson.loads(record.data)
     namespace = record.namespace
     role_ref = binding.get("roleRef") or {}
-    kind, name = role_ref.get("kind", ""), role_ref.get("name", "")
+    kind = role_ref.get("kind", "")
+    name = role_ref.get("name", "")
     role = _role_key(role_ref, namespace)
     binding_text = (
         f'RoleBinding "{record.name}/{namespace}"'
@@ -205,7 +207,8 @@ def _subject_grants(record: Record) -> Iterator[tuple[Subject, Grant]]:
         else f'ClusterRoleBinding "{record.name}"'
     )
     for subject in binding.get("subjects") or ():
-        subject_kind, subject_name = subject.get("kind", ""), subject.get("name", "")
+        subject_kind = subject.get("kind", "")
+        subject_name = subject.get("name", "")
         subject_namespace = ""
         subject_text = subject_name
         if subject_kind == "ServiceAccount":

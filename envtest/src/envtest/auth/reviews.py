@@ -133,7 +133,8 @@ class Reviews:
         if not namespace:
             raise bad_request("no namespace on request")
         rules, missing = self._authorizer.rules_for(ctx.user, namespace)
-        resource_rules, path_rules = [], []
+        resource_rules = []
+        path_rules = []
         for rule in rules:
             if rule.wire.get("resources"):
                 keys = ("verbs", "apiGroups", "resources", "resourceNames")
@@ -211,7 +212,8 @@ def _requested_attributes(spec: Mapping[str, Any], user: User) -> Attributes:
 
 
 def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    resource = spec.get("resourceAttributes")
+    path = spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
         return [invalid("spec.nonResourceAttributes", _format_non_resource(path), why)]

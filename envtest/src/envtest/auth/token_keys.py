@@ -41,7 +41,8 @@ class PublicKey:
             self.algorithm, self._curve, self._hash = _CURVES[key.curve.name]
             self._size = (key.curve.key_size + 7) // 8
         elif isinstance(key, rsa.RSAPublicKey):
-            self.algorithm, self._hash = "RS256", hashes.SHA256()
+            self.algorithm = "RS256"
+            self._hash = hashes.SHA256()
         else:
             raise ValueError(_UNSUPPORTED)
         self._key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey = key
@@ -58,7 +59,8 @@ class PublicKey:
                 return True
             if len(signature) != 2 * self._size:
                 return False
-            r, s = (int.from_bytes(signature[i : i + self._size], "big") for i in (0, self._size))
+            r = int.from_bytes(signature[: self._size], "big")
+            s = int.from_bytes(signature[self._size : 2 * self._size], "big")
             self._key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(self._hash))
         except InvalidSignature:
             return False

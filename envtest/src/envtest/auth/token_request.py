@@ -62,11 +62,10 @@ def request_token(
     )
     metadata = obj.setdefault("metadata", {})
     account_metadata = account.obj()["metadata"]
-    metadata["name"], metadata["namespace"] = ctx.name, ctx.namespace
-    metadata["uid"], metadata["creationTimestamp"] = (
-        account.uid,
-        account_metadata["creationTimestamp"],
-    )
+    metadata["name"] = ctx.name
+    metadata["namespace"] = ctx.namespace
+    metadata["uid"] = account.uid
+    metadata["creationTimestamp"] = account_metadata["creationTimestamp"]
     obj["spec"] = {
         "audiences": audiences,
         "expirationSeconds": seconds,
@@ -91,7 +90,8 @@ def _bound_objects(
 ) -> tuple[BoundObject | None, BoundObject | None]:
     if reference is None:
         return None, None
-    api_version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
+    api_version = reference.get("apiVersion", "")
+    kind = reference.get("kind", "")
     resource = _BINDABLE.get((api_version, kind))
     if resource is None:
         group, _, version = api_version.rpartition("/")

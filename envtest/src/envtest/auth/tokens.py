@@ -118,7 +118,8 @@ class ServiceAccountTokens:
     def fork(self, store: Store, clock: Callable[[], float]) -> Self:
         """Return the same keys and issuers for a copy of the control plane."""
         copied = copy(self)
-        copied._store, copied._clock = store, clock
+        copied._store = store
+        copied._clock = clock
         return copied
 
     def private_key(self) -> bytes:
@@ -188,7 +189,8 @@ class ServiceAccountTokens:
         accepted = self.audiences if audiences is None else tuple(audiences)
         common = [audience for audience in accepted if audience in claims["aud"]]
         if not common:
-            token_audiences, target_audiences = quoted_list(claims["aud"]), quoted_list(accepted)
+            token_audiences = quoted_list(claims["aud"])
+            target_audiences = quoted_list(accepted)
             raise InvalidToken(
                 f"token audiences {token_audiences} is invalid for the target audiences {target_audiences}"
             )
@@ -218,13 +220,17 @@ class ServiceAccountTokens:
     def _verify(self, token: str) -> dict[str, Any]:
         signed, _, signature = token.rpartition(".")
         try:
-            header, payload = (orjson.loads(_decode(part)) for part in signed.split("."))
+            encoded_header, encoded_payload = signed.split(".")
+            header = orjson.loads(_decode(encoded_header))
+            payload = orjson.loads(_decode(encoded_payload))
             if payload["iss"] not in (*self._issuers, _LEGACY_ISSUER):
                 raise ForeignToken(f"issued by {payload['iss']}")
         except (ValueError, KeyError, TypeError) as error:
             raise ForeignToken("malformed token") from error
         try:
-            raw, key_id, algorithm = _decode(signature), header.get("kid"), header["alg"]
+            raw = _decode(signature)
+            key_id = header.get("kid")
+            algorithm = header["alg"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidToken("invalid signature") from error
         named = self._public.get(key_id) if isinstance(key_id, str) else None
@@ -239,7 +245,8 @@ class ServiceAccountTokens:
 
     def _user(self, claims: dict[str, Any]) -> User:
         private = claims["kubernetes.io"]
-        namespace, account = private["namespace"], private["serviceaccount"]
+        namespace = private["namespace"]
+        account = private["serviceaccount"]
         self._check_account(namespace, account["name"], account["uid"])
         extra: dict[str, tuple[str, ...]] = {CREDENTIAL_ID: (f"JTI={claims['jti']}",)}
         for kind in ("secret", "pod", "node"):
@@ -255,7 +262,8 @@ class ServiceAccountTokens:
 
     def _legacy_user(self, claims: dict[str, Any], token: str) -> User:
         prefix = "kubernetes.io/serviceaccount/"
-        namespace, name = claims[f"{prefix}namespace"], claims[f"{prefix}service-account.name"]
+        namespace = claims[f"{prefix}namespace"]
+        name = claims[f"{prefix}service-account.name"]
         uid = claims[f"{prefix}service-account.uid"]
         secret = self._store.get(_BINDABLE["secret"], namespace, claims[f"{prefix}secret.name"])
         current = (

@@ -112,7 +112,8 @@ def _condition_inputs(policy: Object) -> tuple[Any, Any]:
 
 
 def _param_kind_errors(kind: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    api_version, name = kind.get("apiVersion") or "", kind.get("kind") or ""
+    api_version = kind.get("apiVersion") or ""
+    name = kind.get("kind") or ""
     group, _, version = api_version.rpartition("/")
     if not api_version:
         yield required(f"{path}.apiVersion")
@@ -180,7 +181,8 @@ def _variable_errors(
     """Yield the errors of a variable and add its type to ``variables``; it can use those before it."""
     from envtest.schema.cel_admission import check_expression  # lazy: few tests store expressions
 
-    name, expression = variable.get("name") or "", variable.get("expression") or ""
+    name = variable.get("name") or ""
+    expression = variable.get("expression") or ""
     if not name.strip():
         yield required(f"{path}.name", "name is not specified")
     elif not _IDENTIFIER.fullmatch(name) or name in RESERVED_WORDS:
@@ -248,7 +250,8 @@ def _mutation_errors(
 def _validations_errors(
     obj: Object, spec: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> Iterator[FieldError]:
-    validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    validations = spec.get("validations") or ()
+    annotations = spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         text = "validations or auditAnnotations must contain at least one item"
         yield required("spec.validations", text)
@@ -361,7 +364,8 @@ class PolicyBindingStrategy(BuiltinStrategy):
 
 
 def _param_ref_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    name, selector = reference.get("name") or "", reference.get("selector")
+    name = reference.get("name") or ""
+    selector = reference.get("selector")
     exclusive = "name and selector are mutually exclusive"
     for problem in path_segment(name) if name else ():
         yield invalid(f"{path}.name", name, problem)

@@ -169,7 +169,8 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
-    every_sub, every_resource = set(), set()
+    every_sub = set()
+    every_resource = set()
     for position, each in enumerate(resources):
         field_path = f"{path}[{position}]"
         if not each:
@@ -207,7 +208,8 @@ def condition_errors(
     names: set[str] = set()
     for position, condition in enumerate(conditions):
         field_path = f"{path}[{position}]"
-        name, expression = condition.get("name") or "", (condition.get("expression") or "").strip()
+        name = condition.get("name") or ""
+        expression = (condition.get("expression") or "").strip()
         if expression:
             yield from expression_errors(
                 expression, f"{field_path}.expression", ("bool",), params=params

@@ -49,7 +49,8 @@ class APIServiceStrategy(BuiltinStrategy):
                     yield not_supported(path, condition.get("status") or "", _STATUSES)
             return
         spec = obj["spec"]
-        group, version = spec.get("group") or "", spec.get("version") or ""
+        group = spec.get("group") or ""
+        version = spec.get("version") or ""
         if obj["metadata"].get("name") != f"{version}.{group}":
             text = f'must be `spec.version+"."+spec.group`: {go_quote(f"{version}.{group}")}'
             yield invalid("metadata.name", obj["metadata"].get("name"), text)
@@ -73,11 +74,9 @@ _STATUSES: Final = ("True", "False", "Unknown")
 
 
 def _connection_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    service, bundle, insecure = (
-        spec.get("service"),
-        spec.get("caBundle") or "",
-        spec.get("insecureSkipTLSVerify"),
-    )
+    service = spec.get("service")
+    bundle = spec.get("caBundle") or ""
+    insecure = spec.get("insecureSkipTLSVerify")
     if service is None:
         if bundle:
             size = len(b64decode(bundle, validate=False))

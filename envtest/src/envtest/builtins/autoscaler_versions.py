@@ -126,9 +126,12 @@ def drop_annotations(obj: Object) -> None:
 
 def to_v1(obj: Object) -> Object:
     """Return an object of v2 in v1; it is not normalized."""
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    metrics, current_metrics = spec.get("metrics") or (), status.get("currentMetrics") or ()
-    new_spec, new_status = _picked(spec, _SPEC), _picked(status, _STATUS)
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
+    metrics = spec.get("metrics") or ()
+    current_metrics = status.get("currentMetrics") or ()
+    new_spec = _picked(spec, _SPEC)
+    new_status = _picked(status, _STATUS)
     cpu = next((each for each in metrics if _is_cpu(each)), None)
     if cpu is not None and (target := _utilization(cpu, "target")) is not None:
         new_spec["targetCPUUtilizationPercentage"] = target
@@ -161,7 +164,8 @@ def to_v1(obj: Object) -> Object:
 
 def to_v2(obj: Object) -> Object:
     """Return an object of v1 in v2, with the data of well-formed annotations; it is not normalized."""
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
     texts = (obj.get("metadata") or {}).get("annotations") or {}
     metrics = (
         _parsed(texts.get(_METRICS), lambda items: [_new_metric(each) for each in _items(items)])
@@ -172,7 +176,8 @@ def to_v2(obj: Object) -> Object:
         target = _DEFAULT_UTILIZATION
     if target is not None:
         metrics.append(_cpu_metric("target", {"type": "Utilization", "averageUtilization": target}))
-    new_spec, new_status = {**_picked(spec, _SPEC), "metrics": metrics}, _picked(status, _STATUS)
+    new_spec = {**_picked(spec, _SPEC), "metrics": metrics}
+    new_status = _picked(status, _STATUS)
     behavior = _parsed(texts.get(_BEHAVIOR), _behavior)
     if behavior:
         new_spec["behavior"] = behavior

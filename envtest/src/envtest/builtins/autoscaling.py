@@ -102,9 +102,11 @@ class AutoscalerStrategy(BuiltinStrategy):
                 yield from nonnegative(f"status.{name}", obj["status"].get(name))
             return
         if self.resource.version == "v1":
-            obj, old = to_v2(obj), None if old is None else to_v2(old)
+            obj = to_v2(obj)
+            old = None if old is None else to_v2(old)
         spec = obj["spec"]
-        minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+        minimum = spec.get("minReplicas")
+        maximum = spec.get("maxReplicas") or 0
         if minimum is not None and minimum < 1:
             yield invalid("spec.minReplicas", minimum, "must be greater than or equal to 1")
         if maximum == 0:

@@ -109,7 +109,8 @@ def _source_errors(
     for problem in path_segment(name) if name else ():
         yield invalid(f"{path}.metric.name", name, problem)
     yield from _target_errors(target, f"{path}.target")
-    total, average = target.get("value"), target.get("averageValue")
+    total = target.get("value")
+    average = target.get("averageValue")
     if source == "pods":
         if average is None or parse_quantity(average).value <= 0:
             yield required(
@@ -144,7 +145,8 @@ def _target_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 def _utilization_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of the target of a resource metric: a utilization or an average value."""
-    utilization, average = target.get("averageUtilization"), target.get("averageValue")
+    utilization = target.get("averageUtilization")
+    average = target.get("averageValue")
     if utilization is None and average is None:
         text = "must set either a target raw value or a target utilization"
         yield required(f"{path}.averageUtilization", text)
@@ -176,11 +178,9 @@ def scaling_rule_errors(rules: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def _policy_errors(policy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, value, period = (
-        policy.get("type") or "",
-        policy.get("value") or 0,
-        policy.get("periodSeconds") or 0,
-    )
+    kind = policy.get("type") or ""
+    value = policy.get("value") or 0
+    period = policy.get("periodSeconds") or 0
     if kind not in _POLICY_TYPES:
         yield not_supported(f"{path}.type", kind, _POLICY_TYPES)
     if value <= 0:

@@ -101,7 +101,8 @@ class JobStrategy(WorkloadStrategy):
         spec = obj["spec"]
         if spec.get("manualSelector"):
             return
-        uid, name = obj["metadata"].get("uid") or "", obj["metadata"].get("name") or ""
+        uid = obj["metadata"].get("uid") or ""
+        name = obj["metadata"].get("name") or ""
         labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
         generated = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
         generated |= {"job-name": name, "batch.kubernetes.io/job-name": name}
@@ -173,7 +174,8 @@ class JobStrategy(WorkloadStrategy):
                 )
         if spec["template"] == old["template"]:
             return
-        changed, before = copy_json(spec["template"]), old["template"]
+        changed = copy_json(spec["template"])
+        before = old["template"]
         if old.get("suspend"):
             for part in ("labels", "annotations"):
                 changed["metadata"].pop(part, None)

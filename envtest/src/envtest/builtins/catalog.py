@@ -76,7 +76,8 @@ def _different(name: str) -> Mapping[str, Any]:
     release, _, plain = name.partition(":")
     differences = _differences(release)
     raw = differences["types"].get(plain) or resolve(plain)
-    absent, disabled = differences["absent"].get(plain, ()), differences["disabled"].get(plain, ())
+    absent = differences["absent"].get(plain, ())
+    disabled = differences["disabled"].get(plain, ())
     fields = {**raw.get("properties", {}), **differences["added"].get(plain, {})}
     properties = {
         field: {**_renamed(schema, release), "x-envtest-wire": "never"}

@@ -112,7 +112,8 @@ class CertificateRequestStrategy(PathSegmentNameStrategy):
         if old is None:
             yield from _spec_errors(spec)
             return
-        status, before = obj.get("status") or {}, old.get("status") or {}
+        status = obj.get("status") or {}
+        before = old.get("status") or {}
         yield from _condition_errors(status.get("conditions") or [])
         yield from _transition_errors(
             status.get("conditions") or [], before.get("conditions") or [], ctx.subresource
@@ -223,9 +224,8 @@ def _transition_errors(
 ) -> Iterator[FieldError]:
     path = "status.conditions"
     for type_ in _FINAL:
-        after, before = (
-            [item for item in items if item.get("type") == type_] for items in (new, old)
-        )
+        after = [item for item in new if item.get("type") == type_]
+        before = [item for item in old if item.get("type") == type_]
         if len(after) < len(before):
             yield forbidden(path, f'updates may not remove a condition of type "{type_}"')
         elif subresource == "status" and type_ in (_APPROVED, _DENIED) and after != before:

@@ -93,7 +93,8 @@ def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
         yield not_supported(f"{path}.volumeMode", mode, VOLUME_MODES)
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    source = spec.get("dataSource")
+    reference = spec.get("dataSourceRef")
     for name in ("dataSource", "dataSourceRef"):
         yield from _data_source_errors(spec.get(name), f"{path}.{name}")
     if source is not None and reference is not None:
@@ -184,7 +185,8 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
     A bound claim may grow and change its attributes class. A claim is bound only once, and gets a storage class only if
     it has none.
     """
-    spec, before = {**obj["spec"]}, {**old["spec"]}
+    spec = {**obj["spec"]}
+    before = {**old["spec"]}
     if not before.get("volumeName"):
         before.pop("volumeName", None)
         spec.pop("volumeName", None)
@@ -192,15 +194,11 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
     if before.get("storageClassName") is None and not has_legacy_class:
         spec.pop("storageClassName", None)
     if (old.get("status") or {}).get("phase") == "Bound":
-        resources, old_resources = (
-            {
-                **(each.get("resources") or {}),
-                "requests": {**((each.get("resources") or {}).get("requests") or {})},
-            }
-            for each in (spec, before)
-        )
+        resources = _copied_resources(spec)
+        old_resources = _copied_resources(before)
         resources["requests"]["storage"] = old_resources["requests"].get("storage")
-        spec["resources"], before["resources"] = resources, old_resources
+        spec["resources"] = resources
+        before["resources"] = old_resources
         if spec.get("volumeAttributesClassName") is not None:
             spec.pop("volumeAttributesClassName")
             before.pop("volumeAttributesClassName", None)
@@ -210,7 +208,8 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
             "volumeAttributesClassName for bound claims"
         )
         yield forbidden("spec", f"{text}\n{difference(old['spec'], obj['spec'])}")
-    old_size, new_size = (_quantity(_requests(each)) for each in (old, obj))
+    old_size = _quantity(_requests(old))
+    new_size = _quantity(_requests(obj))
     if new_size < old_size and new_size <= _quantity((old.get("status") or {}).get("capacity")):
         yield forbidden(
             "spec.resources.requests.storage", "field can not be less than status.capacity"
@@ -223,6 +222,11 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
         yield forbidden(
             "spec.volumeAttributesClassName", f"update from non-nil value to {target} is forbidden"
         )
+
+
+def _copied_resources(spec: Mapping[str, Any]) -> dict[str, Any]:
+    resources = spec.get("resources") or {}
+    return {**resources, "requests": dict(resources.get("requests") or {})}
 
 
 def _requests(claim: Mapping[str, Any]) -> Mapping[str, str] | None:

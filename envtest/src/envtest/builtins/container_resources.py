@@ -62,7 +62,8 @@ def _requirement_errors(
     claims: Collection[str],
     name_errors: Callable[[str, str], Iterator[FieldError]],
 ) -> Iterator[FieldError]:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    limits = resources.get("limits") or {}
+    requests = resources.get("requests") or {}
     for kind, quantities in (("limits", limits), ("requests", requests)):
         for name, quantity in quantities.items():
             field_path = key(f"{path}.{kind}", name)
@@ -84,7 +85,8 @@ def _requirement_errors(
 
 
 def _above_limit_errors(name: str, request: str, limit: str, path: str) -> Iterator[FieldError]:
-    requested, allowed = parse_quantity(request).value, parse_quantity(limit).value
+    requested = parse_quantity(request).value
+    allowed = parse_quantity(limit).value
     if requested != allowed and not is_overcommit_allowed(name):
         yield invalid(f"{path}.requests", request, f"must be equal to {name} limit of {limit}")
     elif requested > allowed:
@@ -109,11 +111,9 @@ def _claim_errors(
     partial: set[str] = set()
     entries: set[str] = set()
     for position, claim in enumerate(claims):
-        field_path, name, request = (
-            f"{path}[{position}]",
-            claim.get("name") or "",
-            claim.get("request") or "",
-        )
+        field_path = f"{path}[{position}]"
+        name = claim.get("name") or ""
+        request = claim.get("request") or ""
         if not name:
             yield required(field_path)
             continue

@@ -139,7 +139,8 @@ def _resize_policy_errors(
     """Yield the errors of the resize policies, which kube-apiserver reports without their position."""
     seen: set[str] = set()
     for position, policy in enumerate(policies):
-        resource, restart = policy.get("resourceName") or "", policy.get("restartPolicy") or ""
+        resource = policy.get("resourceName") or ""
+        restart = policy.get("restartPolicy") or ""
         if resource in seen:
             yield duplicate(f"{path}[{position}]", resource)
         seen.add(resource)
@@ -159,7 +160,8 @@ def _resize_policy_errors(
 
 def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of a container's own restart policy, and of its rules by exit code."""
-    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    policy = container.get("restartPolicy")
+    rules = container.get("restartPolicyRules") or ()
     if policy is not None and policy not in _RESTART_POLICIES:
         yield not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
     if policy is None and rules:
@@ -169,7 +171,8 @@ def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldEr
     if len(rules) > _RESTART_RULES:
         yield too_many(f"{path}.restartPolicyRules", len(rules), _RESTART_RULES)
     for position, rule in enumerate(rules):
-        field_path, codes = f"{path}.restartPolicyRules[{position}]", rule.get("exitCodes")
+        field_path = f"{path}.restartPolicyRules[{position}]"
+        codes = rule.get("exitCodes")
         if rule.get("action") not in _RESTART_ACTIONS:
             yield not_supported(f"{field_path}.action", rule.get("action") or "", _RESTART_ACTIONS)
         if codes is None:
@@ -216,11 +219,9 @@ def _host_port_errors(
 def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for position, port in enumerate(ports):
-        field_path, name, number = (
-            f"{path}[{position}]",
-            port.get("name") or "",
-            port.get("containerPort") or 0,
-        )
+        field_path = f"{path}[{position}]"
+        name = port.get("name") or ""
+        number = port.get("containerPort") or 0
         if name:
             problems = port_name(name)
             for problem in problems:

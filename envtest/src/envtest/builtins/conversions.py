@@ -49,7 +49,8 @@ def _converted(obj: Object, api_version: str, kind: str) -> Object:
         return obj
     change = _event if kind == "Event" else _autoscaler
     new = change(obj, api_version)
-    new["apiVersion"], new["kind"] = api_version, kind
+    new["apiVersion"] = api_version
+    new["kind"] = kind
     normalized: Object = encode(_TYPES[api_version, kind], new)
     return normalized
 

@@ -59,7 +59,8 @@ class ConfigMapStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the keys and the size, and of changes to an immutable ConfigMap."""
-        data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+        data = obj.get("data") or {}
+        binary = obj.get("binaryData") or {}
         size = 0
         for name, value in data.items():
             for problem in config_key(name):
@@ -97,7 +98,8 @@ class SecretStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the keys, the size, the type and its keys, and of changes to an immutable Secret."""
-        data, kind = obj.get("data") or {}, obj.get("type") or ""
+        data = obj.get("data") or {}
+        kind = obj.get("type") or ""
         size = 0
         for name, value in data.items():
             for problem in config_key(name):
@@ -233,11 +235,14 @@ class NamespaceStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the finalizers, which are qualified names with a prefix or standard, or of the phase."""
         if ctx.subresource == "status":
-            deleting, phase = (
-                bool(obj["metadata"].get("deletionTimestamp")),
-                obj["status"].get("phase") or "",
-            )
-            wanted, state = ("Terminating", "not empty") if deleting else ("Active", "empty")
+            deleting = bool(obj["metadata"].get("deletionTimestamp"))
+            phase = obj["status"].get("phase") or ""
+            if deleting:
+                wanted = "Terminating"
+                state = "not empty"
+            else:
+                wanted = "Active"
+                state = "empty"
             if phase != wanted:
                 yield invalid(
                     "status.Phase",
@@ -273,10 +278,8 @@ class EventStrategy(BuiltinStrategy):
         """
         is_new_api = self.resource.group == "events.k8s.io"
         regarded = obj.get("regarding" if is_new_api else "involvedObject") or {}
-        namespace, event_namespace = (
-            regarded.get("namespace") or "",
-            obj["metadata"].get("namespace") or "",
-        )
+        namespace = regarded.get("namespace") or ""
+        event_namespace = obj["metadata"].get("namespace") or ""
         has_event_time = obj.get("eventTime") is not None
         allowed_namespaces = ("", "default", "kube-system") if has_event_time else ("", "default")
         if (not namespace and event_namespace not in allowed_namespaces) or (

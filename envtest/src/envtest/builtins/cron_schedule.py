@@ -144,9 +144,11 @@ def _part(part: str, bounds: _Bounds) -> tuple[range, bool]:
     words = span.split("-")
     star = words[0] in ("*", "?")
     if star:
-        low, high = bounds.low, bounds.high
+        low = bounds.low
+        high = bounds.high
     else:
-        low = high = _number(words[0], bounds.names)
+        low = _number(words[0], bounds.names)
+        high = low
         if len(words) == 2:
             high = _number(words[1], bounds.names)
         elif len(words) > 2:

@@ -47,7 +47,8 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
 def claim_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of a ResourceClaimSpec."""
-    devices, field_path = spec.get("devices") or {}, f"{path}.devices"
+    devices = spec.get("devices") or {}
+    field_path = f"{path}.devices"
     requests = devices.get("requests") or ()
     yield from _named_item_errors(requests, f"{field_path}.requests", _MAX_ITEMS, _request_errors)
     names = set(_request_names(requests))
@@ -102,7 +103,8 @@ def _request_names(requests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _request_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or ()
+    exactly = request.get("exactly")
+    alternatives = request.get("firstAvailable") or ()
     yield from _name_errors(request, path)
     if exactly is None and not alternatives:
         yield required(path, _ONE_KIND)
@@ -138,7 +140,8 @@ def _device_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError
     for problem in dns_subdomain(device_class) if device_class else ():
         yield invalid(f"{path}.deviceClassName", device_class, problem)
     yield from selector_errors(request.get("selectors") or (), f"{path}.selectors")
-    mode, count = request.get("allocationMode") or "", request.get("count") or 0
+    mode = request.get("allocationMode") or ""
+    count = request.get("count") or 0
     if mode == "All":
         if count:
             yield invalid(
@@ -194,9 +197,9 @@ def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
 
 
 def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    name, operator, effect = (
-        toleration.get(field) or "" for field in ("key", "operator", "effect")
-    )
+    name = toleration.get("key") or ""
+    operator = toleration.get("operator") or ""
+    effect = toleration.get("effect") or ""
     for problem in qualified_name(name) if name else ():
         yield invalid(f"{path}.key", name, problem)
     if operator == "Exists":
@@ -288,9 +291,12 @@ def _pool_errors(name: str, path: str) -> Iterator[FieldError]:
 
 def claim_status_errors(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors of the status of a claim: an allocation is reserved for consumers, and does not change."""
-    status, status_before = claim.get("status") or {}, old.get("status") or {}
-    allocation, before = status.get("allocation"), status_before.get("allocation")
-    reserved, path = status.get("reservedFor") or (), "status.reservedFor"
+    status = claim.get("status") or {}
+    status_before = old.get("status") or {}
+    allocation = status.get("allocation")
+    before = status_before.get("allocation")
+    reserved = status.get("reservedFor") or ()
+    path = "status.reservedFor"
     for position, consumer in enumerate(reserved):
         for name in ("resource", "name", "uid"):
             if not consumer.get(name):
@@ -318,12 +324,15 @@ def claim_status_errors(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Ite
 
 
 def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterator[FieldError]:
-    devices, path = allocation.get("devices") or {}, "status.allocation.devices"
-    results, configurations = devices.get("results") or (), devices.get("config") or ()
+    devices = allocation.get("devices") or {}
+    path = "status.allocation.devices"
+    results = devices.get("results") or ()
+    configurations = devices.get("config") or ()
     if len(results) > _MAX_ITEMS:
         yield too_many(f"{path}.results", len(results), _MAX_ITEMS)
     for position, result in enumerate(results[:_MAX_ITEMS]):
-        item_path, device = f"{path}.results[{position}]", result.get("device") or ""
+        item_path = f"{path}.results[{position}]"
+        device = result.get("device") or ""
         yield from _reference_problems(result.get("request") or "", f"{item_path}.request", names)
         yield from _driver_errors(result.get("driver") or "", f"{item_path}.driver")
         yield from _pool_errors(result.get("pool") or "", f"{item_path}.pool")
@@ -332,7 +341,8 @@ def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterat
     if len(configurations) > 2 * _MAX_ITEMS:
         yield too_many(f"{path}.config", len(configurations), 2 * _MAX_ITEMS)
     for position, configuration in enumerate(configurations[: 2 * _MAX_ITEMS]):
-        item_path, source = f"{path}.config[{position}]", configuration.get("source") or ""
+        item_path = f"{path}.config[{position}]"
+        source = configuration.get("source") or ""
         if not source:
             yield required(f"{item_path}.source")
         elif source not in _SOURCES:

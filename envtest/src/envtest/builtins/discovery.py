@@ -76,7 +76,8 @@ class EndpointSliceStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors in the address type, which is immutable, in the endpoints and in the ports."""
-        kind, endpoints = obj.get("addressType") or "", obj.get("endpoints") or ()
+        kind = obj.get("addressType") or ""
+        endpoints = obj.get("endpoints") or ()
         if not kind:
             yield required("addressType")
         elif kind not in ("FQDN", "IPv4", "IPv6"):
@@ -164,7 +165,9 @@ def _ports_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
         return
     repeated = repeated_positions([port.get("name") or "" for port in ports])
     for position, port in enumerate(ports):
-        path, name, protocol = f"ports[{position}]", port.get("name") or "", port.get("protocol")
+        path = f"ports[{position}]"
+        name = port.get("name") or ""
+        protocol = port.get("protocol")
         for problem in dns_label(name) if name else ():
             yield invalid(f"{path}.name", name, problem)
         if position in repeated:

@@ -65,11 +65,9 @@ _BYTES: Final = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "
 def env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     """Yield the errors of environment variables."""
     for position, variable in enumerate(variables):
-        field_path, name, source = (
-            f"{path}[{position}]",
-            variable.get("name") or "",
-            variable.get("valueFrom"),
-        )
+        field_path = f"{path}[{position}]"
+        name = variable.get("name") or ""
+        source = variable.get("valueFrom")
         if not name:
             yield required(f"{field_path}.name")
         for problem in env_name(name):
@@ -118,7 +116,8 @@ def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]
         yield from resource_ref_errors(source["resourceFieldRef"], f"{path}.resourceFieldRef")
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
-            name, key = source[kind].get("name") or "", source[kind].get("key") or ""
+            name = source[kind].get("name") or ""
+            key = source[kind].get("key") or ""
             for problem in dns_subdomain(name):
                 yield invalid(f"{path}.{kind}.name", name, problem)
             if not key:

@@ -54,7 +54,8 @@ class FlowSchemaStrategy(GenerationStrategy):
         if ctx.subresource == "status":
             yield from _condition_errors(obj["status"].get("conditions") or ())
             return
-        spec, name = obj["spec"], obj["metadata"].get("name") or ""
+        spec = obj["spec"]
+        name = obj["metadata"].get("name") or ""
         fixed = FIXED_SCHEMAS.get(name)
         if fixed is not None and spec != fixed:
             yield invalid("spec", _rendered(spec), f"spec of '{name}' must equal the fixed value")
@@ -72,10 +73,8 @@ class FlowSchemaStrategy(GenerationStrategy):
         if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
             shown = Verbatim(internal({"type": method.get("type") or ""}))
             yield not_supported("spec.distinguisherMethod.type", shown, ("ByNamespace", "ByUser"))
-        path, level = (
-            "spec.priorityLevelConfiguration.name",
-            spec["priorityLevelConfiguration"].get("name") or "",
-        )
+        path = "spec.priorityLevelConfiguration.name"
+        level = spec["priorityLevelConfiguration"].get("name") or ""
         if not level:
             yield required(path, "must reference a priority level")
         for problem in dns_subdomain(level) if level else ():
@@ -123,7 +122,8 @@ def _subject_errors(subject: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 
 def _name_errors(value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
-    name, namespace = value.get("name") or "", value.get("namespace") or ""
+    name = value.get("name") or ""
+    namespace = value.get("namespace") or ""
     if not name:
         yield required(f"{path}.name")
     if kind != "ServiceAccount":
@@ -174,7 +174,8 @@ def _verb_errors(verbs: Sequence[str], path: str) -> Iterator[FieldError]:
 
 
 def _non_resource_rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    verbs, urls = rule.get("verbs") or (), rule.get("nonResourceURLs") or ()
+    verbs = rule.get("verbs") or ()
+    urls = rule.get("nonResourceURLs") or ()
     yield from _verb_errors(verbs, f"{path}.verbs")
     if not urls:
         yield required(f"{path}.nonResourceURLs", "nonResourceURLs must contain at least one value")
@@ -202,7 +203,8 @@ def _url_problem(url: str) -> str:
 def _condition_errors(conditions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, condition in enumerate(conditions):
-        path, kind = f"status.conditions[{position}].type", condition.get("type") or ""
+        path = f"status.conditions[{position}].type"
+        kind = condition.get("type") or ""
         if kind in seen:
             yield duplicate(path, kind)
         seen.add(kind)
@@ -215,9 +217,11 @@ class PriorityLevelStrategy(GenerationStrategy):
 
     def set_defaults(self, obj: Object) -> None:
         """Set the concurrency shares and the queue parameters."""
-        exempt, limited = obj["spec"].get("exempt"), obj["spec"].get("limited")
+        exempt = obj["spec"].get("exempt")
+        limited = obj["spec"].get("limited")
         if exempt is None and obj["spec"].get("type") == "Exempt":
-            exempt = obj["spec"]["exempt"] = {}
+            exempt = {}
+            obj["spec"]["exempt"] = exempt
         for part, shares in ((exempt, 0), (limited, 30)):
             if part is not None:
                 if part.get("nominalConcurrencyShares") is None:
@@ -235,19 +239,22 @@ class PriorityLevelStrategy(GenerationStrategy):
         if ctx.subresource == "status":
             yield from _condition_errors(obj["status"].get("conditions") or ())
             return
-        spec, name = obj["spec"], obj["metadata"].get("name") or ""
+        spec = obj["spec"]
+        name = obj["metadata"].get("name") or ""
         fixed = FIXED_LEVELS.get(name)
         if fixed is not None:
             text = f"spec of '{name}' must equal the fixed value"
-            shown, wanted = spec, fixed
+            shown = spec
+            wanted = fixed
             if name == "exempt":
                 text = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value"
-                shown, wanted = (
-                    {key: each[key] for key in each if key != "exempt"} for each in (spec, fixed)
-                )
+                shown = {key: spec[key] for key in spec if key != "exempt"}
+                wanted = {key: fixed[key] for key in fixed if key != "exempt"}
             if shown != wanted:
                 yield invalid("spec", _rendered(spec), text)
-        kind, exempt, limited = spec.get("type") or "", spec.get("exempt"), spec.get("limited")
+        kind = spec.get("type") or ""
+        exempt = spec.get("exempt")
+        limited = spec.get("limited")
         if kind not in ("Exempt", "Limited"):
             yield not_supported("spec.type", kind, ("Exempt", "Limited"))
             return
@@ -270,7 +277,8 @@ class PriorityLevelStrategy(GenerationStrategy):
 
 
 def _share_errors(part: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    shares, percent = part.get("nominalConcurrencyShares"), part.get("lendablePercent")
+    shares = part.get("nominalConcurrencyShares")
+    percent = part.get("lendablePercent")
     if shares is not None and shares < 0:
         yield invalid(f"{path}.nominalConcurrencyShares", shares, "must be a non-negative integer")
     if percent is not None and not 0 <= percent <= 100:
@@ -278,17 +286,16 @@ def _share_errors(part: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _limited_errors(limited: Mapping[str, Any]) -> Iterator[FieldError]:
-    path, borrowing = "spec.limited", limited.get("borrowingLimitPercent")
+    path = "spec.limited"
+    borrowing = limited.get("borrowingLimitPercent")
     yield from _share_errors(limited, path)
     if borrowing is not None and borrowing < 0:
         text = "if specified, must be a non-negative integer"
         yield invalid(f"{path}.borrowingLimitPercent", borrowing, text)
     response = limited.get("limitResponse") or {}
-    kind, queuing, path = (
-        response.get("type") or "",
-        response.get("queuing"),
-        f"{path}.limitResponse",
-    )
+    kind = response.get("type") or ""
+    queuing = response.get("queuing")
+    path = f"{path}.limitResponse"
     if kind not in ("Queue", "Reject"):
         yield not_supported(f"{path}.type", kind, ("Queue", "Reject"))
     elif kind == "Reject":
@@ -305,9 +312,9 @@ def _limited_errors(limited: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _queuing_errors(queuing: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    queues, hand, length = (
-        queuing.get(name) or 0 for name in ("queues", "handSize", "queueLengthLimit")
-    )
+    queues = queuing.get("queues") or 0
+    hand = queuing.get("handSize") or 0
+    length = queuing.get("queueLengthLimit") or 0
     if length <= 0:
         yield invalid(f"{path}.queueLengthLimit", length, "must be positive")
     if queues <= 0:

@@ -298,8 +298,7 @@ def _with_go_names(value: Any) -> Any:
 
 def difference(old: Any, new: Any) -> str:
     """Return the difference between two values as messages show it: of indented JSON, with three lines around it."""
-    before, after = (
-        json.dumps(each, indent=1, ensure_ascii=False).splitlines() for each in (old, new)
-    )
+    before = json.dumps(old, indent=1, ensure_ascii=False).splitlines()
+    after = json.dumps(new, indent=1, ensure_ascii=False).splitlines()
     lines = list(unified_diff(before, after, lineterm="", n=3))[2:]
     return "\n".join([*lines, ""])

@@ -79,7 +79,8 @@ def _handler_errors(
     if not found:
         yield required(path, "must specify a handler type")
         return
-    kind, action = found[0], handler[found[0]]
+    kind = found[0]
+    action = handler[kind]
     field_path = f"{path}.{kind}"
     if kind == "exec" and not action.get("command"):
         yield required(f"{field_path}.command")

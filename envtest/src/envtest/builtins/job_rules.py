@@ -37,7 +37,8 @@ _STATUSES: Final = ("False", "True", "Unknown")
 
 def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors in the limits per index and the policies of a Job's spec."""
-    limit, failed = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
+    limit = spec.get("backoffLimitPerIndex")
+    failed = spec.get("maxFailedIndexes")
     completions = spec.get("completions")
     indexed = spec.get("completionMode") == "Indexed"
     if failed is not None and limit is None:
@@ -73,7 +74,8 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
 
 
 def _indexed_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    parallelism, failed = spec.get("parallelism") or 0, spec.get("maxFailedIndexes")
+    parallelism = spec.get("parallelism") or 0
+    failed = spec.get("maxFailedIndexes")
     if parallelism > _MAX_PARALLELISM:
         text = f"must be less than or equal to {_MAX_PARALLELISM} when completion mode is Indexed"
         yield invalid(f"{path}.parallelism", parallelism, text)
@@ -113,7 +115,8 @@ def _failure_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[Field
         for each in pod.get(kind) or ()
     }
     for position, rule in enumerate(rules):
-        rule_path, action = f"{path}[{position}]", rule.get("action") or ""
+        rule_path = f"{path}[{position}]"
+        action = rule.get("action") or ""
         if not action:
             words = " ".join(f'"{each}"' for each in _ACTIONS)
             yield required(f"{rule_path}.action", f"valid values: [{words}]")
@@ -123,7 +126,8 @@ def _failure_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[Field
             )
         elif action not in _ACTIONS:
             yield not_supported(f"{rule_path}.action", action, _ACTIONS)
-        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
+        codes = rule.get("onExitCodes")
+        conditions = rule.get("onPodConditions") or ()
         if codes is not None:
             yield from _exit_code_errors(codes, f"{rule_path}.onExitCodes", names)
         yield from _pattern_errors(conditions, f"{rule_path}.onPodConditions")
@@ -152,11 +156,9 @@ def _pattern_errors(patterns: Sequence[Mapping[str, Any]], path: str) -> Iterato
 def _exit_code_errors(
     codes: Mapping[str, Any], path: str, containers: set[Any]
 ) -> Iterator[FieldError]:
-    operator, values, name = (
-        codes.get("operator") or "",
-        codes.get("values") or [],
-        codes.get("containerName"),
-    )
+    operator = codes.get("operator") or ""
+    values = codes.get("values") or []
+    name = codes.get("containerName")
     if not operator:
         yield required(f"{path}.operator", 'valid values: ["In" "NotIn"]')
     elif operator not in ("In", "NotIn"):
@@ -191,11 +193,9 @@ def _success_policy_errors(
     if len(rules) > _MAX_RULES:
         yield too_many(path, len(rules), _MAX_RULES)
     for position, rule in enumerate(rules[:_MAX_RULES]):
-        rule_path, indexes, count = (
-            f"{path}[{position}]",
-            rule.get("succeededIndexes"),
-            rule.get("succeededCount"),
-        )
+        rule_path = f"{path}[{position}]"
+        indexes = rule.get("succeededIndexes")
+        count = rule.get("succeededCount")
         total = 0
         if indexes is None and count is None:
             yield required(
@@ -230,7 +230,8 @@ def _success_policy_errors(
 
 def _count_indexes(text: str, completions: int) -> int:
     """Return the number of indexes in a list of intervals such as ``1,3-5``. Raises ``ValueError``."""
-    total, last = 0, -1
+    total = 0
+    last = -1
     for interval in text.split(",") if text else ():
         bounds = interval.split("-")
         if len(bounds) > 2:
@@ -244,14 +245,16 @@ def _count_indexes(text: str, completions: int) -> int:
                 raise ValueError(f'too large index: "{bound}"')
             if int(bound) <= last:
                 raise ValueError(f"non-increasing order, previous: {last}, current: {int(bound)}")
-            first, last = last, int(bound)
+            first = last
+            last = int(bound)
         total += last - first + 1 if len(bounds) == 2 else 1
     return total
 
 
 def indexed_name_errors(obj: Object) -> Iterator[FieldError]:
     """Yield an error if the host names of an Indexed Job's pods, which end with an index, would be too long."""
-    spec, name = obj["spec"], obj["metadata"].get("name") or ""
+    spec = obj["spec"]
+    name = obj["metadata"].get("name") or ""
     if spec.get("completionMode") != "Indexed" or not spec.get("completions"):
         return
     host = f"{name}-{spec['completions'] - 1}"
@@ -268,7 +271,8 @@ def job_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
     """Yield the errors of a new status; what was already wrong with the old status is not reported again."""
     before = set(map(str, _status_errors(old)))
     yield from (error for error in _status_errors(new) if str(error) not in before)
-    status, earlier = new.get("status") or {}, old.get("status") or {}
+    status = new.get("status") or {}
+    earlier = old.get("status") or {}
     for kind in ("Failed", "Complete", "FailureTarget", "SuccessCriteriaMet"):
         if _has(earlier, kind) and not _has(status, kind):
             yield invalid(
@@ -363,7 +367,8 @@ def _status_errors(job: Object) -> Iterator[FieldError]:
 
 
 def _time_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
-    start, end = status.get("startTime"), status.get("completionTime")
+    start = status.get("startTime")
+    end = status.get("completionTime")
     complete = _has(status, "Complete")
     if end is not None and not complete:
         text = "cannot set completionTime when there is no Complete=True condition"

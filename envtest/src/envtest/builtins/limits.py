@@ -99,7 +99,8 @@ class LimitRangeStrategy(BuiltinStrategy):
         """Yield the errors of repeated types, forbidden or missing fields, and contradicting bounds."""
         seen: set[str] = set()
         for position, item in enumerate(obj["spec"].get("limits") or ()):
-            path, kind = f"spec.limits[{position}]", item.get("type") or ""
+            path = f"spec.limits[{position}]"
+            kind = item.get("type") or ""
             yield from _type_errors(kind, f"{path}.type")
             if kind in seen:
                 yield duplicate(f"{path}.type", kind)
@@ -148,7 +149,8 @@ def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     names = {name for part in (*_BOUNDS, "maxLimitRequestRatio") for name in item.get(part) or ()}
     for name in sorted(names):
         for place, shown, low, high in _ORDER:
-            lower, upper = (item.get(low) or {}).get(name), (item.get(high) or {}).get(name)
+            lower = (item.get(low) or {}).get(name)
+            upper = (item.get(high) or {}).get(name)
             if (
                 lower is None
                 or upper is None
@@ -169,7 +171,8 @@ def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 def _equality_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[FieldError]:
     """Yield an error if the defaults of a resource whose request must equal its limit are different."""
-    limit, request = ((item.get(part) or {}).get(name) for part in ("default", "defaultRequest"))
+    limit = (item.get("default") or {}).get(name)
+    request = (item.get("defaultRequest") or {}).get(name)
     if (
         limit is not None
         and request is not None
@@ -183,10 +186,12 @@ def _ratio_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[Fie
     text = (item.get("maxLimitRequestRatio") or {}).get(name)
     if text is None:
         return
-    ratio, field_path = parse_quantity(text).value, key(f"{path}.maxLimitRequestRatio", name)
+    ratio = parse_quantity(text).value
+    field_path = key(f"{path}.maxLimitRequestRatio", name)
     if ratio < 1:
         yield invalid(field_path, text, f"ratio {text} is less than 1")
-    low, high = ((item.get(part) or {}).get(name) for part in ("min", "max"))
+    low = (item.get("min") or {}).get(name)
+    high = (item.get("max") or {}).get(name)
     if low is not None and high is not None and (smallest := parse_quantity(low).value):
         largest = parse_quantity(high).value / smallest
         if ratio > largest:
@@ -240,10 +245,12 @@ def scope_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _selector_errors(spec: Mapping[str, Any], limited: Sequence[str]) -> Iterator[FieldError]:
-    path, selector = "spec.scopeSelector.matchExpressions", spec["scopeSelector"]
+    path = "spec.scopeSelector.matchExpressions"
+    selector = spec["scopeSelector"]
     requirements = selector.get("matchExpressions") or ()
     for requirement in requirements:
-        scope, operator = requirement.get("scopeName") or "", requirement.get("operator") or ""
+        scope = requirement.get("scopeName") or ""
+        operator = requirement.get("operator") or ""
         values = requirement.get("values") or []
         if scope not in _SCOPES:
             yield invalid(f"{path}.scopeName", scope, "unsupported scope")

@@ -32,11 +32,9 @@ def mount_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> I
     device_paths = {each.get("devicePath") or "" for each in devices}
     seen: set[str] = set()
     for position, mount in enumerate(container.get("volumeMounts") or ()):
-        field_path, name, target = (
-            f"{path}[{position}]",
-            mount.get("name") or "",
-            mount.get("mountPath") or "",
-        )
+        field_path = f"{path}[{position}]"
+        name = mount.get("name") or ""
+        target = mount.get("mountPath") or ""
         if not name:
             yield required(f"{field_path}.name")
         if name not in volumes:
@@ -99,11 +97,9 @@ def device_errors(
     names: set[str] = set()
     targets: set[str] = set()
     for position, device in enumerate(container.get("volumeDevices") or ()):
-        field_path, name, target = (
-            f"{path}[{position}]",
-            device.get("name") or "",
-            device.get("devicePath") or "",
-        )
+        field_path = f"{path}[{position}]"
+        name = device.get("name") or ""
+        target = device.get("devicePath") or ""
         if not name:
             yield required(f"{field_path}.name")
         if name in names:

@@ -59,7 +59,8 @@ class IngressStrategy(BuiltinStrategy):
             yield from load_balancer_errors(obj["status"])
             return
         spec = obj["spec"]
-        rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
+        rules = spec.get("rules") or ()
+        backend = spec.get("defaultBackend")
         if not rules and backend is None:
             yield invalid(
                 "spec", Absent("spec.rules"), "either `defaultBackend` or `rules` must be specified"
@@ -89,7 +90,8 @@ def _tls_errors(tls: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    host, http = rule.get("host") or "", rule.get("http")
+    host = rule.get("host") or ""
+    http = rule.get("http")
     if host:
         if is_ip(host):
             yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
@@ -104,7 +106,8 @@ def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _path_errors(each: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, text = each.get("pathType"), each.get("path") or ""
+    kind = each.get("pathType")
+    text = each.get("path") or ""
     if kind is None:
         yield required(f"{path}.pathType", "pathType must be specified")
         return
@@ -126,19 +129,22 @@ def _path_errors(each: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _backend_errors(backend: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    service, resource = backend.get("service"), backend.get("resource")
+    service = backend.get("service")
+    resource = backend.get("resource")
     if service is not None and resource is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
     elif resource is not None:
         yield from _reference_errors(resource, f"{path}.resource")
     elif service is not None:
-        name, port = service.get("name") or "", service.get("port") or {}
+        name = service.get("name") or ""
+        port = service.get("port") or {}
         if not name:
             yield required(f"{path}.service.name")
         else:
             for problem in dns_label(name):
                 yield invalid(f"{path}.service.name", name, problem)
-        number, port_text = port.get("number") or 0, port.get("name") or ""
+        number = port.get("number") or 0
+        port_text = port.get("name") or ""
         if number and port_text:
             yield invalid(path, "", "cannot set both port name & port number")
         elif port_text:
@@ -193,7 +199,8 @@ def _reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[Field
 def _parameters_errors(parameters: Mapping[str, Any]) -> Iterator[FieldError]:
     path = "spec.parameters"
     yield from _reference_errors(parameters, path)
-    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    scope = parameters.get("scope")
+    namespace = parameters.get("namespace")
     if scope not in ("Cluster", "Namespace"):
         yield not_supported(f"{path}.scope", scope or "", ("Cluster", "Namespace"))
     elif namespace is None and scope == "Namespace":
@@ -225,10 +232,8 @@ class NetworkPolicyStrategy(BuiltinStrategy):
         for direction, peers in (("ingress", "from"), ("egress", "to")):
             for position, rule in enumerate(obj["spec"].get(direction) or ()):
                 for number, peer in enumerate(rule.get(peers) or ()):
-                    block, path = (
-                        peer.get("ipBlock") or {},
-                        f"spec.{direction}[{position}].{peers}[{number}].ipBlock",
-                    )
+                    block = peer.get("ipBlock") or {}
+                    path = f"spec.{direction}[{position}].{peers}[{number}].ipBlock"
                     texts += cidr_warnings(f"{path}.cidr", block.get("cidr") or "")
                     for index, each in enumerate(block.get("except") or ()):
                         texts += cidr_warnings(f"{path}.except[{index}]", each)
@@ -257,7 +262,9 @@ class NetworkPolicyStrategy(BuiltinStrategy):
 
 
 def _policy_port_errors(port: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    protocol, number, end = port.get("protocol"), port.get("port"), port.get("endPort")
+    protocol = port.get("protocol")
+    number = port.get("port")
+    end = port.get("endPort")
     if protocol is not None and protocol not in ("TCP", "UDP", "SCTP"):
         yield not_supported(f"{path}.protocol", protocol, ("TCP", "UDP", "SCTP"))
     if number is None:

@@ -41,7 +41,8 @@ class RuntimeClassStrategy(BuiltinStrategy):
             yield required("handler")
         for problem in dns_label(handler) if handler else ():
             yield invalid("handler", handler, problem)
-        overhead, scheduling = obj.get("overhead"), obj.get("scheduling")
+        overhead = obj.get("overhead")
+        scheduling = obj.get("scheduling")
         if overhead is not None:
             yield from container_requirement_errors(
                 {"limits": overhead.get("podFixed")}, "overhead"

@@ -27,7 +27,8 @@ _STABLE_LABELS: Final = {name: text.split('"')[1] for name, text in DEPRECATED_L
 def has_stable_names(term: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     """Return whether ``term`` differs from the term ``old`` at most in stable names of deprecated labels."""
     for name in ("matchExpressions", "matchFields"):
-        after, before = term.get(name) or (), old.get(name) or ()
+        after = term.get(name) or ()
+        before = old.get(name) or ()
         if len(after) != len(before):
             return False
         for new, previous in zip(after, before, strict=True):
@@ -43,7 +44,8 @@ def has_stable_names(term: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
 def term_warnings(term: Mapping[str, Any], path: str, *, values: bool = False) -> Iterator[str]:
     """Yield the warnings about a term of a node selector; with ``values`` also about those that no label can have."""
     for position, expression in enumerate(term.get("matchExpressions") or ()):
-        expression_path, label = f"{path}.matchExpressions[{position}]", expression.get("key")
+        expression_path = f"{path}.matchExpressions[{position}]"
+        label = expression.get("key")
         if label in DEPRECATED_LABELS:
             yield f"{expression_path}.key: {label} is {DEPRECATED_LABELS[label]}"
         for number, value in enumerate(expression.get("values") or () if values else ()):

@@ -56,7 +56,8 @@ class NodeStrategy(BuiltinStrategy):
 
     def set_defaults(self, obj: Object) -> None:
         """Make the whole capacity allocatable, and keep ``podCIDR`` and ``podCIDRs`` consistent."""
-        status, spec = obj["status"], obj["spec"]
+        status = obj["status"]
+        spec = obj["spec"]
         for part in ("capacity", "allocatable"):
             round_up(status.get(part))
         if status.get("capacity") and not status.get("allocatable"):
@@ -89,7 +90,8 @@ def taint_errors(taints: Sequence[Mapping[str, Any]], where: str) -> Iterator[Fi
     """Yield the errors of taints at the path ``where``."""
     seen: set[tuple[Any, Any]] = set()
     for position, taint in enumerate(taints):
-        path, effect = f"{where}[{position}]", taint.get("effect") or ""
+        path = f"{where}[{position}]"
+        effect = taint.get("effect") or ""
         for problem in qualified_name(taint.get("key") or ""):
             yield invalid(f"{path}.key", taint.get("key") or "", problem)
         if problems := label_value(taint.get("value") or ""):
@@ -141,7 +143,8 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
                 f"status.addresses[{position}]", internal_fields("Type! Address!", each)
             )
         addresses.add(address)
-    before, after = old["spec"].get("podCIDRs") or [], new["spec"].get("podCIDRs") or []
+    before = old["spec"].get("podCIDRs") or []
+    after = new["spec"].get("podCIDRs") or []
     if before and after != before:
         yield forbidden(
             "spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'

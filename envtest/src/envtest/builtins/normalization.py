@@ -90,7 +90,9 @@ class WrongTypeError(DecodeError):
     def __init__(self, value: Any, expected: str, path: str, *, is_struct: bool = False) -> None:
         super().__init__(value, expected, path)
         self.path = path
-        self._value, self._expected, self._is_struct = value, expected, is_struct
+        self._value = value
+        self._expected = expected
+        self._is_struct = is_struct
         self._struct = ""
         self._fields: list[str] = []
 

@@ -143,7 +143,8 @@ def _pairs(new: Object, old: Object, kind: str) -> Iterator[tuple[Object, Object
 
 def _membership_errors(new: Object, old: Object) -> Iterator[FieldError]:
     for kind in _KINDS:
-        before, after = _names(old, kind), _names(new, kind)
+        before = _names(old, kind)
+        after = _names(new, kind)
         if len(before) != len(after):
             yield forbidden(f"spec.{kind}", f"{kind} may not be added or removed on resize")
         elif before != after:
@@ -163,7 +164,8 @@ def _requirement_errors(
     new: Mapping[str, Any], old: Mapping[str, Any], path: str
 ) -> Iterator[FieldError]:
     for part in ("requests", "limits"):
-        before, after = _part(old, part), _part(new, part)
+        before = _part(old, part)
+        after = _part(new, part)
         if not before.keys() <= after.keys():
             yield forbidden(f"{path}.{part}", f"resource {part} cannot be removed")
 

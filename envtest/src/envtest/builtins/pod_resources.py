@@ -75,7 +75,8 @@ def pod_resource_errors(
     if resources is None:
         return
     yield from pod_requirement_errors(resources, path, claims)
-    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    requests = resources.get("requests") or {}
+    limits = resources.get("limits") or {}
     for name, total in total_resources(spec, "requests").items():
         if is_pod_level(name) and total.value > parse_quantity(requests.get(name, "0")).value:
             text = f"must be greater than or equal to aggregate container requests of {total}"

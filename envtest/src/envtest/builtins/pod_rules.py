@@ -94,7 +94,8 @@ def pod_spec_errors(
     yield from containers_errors(spec, path, pod)
     yield from pod_resource_errors(spec, f"{path}.resources", claims)
     yield from _host_network_errors(spec, path)
-    policy, dns = spec.get("restartPolicy") or "", spec.get("dnsPolicy")
+    policy = spec.get("restartPolicy") or ""
+    dns = spec.get("dnsPolicy")
     if not policy:
         yield required(f"{path}.restartPolicy")
     elif policy not in _RESTART_POLICIES:
@@ -133,7 +134,8 @@ def pod_spec_errors(
 
 def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError]:
     """Yield the errors that a pod has and a template does not; ``new`` if it is created."""
-    spec, annotations = pod["spec"], pod["metadata"].get("annotations") or {}
+    spec = pod["spec"]
+    annotations = pod["metadata"].get("annotations") or {}
     yield from pod_annotation_errors(annotations, spec, "metadata.annotations")
     yield from pod_spec_errors(spec, "spec", pod_name=pod["metadata"].get("name") or "")
     if not spec.get("serviceAccountName"):
@@ -203,7 +205,8 @@ def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fi
     """Yield the errors in a pod's resource claims, each of which exists or is created from a template."""
     seen: set[str] = set()
     for position, claim in enumerate(claims):
-        field_path, name = f"{path}[{position}]", claim.get("name") or ""
+        field_path = f"{path}[{position}]"
+        name = claim.get("name") or ""
         if not name:
             yield required(f"{field_path}.name")
         elif name in seen:
@@ -264,10 +267,8 @@ def _alias_errors(aliases: Sequence[Mapping[str, Any]], path: str) -> Iterator[F
 
 def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     config = spec.get("dnsConfig")
-    servers, searches = (
-        (config or {}).get("nameservers") or [],
-        (config or {}).get("searches") or [],
-    )
+    servers = (config or {}).get("nameservers") or []
+    searches = (config or {}).get("searches") or []
     if spec.get("dnsPolicy") == "None" and config is None:
         yield required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
     elif spec.get("dnsPolicy") == "None" and not servers:
@@ -346,13 +347,16 @@ def _profile_errors(
             "seccomp", annotations[_SECCOMP], profile, "spec.securityContext.seccompProfile"
         )
     for container, path in all_containers(spec, "spec"):
-        own, name = container.get("securityContext") or {}, container.get("name") or ""
-        annotation, profile = annotations.get(_CONTAINER_SECCOMP + name), own.get("seccompProfile")
+        own = container.get("securityContext") or {}
+        name = container.get("name") or ""
+        annotation = annotations.get(_CONTAINER_SECCOMP + name)
+        profile = own.get("seccompProfile")
         if profile is not None and annotation is not None:
             yield from _mismatch_errors(
                 "seccomp", annotation, profile, f"{path}.securityContext.seccompProfile"
             )
-        annotation, profile = annotations.get(APP_ARMOR + name), own.get("appArmorProfile")
+        annotation = annotations.get(APP_ARMOR + name)
+        profile = own.get("appArmorProfile")
         profile = security.get("appArmorProfile") if profile is None else profile
         if (
             profile is not None

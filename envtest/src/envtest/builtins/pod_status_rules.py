@@ -18,7 +18,9 @@ _SYSTEM_CONDITIONS: Final = ("PodScheduled", "Ready", "Initialized")
 
 def pod_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
     """Yield the errors of a changed status."""
-    status, before, spec = new.get("status") or {}, old.get("status") or {}, old["spec"]
+    status = new.get("status") or {}
+    before = old.get("status") or {}
+    spec = old["spec"]
     for position, condition in enumerate(status.get("conditions") or ()):
         kind = condition.get("type") or ""
         for problem in qualified_name(kind) if kind not in _SYSTEM_CONDITIONS else ():
@@ -83,7 +85,8 @@ def _claim_status_errors(
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for position, claim in enumerate(status.get("resourceClaimStatuses") or ()):
-        path, name = f"status.resourceClaimStatuses[{position}].name", claim.get("name") or ""
+        path = f"status.resourceClaimStatuses[{position}].name"
+        name = claim.get("name") or ""
         if name not in known:
             yield invalid(path, name, "must match the name of an entry in `spec.resourceClaims`")
         if name in seen:

@@ -25,7 +25,8 @@ _MUTABLE_FIELDS = (
 
 def annotation_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     """Yield the errors of changes to annotations that are immutable."""
-    after, before = new.get("annotations") or {}, old.get("annotations") or {}
+    after = new.get("annotations") or {}
+    before = old.get("annotations") or {}
     for name in sorted(after.keys() | before.keys()):
         if after.get(name) == before.get(name) or not name.startswith((APP_ARMOR, MIRROR)):
             continue
@@ -50,12 +51,14 @@ def pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
         return
     for name in ("containers", "initContainers"):
         for position, container in enumerate(new.get(name) or ()):
-            path, image = f"spec.{name}[{position}].image", container.get("image") or ""
+            path = f"spec.{name}[{position}].image"
+            image = container.get("image") or ""
             if not image:
                 yield required(path)
             elif image != image.strip():
                 yield invalid(path, image, "must not have leading or trailing whitespace")
-    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
+    before = old.get("activeDeadlineSeconds")
+    after = new.get("activeDeadlineSeconds")
     if after is not None:
         if not 0 <= after <= 2**31 - 1:
             yield invalid(

@@ -49,10 +49,8 @@ _MAX_COMPARED = 50
 _MAX_OVERLAPS = 100
 """The most warnings about a pod's volumes; without a limit, they grow with the square of the files."""
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
-_REQUIRED, _PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def name_warnings(name: str, used: str = "in Pod names and hostnames") -> Iterator[str]:
@@ -75,17 +73,17 @@ def template_warnings(template: Mapping[str, Any] | None, path: str) -> Iterator
 
 
 def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iterator[str]:
-    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
-    spec_path, annotations_path = f"{prefix}spec", f"{prefix}metadata.annotations"
+    spec = pod.get("spec") or {}
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    spec_path = f"{prefix}spec"
+    annotations_path = f"{prefix}metadata.annotations"
     for label in spec.get("nodeSelector") or ():
         if label in DEPRECATED_LABELS:
             yield f"{key(f'{spec_path}.nodeSelector', label)}: {DEPRECATED_LABELS[label]}"
     yield from _node_affinity(spec, f"{spec_path}.affinity.nodeAffinity")
     for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        item_path, label = (
-            f"{spec_path}.topologySpreadConstraints[{position}]",
-            constraint.get("topologyKey"),
-        )
+        item_path = f"{spec_path}.topologySpreadConstraints[{position}]"
+        label = constraint.get("topologyKey")
         if label in DEPRECATED_LABELS:
             yield f"{item_path}.topologyKey: {label} is {DEPRECATED_LABELS[label]}"
         if constraint.get("labelSelector") is None:
@@ -230,7 +228,8 @@ def _overlaps(volume: str, files: Sequence[tuple[str, str]]) -> Iterator[str]:
     for folder, source in [each for each in named if each[0] in overlapping][:_MAX_COMPARED]:
         for other, other_source in seen:
             if folder.startswith(other) or other.startswith(folder):
-                one, two = _file(folder[:-1], source), _file(other[:-1], other_source)
+                one = _file(folder[:-1], source)
+                two = _file(other[:-1], other_source)
                 yield f"{volume}: overlapping paths: {one} with {two}"
         seen.append((folder, source))
 
@@ -293,7 +292,8 @@ def _fractional_bytes(
 def _hidden_variables(container: Mapping[str, Any], path: str) -> Iterator[str]:
     seen: set[str] = set()
     for position, variable in enumerate(container.get("env") or ()):
-        name, value = variable.get("name") or "", variable.get("value") or ""
+        name = variable.get("name") or ""
+        value = variable.get("value") or ""
         reference = f"$({name})"
         extends = reference in value and value != reference and variable.get("valueFrom") is None
         if name in seen and not extends:
@@ -322,7 +322,8 @@ def _port_names(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str
     first: dict[str, str] = {}
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
-            name, item_path = port.get("name"), f"{path}.ports[{position}]"
+            name = port.get("name")
+            item_path = f"{path}.ports[{position}]"
             if name in first:
                 rule = f"services and probes that select ports by name will use {first[name]}"
                 yield f"{item_path}: duplicate port name {go_quote(name)} with {first[name]}, {rule}"
@@ -331,8 +332,10 @@ def _port_names(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str
 
 
 def _port_clash(port: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    address, number = port.get("hostIP") or "", port.get("hostPort") or 0
-    other_address, other_number = other.get("hostIP") or "", other.get("hostPort") or 0
+    address = port.get("hostIP") or ""
+    number = port.get("hostPort") or 0
+    other_address = other.get("hostIP") or ""
+    other_number = other.get("hostPort") or 0
     if (address, number) == (other_address, other_number):
         return "duplicate port definition"
     if not number or not other_number:

@@ -37,10 +37,8 @@ __all__ = [
 
 _REPOSITORY = re.compile(r"{0}(/{0})*".format(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"))
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_REQUIRED, _PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
 
 
@@ -70,7 +68,8 @@ def template_defaults(spec: Object) -> None:
     spec.setdefault("schedulerName", "default-scheduler")
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
-        spec["serviceAccountName"] = spec["serviceAccount"] = account
+        spec["serviceAccountName"] = account
+        spec["serviceAccount"] = account
     for volume in spec.get("volumes") or ():
         _volume_defaults(volume)
     for container in _all_containers(spec):
@@ -194,7 +193,8 @@ class PodStrategy(BuiltinStrategy):
 
     def grace_period(self, obj: Object, requested: int | None) -> int | None:
         """See :meth:`Strategy.grace_period`: unscheduled and finished pods are deleted immediately."""
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        spec = obj.get("spec") or {}
+        status = obj.get("status") or {}
         seconds = (
             requested if requested is not None else spec.get("terminationGracePeriodSeconds") or 0
         )
@@ -274,7 +274,8 @@ _APP_ARMOR_TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefau
 
 def _set_app_armor_profiles(pod: Object, ctx: RequestContext) -> None:
     """Set the AppArmor profiles of containers from the deprecated annotations, with a warning for each."""
-    annotations, spec = pod["metadata"].get("annotations") or {}, pod["spec"]
+    annotations = pod["metadata"].get("annotations") or {}
+    spec = pod["spec"]
     if (spec.get("os") or {}).get("name") == "windows" or not any(
         name.startswith(APP_ARMOR) for name in annotations
     ):

@@ -110,7 +110,8 @@ class BindingStrategy(PathSegmentNameStrategy):
 def _subject_errors(
     subject: Mapping[str, Any], path: str, *, namespaced: bool
 ) -> Iterator[FieldError]:
-    kind, group = subject.get("kind") or "", subject.get("apiGroup") or ""
+    kind = subject.get("kind") or ""
+    group = subject.get("apiGroup") or ""
     if not subject.get("name"):
         yield required(f"{path}.name")
     if kind == "ServiceAccount":

@@ -32,7 +32,8 @@ class PriorityClassStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the value, which is limited for users and immutable, and of the name."""
-        name, value = obj["metadata"].get("name") or "", obj.get("value") or 0
+        name = obj["metadata"].get("name") or ""
+        value = obj.get("value") or 0
         if name.startswith("system-"):
             if old is None and name not in ("system-node-critical", "system-cluster-critical"):
                 text = f"{_RESERVED} error: {name} is not a known system priority class"

@@ -18,10 +18,8 @@ from envtest.builtins.string_validation import label_selector_errors
 
 __all__ = ["affinity_errors", "node_selector_errors", "spread_errors", "toleration_errors"]
 
-_REQUIRED, _PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = "must be in the range 1-100"
 _NO_KEY = "can not be empty"
 _NO_OPERATOR = "not a valid selector operator"
@@ -34,7 +32,8 @@ _INCLUSION = ("Honor", "Ignore")
 def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     """Yield the errors of tolerations."""
     for position, toleration in enumerate(tolerations):
-        field_path, operator = f"{path}[{position}]", toleration.get("operator") or ""
+        field_path = f"{path}[{position}]"
+        operator = toleration.get("operator") or ""
         if toleration.get("key"):
             for problem in qualified_name(toleration["key"]):
                 yield invalid(f"{field_path}.key", toleration["key"], problem)
@@ -107,7 +106,8 @@ def _term_errors(term: Mapping[str, Any], path: str, *, check_values: bool) -> I
         )
     for position, requirement in enumerate(term.get("matchFields") or ()):
         field_path = f"{path}.matchFields[{position}]"
-        operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+        operator = requirement.get("operator") or ""
+        values = requirement.get("values") or ()
         if operator not in ("In", "NotIn"):
             yield invalid(f"{field_path}.operator", operator, _NO_OPERATOR)
         elif len(values) != 1:
@@ -128,7 +128,8 @@ def _term_errors(term: Mapping[str, Any], path: str, *, check_values: bool) -> I
 def _expression_errors(
     requirement: Mapping[str, Any], path: str, *, check_values: bool
 ) -> Iterator[FieldError]:
-    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    operator = requirement.get("operator") or ""
+    values = requirement.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
             yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
@@ -168,7 +169,8 @@ def _pod_term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 def _label_keys_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors in the label keys by which the pods of an affinity term agree or differ."""
-    matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
+    matched = term.get("matchLabelKeys") or ()
+    mismatched = term.get("mismatchLabelKeys") or ()
     for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and term.get("labelSelector") is None:
             yield forbidden(f"{path}.{kind}", _NO_SELECTOR)
@@ -207,7 +209,8 @@ def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterat
     ]
     last = {pair: position for position, pair in enumerate(pairs)}
     for position, constraint in enumerate(constraints):
-        field_path, skew = f"{path}[{position}]", constraint.get("maxSkew") or 0
+        field_path = f"{path}[{position}]"
+        skew = constraint.get("maxSkew") or 0
         topology_key, action = pairs[position]
         if skew <= 0:
             yield invalid(f"{field_path}.maxSkew", skew, "must be greater than zero")
@@ -236,7 +239,8 @@ def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterat
 
 
 def _spread_keys_errors(constraint: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    keys, selector = constraint.get("matchLabelKeys") or (), constraint.get("labelSelector")
+    keys = constraint.get("matchLabelKeys") or ()
+    selector = constraint.get("labelSelector")
     if keys and selector is None:
         yield forbidden(path, _NO_SELECTOR)
     used = {*((selector or {}).get("matchLabels") or ()), *_repeated_keys(selector or {})}

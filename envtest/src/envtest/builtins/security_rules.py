@@ -74,7 +74,8 @@ def all_containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping
 
 def pod_security_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of the security context of a pod."""
-    security, field_path = spec.get("securityContext") or {}, f"{path}.securityContext"
+    security = spec.get("securityContext") or {}
+    field_path = f"{path}.securityContext"
     yield from _common_errors(security, field_path)
     for position, group in enumerate(security.get("supplementalGroups") or ()):
         yield from _id_errors(group, f"{field_path}.supplementalGroups[{position}]")
@@ -106,7 +107,8 @@ def container_security_errors(
 
     ``host_users`` is true if the pod shares the user namespace of the host.
     """
-    security, field_path = container.get("securityContext"), f"{path}.securityContext"
+    security = container.get("securityContext")
+    field_path = f"{path}.securityContext"
     if security is None:
         return
     yield from _common_errors(security, field_path)
@@ -220,7 +222,8 @@ def _sysctl_errors(
 ) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, sysctl in enumerate(sysctls):
-        field_path, name = f"{path}[{position}].name", sysctl.get("name") or ""
+        field_path = f"{path}[{position}].name"
+        name = sysctl.get("name") or ""
         if not name:
             yield required(field_path)
         elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):

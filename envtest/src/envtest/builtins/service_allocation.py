@@ -95,12 +95,14 @@ class ServiceAllocator:
     def fork(self) -> Self:
         """Return a copy with the same allocations."""
         copied = copy(self)
-        copied._addresses, copied._ports = self._addresses.fork(), self._ports.fork()
+        copied._addresses = self._addresses.fork()
+        copied._ports = self._ports.fork()
         return copied
 
     def settle(self, obj: Object) -> None:
         """Allocate exactly the values of a stored Service to it."""
-        spec, owner = obj["spec"], obj["metadata"]["uid"]
+        spec = obj["spec"]
+        owner = obj["metadata"]["uid"]
         self._addresses.settle(
             owner, {each for each in spec.get("clusterIPs") or () if each and each != "None"}
         )
@@ -118,7 +120,8 @@ class ServiceAllocator:
 
         A dry run allocates nothing, and does not check whether requested addresses are free, or ports in the range.
         """
-        spec, owner = obj["spec"], obj["metadata"].get("uid") or ""
+        spec = obj["spec"]
+        owner = obj["metadata"].get("uid") or ""
         if spec.get("type") == "ExternalName":
             return
         if spec.get("clusterIP") != "None":
@@ -138,7 +141,8 @@ class ServiceAllocator:
     def _allocate_address(self, spec: Object, owner: str, *, dry_run: bool) -> FieldError | None:
         address = spec.get("clusterIP")
         if not address:
-            address = spec["clusterIP"] = self._addresses.take(owner)
+            address = self._addresses.take(owner)
+            spec["clusterIP"] = address
         elif not is_ip(address) or ip_address(address) not in self._network:
             text = f"failed to allocate IP {address}: the provided network does not match the current range"
             return invalid("spec.clusterIPs", [address], text)
@@ -169,7 +173,8 @@ class ServiceAllocator:
         wanted = _requested_ports(ports) if before is None else {}
         shared: dict[int, int] = {}
         for position, port in enumerate(ports):
-            number, node_port = port.get("port") or 0, port.get("nodePort") or 0
+            number = port.get("port") or 0
+            node_port = port.get("nodePort") or 0
             if not node_port and not allocates:
                 continue
             if number in shared and node_port in (0, shared[number]):

@@ -74,8 +74,10 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors of the cluster IPs and families, which must be valid before addresses are allocated."""
     if spec.get("type") == "ExternalName":
         return
-    address, addresses = spec.get("clusterIP") or "", list(spec.get("clusterIPs") or ())
-    families, policy = spec.get("ipFamilies") or (), spec.get("ipFamilyPolicy")
+    address = spec.get("clusterIP") or ""
+    addresses = list(spec.get("clusterIPs") or ())
+    families = spec.get("ipFamilies") or ()
+    policy = spec.get("ipFamilyPolicy")
     if address and not addresses:
         yield required("spec.clusterIPs")
     elif address and addresses[0] != address:
@@ -165,10 +167,12 @@ def family_errors(spec: Object) -> Iterator[FieldError]:
 def service_errors(obj: Object) -> Iterator[FieldError]:
     """Yield the errors of a Service whose addresses and ports are allocated."""
     spec = obj["spec"]
-    kind, ports = spec.get("type") or "", spec.get("ports") or ()
+    kind = spec.get("type") or ""
+    ports = spec.get("ports") or ()
     is_headless = spec.get("clusterIP") == "None"
     annotations = obj["metadata"].get("annotations") or {}
-    mode, hints = annotations.get(_TOPOLOGY_MODE), annotations.get(_TOPOLOGY_HINTS)
+    mode = annotations.get(_TOPOLOGY_MODE)
+    hints = annotations.get(_TOPOLOGY_HINTS)
     if mode is not None and hints is not None and mode != hints:
         text = f"must match annotations[{_TOPOLOGY_HINTS}] when both are specified"
         yield invalid(key("metadata.annotations", _TOPOLOGY_MODE), mode, text)
@@ -209,7 +213,8 @@ def _external_name_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _affinity_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    affinity, path = spec.get("sessionAffinity") or "", "spec.sessionAffinityConfig"
+    affinity = spec.get("sessionAffinity") or ""
+    path = "spec.sessionAffinityConfig"
     if not affinity:
         yield required("spec.sessionAffinity")
     elif affinity not in ("ClientIP", "None"):
@@ -258,12 +263,11 @@ def _repeated_port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldE
 
 
 def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
-    spec, annotations = obj["spec"], obj["metadata"].get("annotations") or {}
+    spec = obj["spec"]
+    annotations = obj["metadata"].get("annotations") or {}
     is_load_balancer = spec.get("type") == "LoadBalancer"
-    path, ranges = (
-        "spec.LoadBalancerSourceRanges",
-        [each.strip() for each in spec.get("loadBalancerSourceRanges") or ()],
-    )
+    path = "spec.LoadBalancerSourceRanges"
+    ranges = [each.strip() for each in spec.get("loadBalancerSourceRanges") or ()]
     if not ranges and _SOURCE_RANGES in annotations:
         path = f"metadata.annotations[{_SOURCE_RANGES}]"
         if not is_load_balancer:
@@ -276,7 +280,8 @@ def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
             yield forbidden(path, _ONLY_LOAD_BALANCER)
         for position, each in enumerate(ranges):
             yield from cidr_errors(f"{path}[{position}]", each)
-    allocates, name = spec.get("allocateLoadBalancerNodePorts"), spec.get("loadBalancerClass")
+    allocates = spec.get("allocateLoadBalancerNodePorts")
+    name = spec.get("loadBalancerClass")
     if allocates is not None and not is_load_balancer:
         yield forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCER)
     if name is not None and not is_load_balancer:
@@ -286,7 +291,8 @@ def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
 
 
 def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    external, inner = spec.get("externalTrafficPolicy") or "", spec.get("internalTrafficPolicy")
+    external = spec.get("externalTrafficPolicy") or ""
+    inner = spec.get("internalTrafficPolicy")
     if not _is_external(spec):
         if external:
             yield invalid(
@@ -324,7 +330,8 @@ def status_errors(obj: Object) -> Iterator[FieldError]:
         return
     yield from load_balancer_errors(obj["status"])
     for position, each in enumerate(ingress or ()):
-        path, mode = f"status.loadBalancer.ingress[{position}].ipMode", each.get("ipMode")
+        path = f"status.loadBalancer.ingress[{position}].ipMode"
+        mode = each.get("ipMode")
         if each.get("ip") and mode is None:
             yield required(path, "must be specified when `ip` is set")
         elif mode is not None and not each.get("ip"):
@@ -336,11 +343,9 @@ def status_errors(obj: Object) -> Iterator[FieldError]:
 def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     names: set[str] = set()
     for position, port in enumerate(ports):
-        path, name, number = (
-            f"spec.ports[{position}]",
-            port.get("name") or "",
-            port.get("port") or 0,
-        )
+        path = f"spec.ports[{position}]"
+        name = port.get("name") or ""
+        number = port.get("port") or 0
         if len(ports) > 1 and not name:
             yield required(f"{path}.name")
         elif name:
@@ -365,7 +370,8 @@ def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
 
 def service_warnings(obj: Object) -> Iterator[str]:
     """Yield the warnings, with the messages of ``GetWarningsForService``."""
-    spec, kind = obj["spec"], obj["spec"].get("type")
+    spec = obj["spec"]
+    kind = spec.get("type")
     if _TOPOLOGY_HINTS in (obj["metadata"].get("annotations") or {}):
         yield f"annotation {_TOPOLOGY_HINTS} is deprecated, please use {_TOPOLOGY_MODE} instead"
     for position, address in enumerate(spec.get("clusterIPs") or ()):
@@ -397,7 +403,8 @@ def change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterato
     """Yield the errors of changes to allocated values."""
     if spec.get("type") == "ExternalName" or before.get("type") == "ExternalName":
         return
-    old, new = before.get("clusterIPs") or [], spec.get("clusterIPs") or []
+    old = before.get("clusterIPs") or []
+    new = spec.get("clusterIPs") or []
     if old and new and old[0] != new[0]:
         yield invalid("spec.clusterIPs[0]", new, "may not change once set")
     elif old and not new:

@@ -102,14 +102,13 @@ class ServiceStrategy(BuiltinStrategy):
         super().prepare_update(new, old, ctx)
         if ctx.subresource:
             return
-        spec, before = new["spec"], old["spec"]
+        spec = new["spec"]
+        before = old["spec"]
         _sync_cluster_ips(spec, before)
         if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
             if not spec.get("clusterIP") and not spec.get("clusterIPs") and before.get("clusterIP"):
-                spec["clusterIP"], spec["clusterIPs"] = (
-                    before["clusterIP"],
-                    list(before.get("clusterIPs") or ()),
-                )
+                spec["clusterIP"] = before["clusterIP"]
+                spec["clusterIPs"] = list(before.get("clusterIPs") or ())
             for name in ("ipFamilies", "ipFamilyPolicy"):
                 if name not in spec and name in before:
                     spec[name] = before[name]
@@ -121,7 +120,8 @@ class ServiceStrategy(BuiltinStrategy):
         if ctx.subresource == "status":
             yield from status_errors(obj)
             return
-        spec, before = obj["spec"], None if old is None else old["spec"]
+        spec = obj["spec"]
+        before = None if old is None else old["spec"]
         errors = list(address_errors(spec)) or list(family_errors(spec))
         errors = errors or list(self._allocator.allocate(obj, before, dry_run=ctx.dry_run))
         if not errors:
@@ -135,7 +135,8 @@ class ServiceStrategy(BuiltinStrategy):
 
 def _sync_cluster_ips(spec: Object, before: Mapping[str, Any]) -> None:
     """Make ``clusterIPs`` follow ``clusterIP`` for a client that sets only the latter."""
-    cluster_ip, cluster_ips = spec.get("clusterIP"), spec.get("clusterIPs")
+    cluster_ip = spec.get("clusterIP")
+    cluster_ips = spec.get("clusterIPs")
     if cluster_ip and not cluster_ips:
         spec["clusterIPs"] = [cluster_ip]
     elif (
@@ -167,7 +168,8 @@ def _restore_node_ports(spec: Object, before: Mapping[str, Any]) -> None:
 
 def _clear_unused_fields(spec: Object, before: Mapping[str, Any]) -> None:
     """Clear the fields that only the former type uses."""
-    kind, old_kind = spec.get("type"), before.get("type")
+    kind = spec.get("type")
+    old_kind = before.get("type")
     loses_check = needs_health_check(before) and not needs_health_check(spec)
     if loses_check and spec.get("healthCheckNodePort") == before.get("healthCheckNodePort"):
         spec.pop("healthCheckNodePort", None)

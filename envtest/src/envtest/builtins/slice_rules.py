@@ -56,7 +56,8 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
 def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
     """Yield the errors of a ResourceSliceSpec; driver, pool and node are immutable."""
-    driver, pool = spec.get("driver") or "", spec.get("pool") or {}
+    driver = spec.get("driver") or ""
+    pool = spec.get("pool") or {}
     if not driver:
         yield required("spec.driver")
     elif len(driver) > _MAX_DRIVER:
@@ -76,7 +77,8 @@ def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iter
         yield required("spec", _ONE_PLACE)
     elif len(places) > 1:
         yield invalid("spec", _shown(places), f"{_ONE_PLACE}, but multiple fields are set")
-    devices, counters = spec.get("devices") or (), spec.get("sharedCounters") or ()
+    devices = spec.get("devices") or ()
+    counters = spec.get("sharedCounters") or ()
     if devices and counters:
         yield invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     is_limited = any(each.get("taints") or each.get("consumesCounters") for each in devices)
@@ -85,7 +87,8 @@ def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iter
         yield too_many("spec.devices", len(devices), limit)
     seen: set[str] = set()
     for position, device in enumerate(devices):
-        path, name = f"spec.devices[{position}]", device.get("name") or ""
+        path = f"spec.devices[{position}]"
+        name = device.get("name") or ""
         yield from _device_errors(device, path)
         yield from _device_node_errors(
             device, path, selects=bool(spec.get("perDeviceNodeSelection"))
@@ -138,7 +141,8 @@ def _counter_errors(
         yield too_many(path, len(counter_sets), limit)
     seen: set[str] = set()
     for position, counter_set in enumerate(counter_sets):
-        item, name = f"{path}[{position}]", counter_set.get(name_field) or ""
+        item = f"{path}[{position}]"
+        name = counter_set.get(name_field) or ""
         if not name:
             yield required(f"{item}.{name_field}")
         for problem in dns_label(name) if name else ():
@@ -157,11 +161,9 @@ def _counter_errors(
 
 
 def _pool_errors(pool: Mapping[str, Any]) -> Iterator[FieldError]:
-    name, count, generation = (
-        pool.get("name") or "",
-        pool.get("resourceSliceCount") or 0,
-        pool.get("generation") or 0,
-    )
+    name = pool.get("name") or ""
+    count = pool.get("resourceSliceCount") or 0
+    generation = pool.get("generation") or 0
     if not name:
         yield required("spec.pool.name")
     for part in name.split("/") if name else ():
@@ -179,7 +181,8 @@ def _device_errors(device: Mapping[str, Any], path: str) -> Iterator[FieldError]
         yield required(f"{path}.name")
     for problem in dns_label(name) if name else ():
         yield invalid(f"{path}.name", name, problem)
-    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    attributes = device.get("attributes") or {}
+    capacity = device.get("capacity") or {}
     if len(attributes) + len(capacity) > _MAX_PROPERTIES:
         text = f"the total number of attributes and capacities must not exceed {_MAX_PROPERTIES}"
         yield invalid(path, len(attributes) + len(capacity), text)
@@ -220,7 +223,8 @@ def _taint_errors(taint: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _change_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-    pool, pool_before = ((each.get("pool") or {}).get("name") for each in (new, old))
+    pool = (new.get("pool") or {}).get("name")
+    pool_before = (old.get("pool") or {}).get("name")
     if pool != pool_before:
         yield invalid("spec.pool.name", pool, "field is immutable")
     for name in ("driver", "nodeName"):

@@ -112,10 +112,8 @@ def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]
         path = f"allowedTopologies[{position}]"
         labels: dict[str, tuple[str, ...]] = {}
         for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
-            field_path, name = (
-                f"{path}.matchLabelExpressions[{number}]",
-                requirement.get("key") or "",
-            )
+            field_path = f"{path}.matchLabelExpressions[{number}]"
+            name = requirement.get("key") or ""
             values = tuple(requirement.get("values") or ())
             if not values:
                 yield required(f"{field_path}.values")
@@ -214,7 +212,8 @@ class CSIDriverStrategy(BuiltinStrategy):
 def _token_request_errors(requests: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     audiences: set[str] = set()
     for position, request in enumerate(requests):
-        path, audience = f"spec.tokenRequests[{position}]", request.get("audience") or ""
+        path = f"spec.tokenRequests[{position}]"
+        audience = request.get("audience") or ""
         if audience in audiences:
             yield duplicate(f"{path}.audience", audience)
             continue
@@ -250,7 +249,8 @@ class CSINodeStrategy(BuiltinStrategy):
 def _node_driver_errors(drivers: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
     names: set[str] = set()
     for position, driver in enumerate(drivers):
-        path, name = f"spec.drivers[{position}]", driver.get("name") or ""
+        path = f"spec.drivers[{position}]"
+        name = driver.get("name") or ""
         yield from csi_driver_name_errors(name, f"{path}.name")
         if not driver.get("nodeID"):
             yield required(f"{path}.nodeID")
@@ -349,7 +349,8 @@ def _attachment_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]
 
 
 def _attachment_source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    volume, name = source.get("inlineVolumeSpec"), source.get("persistentVolumeName")
+    volume = source.get("inlineVolumeSpec")
+    name = source.get("persistentVolumeName")
     text = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
     if volume is None and name is None:
         yield required(path, text)

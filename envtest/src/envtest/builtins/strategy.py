@@ -37,7 +37,8 @@ _RETURNED = frozenset(
 )
 """The kinds whose deletion is answered with the deleted object instead of a Status."""
 
-_ONLY_CONTENT, _ONLY_CHANGE = MetadataChecks(change=0), MetadataChecks(content=0)
+_ONLY_CONTENT = MetadataChecks(change=0)
+_ONLY_CHANGE = MetadataChecks(content=0)
 _METADATA_CHECKS: Final = {
     ("policy", "PodDisruptionBudget"): MetadataChecks(content=0, change=0),
     ("", "PersistentVolume"): MetadataChecks(content=2),
@@ -111,7 +112,8 @@ class BuiltinStrategy(Strategy):
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
         """See :meth:`Strategy.decode`."""
-        kind, version = self.resource.kind, self.resource.version
+        kind = self.resource.kind
+        version = self.resource.version
         try:
             decoded, unknown = decode(self.resource.type, obj)
         except DecodeError as error:

@@ -227,7 +227,8 @@ def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iter
             yield invalid(f"{path}.matchLabels", value, problem)
     for position, requirement in enumerate((selector or {}).get("matchExpressions") or ()):
         field_path = f"{path}.matchExpressions[{position}]"
-        operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+        operator = requirement.get("operator") or ""
+        values = requirement.get("values") or ()
         if operator in ("In", "NotIn"):
             if not values:
                 yield required(
@@ -253,7 +254,8 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
     """Yield the errors of a list of ``metav1.Condition``."""
     seen: set[str] = set()
     for position, condition in enumerate(conditions):
-        field_path, kind = f"{path}[{position}]", condition.get("type") or ""
+        field_path = f"{path}[{position}]"
+        kind = condition.get("type") or ""
         if kind in seen:
             yield duplicate(f"{field_path}.type", kind)
         seen.add(kind)
@@ -297,7 +299,8 @@ def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
         if labels.get(name) != value:
             return False
     for requirement in selector.get("matchExpressions") or ():
-        name, values = requirement.get("key"), requirement.get("values") or ()
+        name = requirement.get("key")
+        values = requirement.get("values") or ()
         match requirement.get("operator"):
             case "In":
                 holds = labels.get(name) in values if name in labels else False

@@ -198,7 +198,8 @@ class _BuiltinInfo(ResourceInfo):
             categories=resource.categories,
             **more,
         )
-        self._resource, self._factory = resource, factory
+        self._resource = resource
+        self._factory = factory
         del self.strategy, self.schema
 
     def __getattr__(self, name: str) -> Any:
@@ -264,5 +265,9 @@ def register_builtins(
 def _storage_hash(resource: Resource, version: str) -> str:
     if "get" not in resource.verbs or "create" not in resource.verbs:
         return ""
-    group, _, name = version.rpartition("/") if version else (resource.group, "", resource.version)
+    if version:
+        group, _, name = version.rpartition("/")
+    else:
+        group = resource.group
+        name = resource.version
     return storage_hash(group, name, resource.kind)

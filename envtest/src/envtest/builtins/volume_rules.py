@@ -232,7 +232,8 @@ def _downward_item_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldE
     if not target:
         yield required(f"{path}.path")
     yield from unreserved_path_errors(target, f"{path}.path")
-    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+    field = item.get("fieldRef")
+    resource = item.get("resourceFieldRef")
     if field is not None:
         yield from field_ref_errors(field, f"{path}.fieldRef", VOLUME_FIELD_PATHS)
         if resource is not None:
@@ -299,7 +300,8 @@ def _targets(source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iterator[FieldError]:
-    seconds, target = token.get("expirationSeconds") or 0, token.get("path") or ""
+    seconds = token.get("expirationSeconds") or 0
+    target = token.get("path") or ""
     if seconds < 600:
         yield invalid(
             f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes"
@@ -317,7 +319,9 @@ def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iter
 
 
 def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    name, signer, target = bundle.get("name"), bundle.get("signerName"), bundle.get("path") or ""
+    name = bundle.get("name")
+    signer = bundle.get("signerName")
+    target = bundle.get("path") or ""
     if name is not None and signer is not None:
         yield invalid(
             path,
@@ -346,14 +350,13 @@ def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 def _certificate_errors(certificate: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of a certificate that a signer issues for the pod."""
-    signer, kind = certificate.get("signerName") or "", certificate.get("keyType") or ""
+    signer = certificate.get("signerName") or ""
+    kind = certificate.get("keyType") or ""
     yield from signer_errors(signer, f"{path}.signerName")
     if kind not in _KEY_TYPES:
         yield not_supported(f"{path}.keyType", kind, _KEY_TYPES)
-    seconds, limit = (
-        certificate.get("maxExpirationSeconds"),
-        _DAY if is_kubernetes_signer(signer) else _MAX_LIFETIME,
-    )
+    seconds = certificate.get("maxExpirationSeconds")
+    limit = _DAY if is_kubernetes_signer(signer) else _MAX_LIFETIME
     if seconds is not None and seconds < _MIN_LIFETIME:
         text = f"if provided, maxExpirationSeconds must be >= {_MIN_LIFETIME}"
         yield invalid(f"{path}.maxExpirationSeconds", seconds, text)

@@ -149,7 +149,9 @@ def _partition_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator
 
 
 def _fc_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldError]:
-    names, wwids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
+    names = source.get("targetWWNs") or []
+    wwids = source.get("wwids") or []
+    lun = source.get("lun")
     if not names and not wwids:
         yield required(
             f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"
@@ -166,11 +168,9 @@ def _fc_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldE
 
 def _iscsi_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Iterator[FieldError]:
     no_prefix = _NO_FORMAT if persistent else _NO_INITIATOR
-    name, initiator, lun = (
-        source.get("iqn") or "",
-        source.get("initiatorName"),
-        source.get("lun") or 0,
-    )
+    name = source.get("iqn") or ""
+    initiator = source.get("initiatorName")
+    lun = source.get("lun") or 0
     if name and not _is_iscsi_name(name):
         yield invalid(
             f"{path}.iqn", name, _NO_FORMAT if name.startswith(("iqn", "eui", "naa")) else no_prefix
@@ -201,7 +201,8 @@ def _is_qualified_iscsi_name(name: str) -> bool:
     start = 0
     for match in _IQN_FORBIDDEN.finditer(name):
         start = match.end()
-    parts, position = name.split(":"), -1
+    parts = name.split(":")
+    position = -1
     for part in parts[:-1]:
         position += len(part) + 1  # of the colon behind the part
         if start <= position + 1 < len(name):
@@ -253,7 +254,9 @@ def _azure_file_errors(
 
 
 def _azure_disk_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldError]:
-    mode, kind, uri = source.get("cachingMode"), source.get("kind"), source.get("diskURI") or ""
+    mode = source.get("cachingMode")
+    kind = source.get("kind")
+    uri = source.get("diskURI") or ""
     if mode is not None and mode not in _CACHING_MODES:
         yield not_supported(f"{path}.cachingMode", mode, _CACHING_MODES)
     if kind is not None and kind not in _DISK_KINDS:
@@ -265,7 +268,8 @@ def _azure_disk_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterato
 
 
 def _flocker_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldError]:
-    name, uid = source.get("datasetName") or "", source.get("datasetUUID")
+    name = source.get("datasetName") or ""
+    uid = source.get("datasetUUID")
     if not name and not uid:
         yield required(path, "one of datasetName and datasetUUID is required")
     if name and uid:

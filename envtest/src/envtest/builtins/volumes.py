@@ -96,14 +96,14 @@ class PersistentVolumeStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the spec, whose source, volume mode and node affinity are immutable."""
-        spec, name = obj["spec"], obj["metadata"].get("name") or ""
+        spec = obj["spec"]
+        name = obj["metadata"].get("name") or ""
         yield from _spec_errors(spec, name)
         if old is None:
             return
         yield from _spec_errors(spec, name)  # kube-apiserver validates a changed volume twice
-        before, after = (
-            {name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec)
-        )
+        before = {name: old["spec"][name] for name in _SOURCES if name in old["spec"]}
+        after = {name: spec[name] for name in _SOURCES if name in spec}
         if "csi" in before and before["csi"].get(_EXPANSION) is None and "csi" in after:
             after["csi"] = {
                 name: value for name, value in after["csi"].items() if name != _EXPANSION
@@ -184,9 +184,8 @@ def _spec_errors(spec: Mapping[str, Any], volume_name: str) -> Iterator[FieldErr
 def _affinity_change_errors(
     new: Mapping[str, Any] | None, old: Mapping[str, Any]
 ) -> Iterator[FieldError]:
-    after, before = (
-        ((each or {}).get("required") or {}).get("nodeSelectorTerms") for each in (new, old)
-    )
+    after = ((new or {}).get("required") or {}).get("nodeSelectorTerms")
+    before = ((old or {}).get("required") or {}).get("nodeSelectorTerms")
     is_same = len(after or ()) == len(before or ()) and all(
         map(has_stable_names, after or (), before or ())
     )

@@ -194,7 +194,8 @@ def _status_errors(
 
 def _collision_errors(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield an error if the number of hash collisions, which names of future objects depend on, becomes smaller."""
-    count, before = status.get("collisionCount"), old.get("collisionCount")
+    count = status.get("collisionCount")
+    before = old.get("collisionCount")
     if before is not None and (count is None or count < before):
         yield invalid("status.collisionCount", count or 0, "cannot be decremented")
 
@@ -235,7 +236,8 @@ class DeploymentStrategy(WorkloadStrategy):
         yield from _deployment_strategy_errors(spec["strategy"], "spec.strategy")
         for name in ("minReadySeconds", "revisionHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
-        deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
+        deadline = spec.get("progressDeadlineSeconds")
+        ready = spec.get("minReadySeconds") or 0
         if deadline is not None:
             yield from nonnegative("spec.progressDeadlineSeconds", deadline)
             if deadline <= ready:
@@ -247,7 +249,8 @@ class DeploymentStrategy(WorkloadStrategy):
 
 
 def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    kind = strategy.get("type") or ""
+    rolling = strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
             yield forbidden(
@@ -257,7 +260,8 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
         if rolling is None:
             yield required(f"{path}.rollingUpdate", "this should be defaulted and never be nil")
             return
-        surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
+        surge = rolling.get("maxSurge")
+        unavailable = rolling.get("maxUnavailable")
         yield from percent_or_int_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
         yield from percent_or_int_errors(f"{path}.rollingUpdate.maxSurge", surge)
         if percent_or_int_value(surge) == 0 and percent_or_int_value(unavailable) == 0:
@@ -455,7 +459,8 @@ class StatefulSetStrategy(WorkloadStrategy):
 
 
 def _stateful_strategy_errors(strategy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    kind = strategy.get("type") or ""
+    rolling = strategy.get("rollingUpdate")
     if kind == "OnDelete":
         if rolling is not None:
             text = "only allowed for updateStrategy 'RollingUpdate'"
@@ -549,7 +554,9 @@ class DaemonSetStrategy(WorkloadStrategy):
 
     @staticmethod
     def _rolling_errors(rolling: Mapping[str, Any]) -> Iterator[FieldError]:
-        path, surge, unavailable = "spec.updateStrategy.rollingUpdate", "maxSurge", "maxUnavailable"
+        path = "spec.updateStrategy.rollingUpdate"
+        surge = "maxSurge"
+        unavailable = "maxUnavailable"
         for name in (unavailable, surge):
             yield from percent_or_int_errors(f"{path}.{name}", rolling.get(name))
         for name in (unavailable, surge):

@@ -77,7 +77,8 @@ def _differences(
     resource, namespace, name = key
     found: list[Difference] = []
     while wanted and actual:
-        one, other = wanted.pop(), actual.pop()
+        one = wanted.pop()
+        other = actual.pop()
         if other.content is None:
             found.append(Difference("missing", resource, namespace, name))
         elif one.content is None:

@@ -125,7 +125,8 @@ class _Run:
 
     async def run(self) -> Result:
         started = time.monotonic()
-        result, session = self._result, self._session
+        result = self._result
+        session = self._session
         try:
             await self._steps()
         except (OperatorExited, StartError) as error:
@@ -146,7 +147,9 @@ class _Run:
             Problem("hot loop", self._step, str(loop.target), (str(loop),))
             for loop in hot_loops(sent)
         ]
-        result.exits, result.crashes, result.requests = session.exits, session.crashes, len(sent)
+        result.exits = session.exits
+        result.crashes = session.crashes
+        result.requests = len(sent)
         result.unchanged = sum(
             1 for each in sent if each.is_write and each.code < 300 and not each.changed
         )
@@ -157,7 +160,8 @@ class _Run:
         return result
 
     async def _steps(self) -> None:
-        session, result = self._session, self._result
+        session = self._session
+        result = self._result
         if not await session.wait_ready():
             raise OperatorExited(
                 f"the operator was not ready after {self._timing.startup:g} s\n{session.output()}"
@@ -177,7 +181,9 @@ class _Run:
 
     async def _act(self) -> bool:
         """Execute the action of the step with the fault of the point; return whether to wait until it has settled."""
-        point, injector, faults = self._point, self._injector, self._session.plane.faults
+        point = self._point
+        injector = self._injector
+        faults = self._session.plane.faults
         kind = (
             point.kind
             if point is not None and point.step == self._step and point.target is None

@@ -73,7 +73,8 @@ class _Exploration:
 
     async def run(self) -> Report:
         started = time.monotonic()
-        scenario, settings = self._scenario, self._settings
+        scenario = self._scenario
+        settings = self._settings
         report = Report(seed=settings.seed)
         report.steps = [scenario.describe(number) for number in range(len(scenario.steps) + 1)]
         first = await self._run(None, None)
@@ -110,9 +111,8 @@ class _Exploration:
             [normalize(each, Names()) for each in result.snapshots] for result in (first, second)
         ]
         names = reference_names(*plain)
-        ours, theirs = (
-            [normalize(each, names) for each in result.snapshots] for result in (first, second)
-        )
+        ours = [normalize(each, names) for each in first.snapshots]
+        theirs = [normalize(each, names) for each in second.snapshots]
         unstable = {("*", name) for name in self._settings.ignored_fields}
         for one, other in zip(ours, theirs, strict=False):
             unstable |= unstable_fields(one, other)

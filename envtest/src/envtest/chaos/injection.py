@@ -89,7 +89,9 @@ class Injector:
         self.down = False
         self.reached = False
         self.watched: set[str] = set()
-        self.last_request = self.last_activity = time.monotonic()
+        started = time.monotonic()
+        self.last_request = started
+        self.last_activity = started
         self.requests = 0
         plane.faults.choose = self._choose
         plane.faults.listeners.append(self._injected)
@@ -137,13 +139,15 @@ class Injector:
         return self._write_fault(attributes) if is_write else None
 
     def _write_fault(self, attributes: Attributes) -> Fault | None:
-        point, target = self._point, self.target(attributes)
+        point = self._point
+        target = self.target(attributes)
         self._counts[self.step, target] += 1
         if point is None or point.target != target or point.step != self.step or self.reached:
             return None
         if self._counts[self.step, target] != point.occurrence:
             return None
-        self._fault, self._faulted = Fault(**_WRITE_FAULTS[point.kind]), attributes
+        self._fault = Fault(**_WRITE_FAULTS[point.kind])
+        self._faulted = attributes
         return self._fault
 
     def _injected(self, fault: Fault) -> None:

@@ -224,7 +224,8 @@ def unstable_fields(first: State, second: State) -> set[Path]:
     """Return the fields that differ between two runs without faults; an empty field means the whole object."""
     found: set[Path] = set()
     for key in first.objects.keys() | second.objects.keys():
-        ours, theirs = first.objects.get(key, ()), second.objects.get(key, ())
+        ours = first.objects.get(key, ())
+        theirs = second.objects.get(key, ())
         if len(ours) != len(theirs):
             found.add((f"{key[0]} {key[1]}/{key[2]}", ""))
             continue

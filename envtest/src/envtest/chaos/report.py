@@ -102,7 +102,8 @@ class Report:
         return "\n".join(lines)
 
     def _finding(self, number: int, finding: Finding) -> list[str]:
-        problem, point = finding.problem, finding.points[0] if finding.points else None
+        problem = finding.problem
+        point = finding.points[0] if finding.points else None
         lines = [
             f"{number}. {problem.kind}: {problem.subject}",
             f"   {EXPLANATIONS[problem.kind]}",
@@ -152,7 +153,8 @@ class Report:
         }
 
     def _finding_json(self, finding: Finding) -> dict[str, Any]:
-        problem, point = finding.problem, finding.points[0] if finding.points else None
+        problem = finding.problem
+        point = finding.points[0] if finding.points else None
         return {
             "kind": problem.kind,
             "subject": problem.subject,

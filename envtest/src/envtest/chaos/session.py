@@ -109,7 +109,8 @@ class Session:
             self.injector.touch()
 
     async def _run_instance(self) -> None:
-        instance = self._instance = await self._operator.start(self._connection)
+        instance = await self._operator.start(self._connection)
+        self._instance = instance
         if self._rewind_to is not None:
             self.plane.faults.stale_revision = self._rewind_to
         self.injector.down = False
@@ -199,7 +200,8 @@ class Session:
         """Return the objects that differ from the prepared state."""
         found: list[Live] = []
         uids: set[str] = set()
-        store, base = self.plane.store, self._base
+        store = self.plane.store
+        base = self._base
         for resource in {*store.resources(), *base.resources()}:
             records = store.list(resource)
             uids.update(record.uid for record in records)

@@ -186,7 +186,8 @@ def _step(number: int, step: Any, folder: Path | None) -> Step:
         raise ScenarioError(
             f"{where}: {problem}; allowed are name and one of {', '.join(_ACTIONS)}"
         )
-    action, value = actions[0], step[actions[0]]
+    action = actions[0]
+    value = step[action]
     if action == "advance":
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ScenarioError(f"{where}.advance: {value!r}: must be a number of seconds")

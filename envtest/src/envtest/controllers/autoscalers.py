@@ -94,8 +94,10 @@ class Autoscalers(Controller[NamespacedName]):
         status: dict[str, Any],
     ) -> None:
         """Bring the target within its bounds, or report that the metrics are not available."""
-        spec, current = autoscaler["spec"], int(scale["spec"].get("replicas") or 0)
-        low, high = int(spec.get("minReplicas") or 1), int(spec["maxReplicas"])
+        spec = autoscaler["spec"]
+        current = int(scale["spec"].get("replicas") or 0)
+        low = int(spec.get("minReplicas") or 1)
+        high = int(spec["maxReplicas"])
         status["currentReplicas"] = current or None
         if current == 0:
             text = "scaling is disabled since the replica count of the target is zero"
@@ -105,11 +107,12 @@ class Autoscalers(Controller[NamespacedName]):
             status.setdefault("desiredReplicas", 0)
             await self._report_metrics(autoscaler, scale, status)
         else:
-            bound, desired = (
-                ("above Spec.MaxReplicas", high)
-                if current > high
-                else ("below Spec.MinReplicas", low)
-            )
+            if current > high:
+                bound = "above Spec.MaxReplicas"
+                desired = high
+            else:
+                bound = "below Spec.MinReplicas"
+                desired = low
             await self._rescale(
                 autoscaler, info, target, desired, f"Current number of replicas {bound}", status
             )
@@ -272,10 +275,8 @@ def _problem(metric: Mapping[str, Any], namespace: str) -> MetricProblem:
             return MetricProblem("FailedGetPodsMetric", text, "failed to get pods metric value")
         case "Object":
             source = metric.get("object") or {}
-            described, name = (
-                source.get("describedObject") or {},
-                (source.get("metric") or {}).get("name", ""),
-            )
+            described = source.get("describedObject") or {}
+            name = (source.get("metric") or {}).get("name", "")
             where = f"{described.get('kind', '')} on {namespace} {described.get('name', '')}"
             text = f"unable to get metric {name}: {where}/{_CUSTOM_API}"
             return MetricProblem("FailedGetObjectMetric", text, "failed to get object metric value")

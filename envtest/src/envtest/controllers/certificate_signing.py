@@ -7,7 +7,7 @@ minutes ago by the plane's clock. Requests that their signer does not accept get
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -186,7 +186,8 @@ class CertificateSigning(Controller[str]):
         obj = await self.client.read(REQUESTS, "", key)
         if obj is None or self.authority is None or not _is_waiting(obj):
             return
-        spec, usages = obj["spec"], obj["spec"].get("usages") or ()
+        spec = obj["spec"]
+        usages = spec.get("usages") or ()
         request = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
         problem = refusal(spec["signerName"], request, usages)
         certificate = ""
@@ -213,13 +214,19 @@ class CertificateSigning(Controller[str]):
 def _is_waiting(obj: Object) -> bool:
     """Return whether a request of a known signer is approved, and has neither a certificate nor failed."""
     status = obj.get("status") or {}
-    approved, denied, failed = (
-        (find_condition(status.get("conditions"), kind) or {}).get("status") == "True"
-        for kind in ("Approved", "Denied", "Failed")
-    )
-    return (
-        approved and not denied and not failed and not status.get("certificate") and _is_known(obj)
-    )
+    if status.get("certificate"):
+        return False
+    conditions = status.get("conditions")
+    if not _is_true(conditions, "Approved"):
+        return False
+    if _is_true(conditions, "Denied") or _is_true(conditions, "Failed"):
+        return False
+    return _is_known(obj)
+
+
+def _is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
+    condition = find_condition(conditions, kind)
+    return condition is not None and condition.get("status") == "True"
 
 
 def _is_known(obj: Object) -> bool:

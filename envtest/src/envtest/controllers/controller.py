@@ -142,7 +142,8 @@ class Runner:
 
     async def stop(self) -> None:
         """Cancel all workers, including running reconciles."""
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is None:
             return
         self._core.store.journal.remove(self._observe)

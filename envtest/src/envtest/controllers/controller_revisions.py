@@ -24,7 +24,8 @@ async def current_revision(
 
     ``label`` are the labels that it has apart from those of the template.
     """
-    metadata, template = owner["metadata"], owner["spec"].get("template") or {}
+    metadata = owner["metadata"]
+    template = owner["spec"].get("template") or {}
     data = {"spec": {"template": {**template, "$patch": "replace"}}}
     existing = await controller.controlled(owner, REVISIONS)
     highest = max((int(each.get("revision") or 0) for each in existing), default=0)

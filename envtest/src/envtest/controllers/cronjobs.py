@@ -61,7 +61,8 @@ class CronJobs(OwnerController):
         active = {each.get("uid"): each for each in status.get("active") or ()}
         existing = set()
         for job in jobs:
-            uid, name = job["metadata"]["uid"], job["metadata"]["name"]
+            uid = job["metadata"]["uid"]
+            name = job["metadata"]["name"]
             existing.add(uid)
             finished = finished_condition(job)
             if finished is None:
@@ -87,7 +88,8 @@ class CronJobs(OwnerController):
 
     async def _run(self, cron_job: Object, status: dict[str, Any]) -> float | None:
         """Create the Job of a run that is due; return the seconds until the next run."""
-        spec, now = cron_job["spec"], self.core.clock.now()
+        spec = cron_job["spec"]
+        now = self.core.clock.now()
         try:
             zone = time_zone(spec)
         except (LookupError, ValueError, OSError):
@@ -127,7 +129,8 @@ class CronJobs(OwnerController):
         self, cron_job: Object, status: dict[str, Any], run: datetime, now: datetime
     ) -> bool:
         """Return whether a run starts a Job; the Jobs that it replaces are deleted."""
-        spec, active = cron_job["spec"], status["active"]
+        spec = cron_job["spec"]
+        active = status["active"]
         deadline = spec.get("startingDeadlineSeconds")
         if deadline is not None and run + timedelta(seconds=int(deadline)) < now:
             text = f"Missed scheduled time to start a job: {format_datetime(run)}"
@@ -167,7 +170,8 @@ class CronJobs(OwnerController):
             },
             "spec": template["spec"],
         }
-        namespace, name = desired["metadata"]["namespace"], desired["metadata"]["name"]
+        namespace = desired["metadata"]["namespace"]
+        name = desired["metadata"]["name"]
         try:
             job = await self.client.create(JOBS, desired)
         except StatusError as error:
@@ -257,7 +261,8 @@ def due_run(
 
     Raises ScheduleError if two runs are less than a second apart.
     """
-    spec, zone = cron_job["spec"], time_zone(cron_job["spec"])
+    spec = cron_job["spec"]
+    zone = time_zone(spec)
     last = (cron_job.get("status") or {}).get("lastScheduleTime")
     since = datetime.fromisoformat(last or cron_job["metadata"]["creationTimestamp"])
     if deadline and spec.get("startingDeadlineSeconds") is not None:
@@ -272,9 +277,11 @@ def due_run(
     if interval < 1:
         raise ScheduleError("time difference between two schedules is less than 1 second")
     missed = int((now - first).total_seconds()) // interval + 1
-    latest, run = None, schedule.next(first + timedelta(seconds=(missed - 2) * interval), zone)
+    latest = None
+    run = schedule.next(first + timedelta(seconds=(missed - 2) * interval), zone)
     while run is not None and run <= now:
-        latest, run = run, schedule.next(run, zone)
+        latest = run
+        run = schedule.next(run, zone)
     return Due(since, latest, missed)
 
 

@@ -48,7 +48,8 @@ def _tolerations(spec: Mapping[str, Any]) -> list[Object]:
 
 def should_run(daemon_set: Object, node: Object) -> tuple[bool, bool]:
     """Return whether the DaemonSet should have a pod on a node, and whether an existing pod may stay."""
-    spec, taints = _pod_spec(daemon_set), (node.get("spec") or {}).get("taints") or ()
+    spec = _pod_spec(daemon_set)
+    taints = (node.get("spec") or {}).get("taints") or ()
     if spec.get("nodeName") not in (None, "", node["metadata"]["name"]) or not matches_node(
         spec, node
     ):
@@ -107,10 +108,8 @@ def outdated_pods(
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     if strategy.get("type") == "OnDelete":
         return []
-    rolling, min_ready = (
-        strategy.get("rollingUpdate") or {},
-        int(daemon_set["spec"].get("minReadySeconds") or 0),
-    )
+    rolling = strategy.get("rollingUpdate") or {}
+    min_ready = int(daemon_set["spec"].get("minReadySeconds") or 0)
     limit = max(1, resolve_int_or_percent(rolling.get("maxUnavailable", 1), desired, up=True))
     replaced: list[Object] = []
     candidates: list[Object] = []
@@ -175,7 +174,8 @@ def tolerates_taints(
     effects: Iterable[str],
 ) -> bool:
     """Return whether each taint with one of the effects is tolerated."""
-    tolerations, effects = list(tolerations), set(effects)
+    tolerations = list(tolerations)
+    effects = set(effects)
     return all(
         any(tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints

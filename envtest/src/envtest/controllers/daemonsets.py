@@ -166,6 +166,7 @@ def _selects_differently(change: Change) -> bool:
     """Return whether a change of a node can change which pods should run on it."""
     if change.type != "MODIFIED" or change.previous is None:
         return True
-    before, after = change.previous.obj(), change.record.obj()
+    before = change.previous.obj()
+    after = change.record.obj()
     taints = [(node.get("spec") or {}).get("taints") for node in (before, after)]
     return labels_of(before) != labels_of(after) or taints[0] != taints[1]

@@ -73,7 +73,8 @@ def counts(
     def total(name: str, replica_sets: Sequence[Object]) -> int:
         return sum(int((each.get("status") or {}).get(name) or 0) for each in replica_sets)
 
-    spec, status = deployment["spec"], deployment.get("status") or {}
+    spec = deployment["spec"]
+    status = deployment.get("status") or {}
     available = total("availableReplicas", all_sets)
     terminating = [(each.get("status") or {}).get("terminatingReplicas") for each in all_sets]
     has_minimum = available >= desired_replicas(spec) - surge_and_unavailable(spec)[1]
@@ -127,7 +128,8 @@ def seconds_to_deadline(
     deployment: Object, conditions: Sequence[Object], now: datetime
 ) -> float | None:
     """Return the seconds until the rollout exceeds its deadline; ``None`` if it is complete or has no deadline."""
-    spec, condition = deployment["spec"], find_condition(conditions, PROGRESSING)
+    spec = deployment["spec"]
+    condition = find_condition(conditions, PROGRESSING)
     if (
         not has_deadline(spec)
         or condition is None

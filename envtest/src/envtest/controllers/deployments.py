@@ -100,9 +100,12 @@ class Deployments(OwnerController):
             or paused == (reason == "DeploymentPaused")
         ):
             return owner
-        new_reason, word = (
-            ("DeploymentPaused", "paused") if paused else ("DeploymentResumed", "resumed")
-        )
+        if paused:
+            new_reason = "DeploymentPaused"
+            word = "paused"
+        else:
+            new_reason = "DeploymentResumed"
+            word = "resumed"
         return await self._set_progressing(owner, "Unknown", new_reason, f"Deployment is {word}")
 
     async def _set_progressing(
@@ -211,7 +214,8 @@ class Deployments(OwnerController):
 
     async def _resize(self, owner: Object, replica_set: Object, replicas: int) -> bool:
         """Scale a ReplicaSet; return whether its size changed."""
-        before, annotations = replicas_of(replica_set), size_annotations(owner["spec"])
+        before = replicas_of(replica_set)
+        annotations = size_annotations(owner["spec"])
 
         def change(obj: Object) -> bool:
             if replicas_of(obj) == replicas and annotations.items() <= annotations_of(obj).items():
@@ -224,7 +228,8 @@ class Deployments(OwnerController):
         replica_set["spec"]["replicas"] = replicas
         if before == replicas:
             return False
-        name, word = replica_set["metadata"]["name"], "up" if replicas > before else "down"
+        name = replica_set["metadata"]["name"]
+        word = "up" if replicas > before else "down"
         await self.events.normal(
             owner,
             "ScalingReplicaSet",
@@ -270,7 +275,8 @@ class Deployments(OwnerController):
             owner, new, size
         ):
             return
-        sizes, resized = old_sizes(owner["spec"], new, old), False
+        sizes = old_sizes(owner["spec"], new, old)
+        resized = False
         for each in old:
             name = each["metadata"]["name"]
             if name in sizes and sizes[name] != replicas_of(each):
@@ -286,10 +292,8 @@ class Deployments(OwnerController):
         """Delete old ReplicaSets beyond the revision history limit."""
         surplus = len(old) - int(owner["spec"].get("revisionHistoryLimit", 10))
         for each in sorted(old, key=revision_of)[: max(0, surplus)]:
-            status, generation = (
-                each.get("status") or {},
-                int(each["metadata"].get("generation") or 0),
-            )
+            status = each.get("status") or {}
+            generation = int(each["metadata"].get("generation") or 0)
             is_unused = not status.get("replicas") and not replicas_of(each)
             if is_unused and generation <= int(status.get("observedGeneration") or 0):
                 await self.delete_all(REPLICA_SETS, [each])

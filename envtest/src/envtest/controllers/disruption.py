@@ -56,7 +56,8 @@ def disrupted_pods(
     recorded: Mapping[str, str], pods: Iterable[BudgetPod], now: datetime
 ) -> tuple[dict[str, str], float | None]:
     """Return the evictions that are not confirmed yet, and the seconds until the first of them expires."""
-    remaining, next_check = {}, None
+    remaining = {}
+    next_check = None
     for pod in pods:
         evicted = recorded.get(pod.name)
         if evicted is None or pod.is_deleting:
@@ -81,7 +82,8 @@ def budget_status(
 ) -> dict[str, Any]:
     """Return the status of a budget."""
     allowed = max(0, healthy - desired) if expected > 0 else 0
-    previous, generation = budget.get("status") or {}, budget["metadata"].get("generation") or 0
+    previous = budget.get("status") or {}
+    generation = budget["metadata"].get("generation") or 0
     conditions = [dict(each) for each in previous.get("conditions") or ()]
     condition = {
         "type": "DisruptionAllowed",
@@ -189,7 +191,8 @@ class DisruptionBudgets(Controller[NamespacedName]):
     async def _expected(self, budget: Object, pods: list[BudgetPod]) -> tuple[int, int]:
         """Return the number of expected pods, and how many of them must be healthy. Raises CannotScaleError."""
         spec = budget.get("spec") or {}
-        minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
+        minimum = spec.get("minAvailable")
+        maximum = spec.get("maxUnavailable")
         if maximum is not None:
             expected = await self._replicas(pods, budget["metadata"]["namespace"])
             return expected, max(0, expected - scaled(maximum, expected))
@@ -215,7 +218,8 @@ class DisruptionBudgets(Controller[NamespacedName]):
 
     async def _scale(self, reference: Mapping[str, Any], namespace: str) -> tuple[str, int] | None:
         """Return uid and replicas of what scales the pods of a controller: for a ReplicaSet, also its Deployment."""
-        group, kind = reference["apiVersion"].rpartition("/")[0], reference["kind"]
+        group = reference["apiVersion"].rpartition("/")[0]
+        kind = reference["kind"]
         if (group, kind) == ("apps", "ReplicaSet"):
             owner = await self.client.read(_REPLICASETS, namespace, reference["name"])
             parent = controller_of(owner) if owner is not None else None

@@ -143,7 +143,8 @@ class EndpointMirroring(Controller[NamespacedName]):
                 and annotations_of(obj) == metadata["annotations"]
             ):
                 return False
-            obj["endpoints"], obj["ports"] = addresses, [dict(port) for port in ports]
+            obj["endpoints"] = addresses
+            obj["ports"] = [dict(port) for port in ports]
             obj["metadata"].update(labels=metadata["labels"], annotations=metadata["annotations"])
             return True
 
@@ -152,7 +153,8 @@ class EndpointMirroring(Controller[NamespacedName]):
     async def _create(
         self, endpoints: Object, family: str, ports: Ports, addresses: list[dict[str, Any]]
     ) -> None:
-        name, namespace = endpoints["metadata"]["name"], endpoints["metadata"]["namespace"]
+        name = endpoints["metadata"]["name"]
+        namespace = endpoints["metadata"]["namespace"]
         reference = owner_reference(
             {"apiVersion": "v1", "kind": "Endpoints", "metadata": endpoints["metadata"]}
         )

@@ -283,7 +283,8 @@ class EndpointSlices(ServiceController):
         labels: dict[str, str],
         moment: str,
     ) -> None:
-        name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+        name = service["metadata"]["name"]
+        namespace = service["metadata"]["namespace"]
         prefix = f"{name}-"
         metadata = {
             "generateName": name if dns_subdomain(f"{prefix}x") else prefix,

@@ -68,7 +68,8 @@ def pack_subsets(
 
 def truncate(subsets: list[dict[str, Any]]) -> bool:
     """Remove addresses beyond :data:`MAX_ADDRESSES`, first those that are not ready; return whether there were any."""
-    room, truncated = MAX_ADDRESSES, False
+    room = MAX_ADDRESSES
+    truncated = False
     for name in ("addresses", "notReadyAddresses"):
         for subset in subsets:
             addresses = subset.get(name)

@@ -143,7 +143,8 @@ class EventRecorder:
     async def _write(
         self, key: tuple[str, ...], reference: dict[str, str], kind: str, reason: str, message: str
     ) -> None:
-        now, namespace = self._client.now(), reference["namespace"] or "default"
+        now = self._client.now()
+        namespace = reference["namespace"] or "default"
         stored = self._stored.get(key)
         if stored is not None:
             count = stored.count + 1

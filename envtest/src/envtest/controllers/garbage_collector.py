@@ -95,7 +95,8 @@ class GarbageCollector(Controller[_Item]):
         core.registry.on_change.append(self._resources_changed)
 
     def _resources_changed(self) -> None:
-        unresolved, self._unresolved = self._unresolved, set()
+        unresolved = self._unresolved
+        self._unresolved = set()
         for item in unresolved:
             self.queue.add(item)
 
@@ -122,7 +123,8 @@ class GarbageCollector(Controller[_Item]):
             if self._owned:
                 self._set_owners(_Item.of(resource, record), [])
             return
-        item, metadata = _Item.of(resource, record), _metadata(record)
+        item = _Item.of(resource, record)
+        metadata = _metadata(record)
         if self._set_owners(item, metadata.owners):
             self.queue.add(item)
         if metadata.waits_for_finalizer(FOREGROUND):
@@ -148,7 +150,8 @@ class GarbageCollector(Controller[_Item]):
             self._owned[item] = owners
         else:
             self._owned.pop(item, None)
-        old, new = {owner.uid for owner in before}, {owner.uid for owner in owners}
+        old = {owner.uid for owner in before}
+        new = {owner.uid for owner in owners}
         for uid in old - new:
             dependents = self._dependents.get(uid, set())
             dependents.discard(item)
@@ -179,7 +182,9 @@ class GarbageCollector(Controller[_Item]):
 
     async def _attempt_delete(self, key: _Item, info: ResourceInfo, metadata: _Metadata) -> None:
         """Delete the item, or remove references from it, depending on the owners that exist."""
-        solid, dangling, waiting = [], [], []
+        solid = []
+        dangling = []
+        waiting = []
         try:
             for owner in metadata.owners:
                 found = self._owner(key, info, owner)

@@ -98,7 +98,8 @@ def _matching_container(
     pod: Mapping[str, Any], requirement: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Return the status of the first container whose exit code satisfies the requirement; 0 never does."""
-    status, values = pod.get("status") or {}, requirement.get("values") or ()
+    status = pod.get("status") or {}
+    values = requirement.get("values") or ()
     for each in (
         *(status.get("containerStatuses") or ()),
         *(status.get("initContainerStatuses") or ()),
@@ -148,10 +149,8 @@ def failure_count_annotations(
     if replaced is None:
         return {FAILURES: "0"}
     counted = policy_verdict(job, replaced).counts
-    failures, ignored = (
-        _number(replaced, FAILURES) + counted,
-        _number(replaced, IGNORED_FAILURES) + (not counted),
-    )
+    failures = _number(replaced, FAILURES) + counted
+    ignored = _number(replaced, IGNORED_FAILURES) + (not counted)
     return {FAILURES: str(failures), **({IGNORED_FAILURES: str(ignored)} if ignored else {})}
 
 
@@ -173,7 +172,8 @@ def restarts_exceed_limit(job: Mapping[str, Any], pods: Iterable[Mapping[str, An
 
 def finish_time(pod: Mapping[str, Any]) -> datetime:
     """Return when a pod ended: when its last container did, when it became unready, or when it was deleted."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
+    metadata = pod["metadata"]
+    status = pod.get("status") or {}
     containers = [_finished_at(each) for each in status.get("containerStatuses") or ()]
     ended = [moment for moment in containers if moment is not None]
     if ended and len(ended) == len(containers):

@@ -63,9 +63,12 @@ def _merged(parts: list[tuple[int, int]]) -> Intervals:
 
 def intersect(one: Intervals, other: Intervals) -> Intervals:
     """Return the indexes that are in both."""
-    found, i, j = [], 0, 0
+    found = []
+    i = 0
+    j = 0
     while i < len(one) and j < len(other):
-        first, last = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        first = max(one[i][0], other[j][0])
+        last = min(one[i][1], other[j][1])
         if first <= last:
             found.append((first, last))
         if one[i][1] < other[j][1]:

@@ -89,7 +89,8 @@ def with_condition(
         "reason": reason,
         "message": message,
     }
-    result, found = [], False
+    result = []
+    found = False
     for one in conditions:
         found |= one.get("type") == kind
         same = all(
@@ -123,10 +124,8 @@ def failed_indexes(job: Object, pods: Sequence[Object]) -> Intervals | None:
 
 def seconds_to_deadline(job: Object, now: datetime) -> float | None:
     """Return the seconds until the Job exceeds ``activeDeadlineSeconds``; ``None`` if it cannot."""
-    limit, started = (
-        job["spec"].get("activeDeadlineSeconds"),
-        (job.get("status") or {}).get("startTime"),
-    )
+    limit = job["spec"].get("activeDeadlineSeconds")
+    started = (job.get("status") or {}).get("startTime")
     if limit is None or not started or is_suspended(job):
         return None
     moment = datetime.fromisoformat(started) + timedelta(seconds=int(limit))
@@ -185,7 +184,8 @@ def _success_policy_outcome(job: Object, succeeded: Intervals) -> Outcome | None
     if not succeeded:
         return None
     for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
-        count, matching = rule.get("succeededCount"), succeeded
+        count = rule.get("succeededCount")
+        matching = succeeded
         if rule.get("succeededIndexes") is not None:
             expected = parse_intervals(rule["succeededIndexes"], _completions(job))
             matching = intersect(succeeded, expected)

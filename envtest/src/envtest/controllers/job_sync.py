@@ -118,7 +118,8 @@ def examine(job: Object, pods: list[Object], before: Backoff, now: datetime) -> 
 
 def list_uncounted(sync: JobSync) -> tuple[list[Object], bool]:
     """Add ended pods to the uncounted ones; return the pods to release, and whether that is all of them."""
-    job, final = sync.job, sync.outcome
+    job = sync.job
+    final = sync.outcome
     uncounted = sync.status["uncountedTerminatedPods"]
     lists = {name: list(uncounted.get(name, ())) for name in ("succeeded", "failed")}
     fails = (
@@ -129,7 +130,8 @@ def list_uncounted(sync: JobSync) -> tuple[list[Object], bool]:
     for pod in sync.pods:
         if not has_finalizer(pod, TRACKING):
             continue
-        failed, uid = is_failed(job, pod), pod["metadata"]["uid"]
+        failed = is_failed(job, pod)
+        uid = pod["metadata"]["uid"]
         if not _is_releasable(sync, pod, failed=failed):
             continue
         if sum(map(len, lists.values())) >= _MAX_UNCOUNTED:

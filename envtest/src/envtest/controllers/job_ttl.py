@@ -38,7 +38,8 @@ class FinishedJobs(Controller[NamespacedName]):
         job = await self.client.read(JOBS, key.namespace, key.name)
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
-        seconds, condition = job["spec"].get("ttlSecondsAfterFinished"), finished_condition(job)
+        seconds = job["spec"].get("ttlSecondsAfterFinished")
+        condition = finished_condition(job)
         if seconds is None or condition is None:
             return None
         expiry = datetime.fromisoformat(condition["lastTransitionTime"]) + timedelta(

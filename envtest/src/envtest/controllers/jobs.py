@@ -120,7 +120,8 @@ class Jobs(OwnerController):
 
     async def _manage(self, sync: JobSync) -> None:
         """Create missing pods or delete surplus ones, and decide whether the Job is complete or suspended."""
-        job, done = sync.job, total(sync.succeeded)
+        job = sync.job
+        done = total(sync.succeeded)
         completions = job["spec"].get("completions")
         if job["metadata"].get("deletionTimestamp"):
             return
@@ -129,9 +130,12 @@ class Jobs(OwnerController):
             sync.outcome = REACHED
             return
         suspended = is_suspended(job)
-        reason, message = (
-            ("JobSuspended", "Job suspended") if suspended else ("JobResumed", "Job resumed")
-        )
+        if suspended:
+            reason = "JobSuspended"
+            message = "Job suspended"
+        else:
+            reason = "JobResumed"
+            message = "Job resumed"
         before = sync.status.get("conditions") or []
         status = "True" if suspended else "False"
         conditions = with_condition(before, "Suspended", status, reason, message, self.client.now())
@@ -142,8 +146,10 @@ class Jobs(OwnerController):
                 sync.status["startTime"] = self.client.now()
 
     async def _scale(self, sync: JobSync, done: int) -> None:
-        job, spec = sync.job, sync.job["spec"]
-        parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
+        job = sync.job
+        spec = job["spec"]
+        parallelism = int(spec.get("parallelism", 1))
+        completions = spec.get("completions")
         if is_suspended(job):
             await self._remove(sync, sync.active)
             return
@@ -173,14 +179,14 @@ class Jobs(OwnerController):
 
     async def _create_missing(self, sync: JobSync, missing: int) -> None:
         """Create pods, unless the back-off after a failure is not over."""
-        now, indexes = self.core.clock.now(), None
+        now = self.core.clock.now()
+        indexes = None
         if sync.failed is None:
             delay = seconds_until_retry(sync.backoff.failures, sync.backoff.last, now)
             if delay > 0:
-                sync.count, sync.delay = (
-                    0,
-                    delay,
-                )  # kube-controller-manager reports no active pods meanwhile, too
+                # kube-controller-manager reports no active pods meanwhile, too
+                sync.count = 0
+                sync.delay = delay
                 return
         if is_indexed(sync.job):
             indexes = pending_indexes(sync, missing)
@@ -191,7 +197,8 @@ class Jobs(OwnerController):
                     if (pod := sync.replaced.get(index)) is not None
                 }
                 ready = [index for index in indexes if not delays.get(index)]
-                if waiting := [delay for delay in delays.values() if delay]:
+                waiting = [delay for delay in delays.values() if delay]
+                if waiting:
                     sync.delay = min(waiting)
                 if not ready and indexes:
                     sync.count = 0
@@ -207,7 +214,8 @@ class Jobs(OwnerController):
         sync.error = error
 
     async def _create_pod(self, sync: JobSync, index: int | None) -> None:
-        job, metadata = sync.job, sync.job["metadata"]
+        job = sync.job
+        metadata = job["metadata"]
         pod = pod_from_template(
             job["spec"].get("template") or {}, metadata["namespace"], self.reference(job)
         )
@@ -228,13 +236,15 @@ class Jobs(OwnerController):
 
     async def _count(self, key: NamespacedName, sync: JobSync) -> None:
         """List ended pods in the status, release them, count them, and set the final condition."""
-        status, released, complete = sync.status, *list_uncounted(sync)
+        status = sync.status
+        released, complete = list_uncounted(sync)
         now = self.client.now()
         if is_indexed(sync.job):
             status["succeeded"] = total(sync.succeeded) or None
             status["completedIndexes"] = format_intervals(sync.succeeded) or None
             status["failedIndexes"] = None if sync.failed is None else format_intervals(sync.failed)
-        if (final := sync.outcome) is not None:
+        final = sync.outcome
+        if final is not None:
             conditions = with_condition(
                 status.get("conditions") or [],
                 final.interim,

@@ -90,7 +90,8 @@ class KeyQueue(Generic[K]):
         if not failed:
             self._failures.pop(key, None)
             return
-        count = self._failures[key] = self._failures.get(key, 0) + 1
+        count = self._failures.get(key, 0) + 1
+        self._failures[key] = count
         self.add_after(key, min(BASE_DELAY * 2 ** min(count, 20), MAX_DELAY))
 
     def _add_again(self, key: K) -> None:

@@ -74,7 +74,8 @@ class Kubelets(Controller[NamespacedName]):
 
     def observe(self, resource: GroupResource, change: Change) -> None:
         """Enqueue a pod that changed, and the pods of a node whose readiness changed."""
-        record, deleted = change.record, change.type == "DELETED"
+        record = change.record
+        deleted = change.type == "DELETED"
         if resource == NODES:
             self._observe_node(record, deleted=deleted)
         elif resource == PODS:
@@ -106,7 +107,8 @@ class Kubelets(Controller[NamespacedName]):
         scenario = self.core.scenario
         if pod is None or scenario is None:
             return None
-        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+        metadata = pod["metadata"]
+        node = pod["spec"].get("nodeName")
         if not node:
             if metadata.get("deletionTimestamp"):
                 await self._remove(pod)
@@ -209,7 +211,8 @@ class Kubelets(Controller[NamespacedName]):
 
     async def _stop(self, pod: Object, now: float) -> float | None:
         """Finish the deletion of a pod after the seconds that it takes to stop, at most its grace period."""
-        metadata, scenario = pod["metadata"], self.core.scenario
+        metadata = pod["metadata"]
+        scenario = self.core.scenario
         assert scenario is not None
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
         deadline = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp()
@@ -227,7 +230,8 @@ class Kubelets(Controller[NamespacedName]):
         )
 
     async def _write(self, pod: Object, changes: dict[str, Any]) -> None:
-        metadata, now = pod["metadata"], self.client.now()
+        metadata = pod["metadata"]
+        now = self.client.now()
 
         def change(obj: Object) -> bool:
             before = obj.get("status") or {}

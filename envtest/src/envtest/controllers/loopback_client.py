@@ -70,7 +70,8 @@ class LoopbackClient:
 
     async def read(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
         """Return the object of this name, in the version of :meth:`info`; ``None`` if it does not exist."""
-        record, info = self.record(resource, namespace, name), self.info(resource)
+        record = self.record(resource, namespace, name)
+        info = self.info(resource)
         return None if record is None or info is None else await from_storage(info, record)
 
     def _context(
@@ -200,7 +201,8 @@ class LoopbackClient:
 
     async def remove(self, obj: Object) -> None:
         """Delete the object of this kind and name, if there is one. Raises the same errors as :meth:`put`."""
-        info, metadata = self._info_of(obj), obj["metadata"]
+        info = self._info_of(obj)
+        metadata = obj["metadata"]
         await self.delete(info.storage, metadata.get("namespace") or "", metadata["name"])
 
     def _info_of(self, obj: Object) -> ResourceInfo:

@@ -75,7 +75,8 @@ class Nodes(Controller[NamespacedName]):
 
     def observe(self, resource: GroupResource, change: Change) -> None:
         """Enqueue a node that changed, and a pod that is on a tainted or missing node."""
-        record, deleted = change.record, change.type == "DELETED"
+        record = change.record
+        deleted = change.type == "DELETED"
         if resource == NODES:
             self.queue.add(NamespacedName("", record.name))
             if deleted:
@@ -131,7 +132,8 @@ class Nodes(Controller[NamespacedName]):
         ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get(
             "status"
         ) == "True"
-        before, now = self._since.get(name, {}), self.core.clock.now().isoformat()
+        before = self._since.get(name, {})
+        now = self.core.clock.now().isoformat()
         self._since[name] = {_identity(each): before.get(_identity(each), now) for each in taints}
         state = (ready, taints)
         if self._tainted.get(name) != (None if ready and not taints else state):
@@ -145,7 +147,8 @@ class Nodes(Controller[NamespacedName]):
 
     async def _write_status(self, node: Object, ready: str) -> None:
         """Complete the status of a new node; if ``ready`` is not empty, change the condition Ready."""
-        name, now = node["metadata"]["name"], self.client.now()
+        name = node["metadata"]["name"]
+        now = self.client.now()
 
         def change(obj: Object) -> bool:
             before = obj.get("status") or {}

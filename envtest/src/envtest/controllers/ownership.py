@@ -161,7 +161,8 @@ class OwnerController(Controller[NamespacedName]):
     async def _adopt(
         self, owner: Object, resource: GroupResource, selector: Mapping[str, Any]
     ) -> None:
-        namespace, own_reference = owner["metadata"]["namespace"], self.reference(owner)
+        namespace = owner["metadata"]["namespace"]
+        own_reference = self.reference(owner)
 
         def change(obj: Object) -> bool:
             if controller_of(obj) is not None or obj["metadata"].get("deletionTimestamp"):

@@ -27,7 +27,9 @@ async def create_in_batches(
     Stops after the batch in which a call is rejected, so that a quota that is used up costs few requests. Returns the
     number of successful calls and the first error, apart from the one in a namespace that is being deleted.
     """
-    created, number, size = 0, 0, _FIRST_BATCH
+    created = 0
+    number = 0
+    size = _FIRST_BATCH
     first_error: StatusError | None = None
     while number < count and first_error is None:
         for _ in range(min(size, count - number)):

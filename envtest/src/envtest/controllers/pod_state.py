@@ -135,5 +135,5 @@ def address_number(record: Record) -> int:
     """Return the number of the address that an earlier process gave to a pod; 0 if it gave none."""
     if b'"podIP":"10.244.' not in record.data:
         return 0
-    third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
-    return third * 250 + fourth - 1
+    _, _, third, fourth = record.obj()["status"]["podIP"].split(".")
+    return int(third) * 250 + int(fourth) - 1

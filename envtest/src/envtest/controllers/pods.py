@@ -226,15 +226,15 @@ class PodRunner(Controller[NamespacedName]):
         self, pod: Object, problem: ImageProblem, elapsed: float
     ) -> float | None:
         """Write that an image cannot be pulled; return the seconds until the kubelet backs off."""
-        reason, message, remaining = problem.reason, problem.message, None
+        reason = problem.reason
+        message = problem.message
+        remaining = None
         if reason == "ErrImagePull":
             remaining = _BACKOFF_AFTER - elapsed
             if remaining <= 0:
-                reason, message, remaining = (
-                    "ImagePullBackOff",
-                    f"Back-off pulling image: ErrImagePull: {message}",
-                    None,
-                )
+                reason = "ImagePullBackOff"
+                message = f"Back-off pulling image: ErrImagePull: {message}"
+                remaining = None
         waiting = {"waiting": {"reason": reason, "message": message}}
         creating = {"waiting": {"reason": "ContainerCreating"}}
         statuses: dict[str, Any] = {
@@ -274,7 +274,8 @@ class PodRunner(Controller[NamespacedName]):
         return f"10.244.{self._addresses // 250 % 250}.{self._addresses % 250 + 1}"
 
     def _running_status(self, pod: Object) -> dict[str, Any]:
-        now, status = self.client.now(), pod.get("status") or {}
+        now = self.client.now()
+        status = pod.get("status") or {}
         ready = _should_be_ready(pod) and not _crashes(pod)
         address = status.get("podIP") or self._next_address()
         changes = _scheduled_status()
@@ -308,7 +309,8 @@ class PodRunner(Controller[NamespacedName]):
         }
 
     async def _write_status(self, pod: Object, changes: dict[str, Any]) -> None:
-        metadata, now = pod["metadata"], self.client.now()
+        metadata = pod["metadata"]
+        now = self.client.now()
 
         def change(obj: Object) -> bool:
             before = obj.get("status") or {}

@@ -105,7 +105,8 @@ def replica_set_for(
     deployment: Object, reference: Mapping[str, Any], replicas: int, revision: int
 ) -> Object:
     """Return the ReplicaSet of the current template, with ``replicas`` pods, controlled by ``reference``."""
-    spec, metadata = deployment["spec"], deployment["metadata"]
+    spec = deployment["spec"]
+    metadata = deployment["metadata"]
     template = _template_without_hash(spec.get("template") or {})
     suffix = template_hash(
         template, int((deployment.get("status") or {}).get("collisionCount") or 0)

@@ -89,7 +89,8 @@ class ReplicaSets(OwnerController):
     async def _update_status(
         self, owner: Object, active: list[Object], terminating: int, error: StatusError | None
     ) -> float | None:
-        spec, now = owner["spec"], self.core.clock.now()
+        spec = owner["spec"]
+        now = self.core.clock.now()
         min_ready = int(spec.get("minReadySeconds") or 0)
         labels = labels_of(spec.get("template") or {})
         status: dict[str, Any] = {

@@ -136,7 +136,8 @@ def scaled_sizes(
 
     Pods are added and removed in proportion to the sizes; what remains goes to the largest ReplicaSet.
     """
-    desired, (surge, _) = desired_replicas(spec), surge_and_unavailable(spec)
+    desired = desired_replicas(spec)
+    surge, _ = surge_and_unavailable(spec)
     allowed = desired + surge if desired else 0
     change = allowed - sum(map(replicas_of, replica_sets))
     by_age = sorted(replica_sets, key=creation_order, reverse=change > 0)

@@ -113,7 +113,8 @@ class Scheduler(Controller[str]):
         """Update the index of pods; return whether a pod waits newly or has released its resources."""
         key = NamespacedName(record.namespace, record.name)
         pod = record.obj()
-        placed, node = self._placed.get(key), pod["spec"].get("nodeName")
+        placed = self._placed.get(key)
+        node = pod["spec"].get("nodeName")
         runs = bool(node) and not deleted and not is_finished(pod)
         if runs and placed is not None and placed.node == node and placed.uid == record.uid:
             if record.deleting and not placed.is_leaving:
@@ -160,7 +161,8 @@ class Scheduler(Controller[str]):
 
     async def reconcile(self, key: str) -> None:
         """Schedule the pods that wait: all, or only those that are new since the last pass."""
-        due, self._due = self._due, set()
+        due = self._due
+        self._due = set()
         waiting = (
             self._pending.values()
             if due is None
@@ -210,7 +212,8 @@ class Scheduler(Controller[str]):
         if ranking is None:
             if len(self._rankings) >= _MAX_RANKINGS:
                 self._rankings.clear()
-            ranking = self._rankings[demand.signature] = Ranking(demand, self._nodes, self._usage)
+            ranking = Ranking(demand, self._nodes, self._usage)
+            self._rankings[demand.signature] = ranking
         return ranking
 
     def _refusals(self, demand: Demand) -> list[Refusal]:

@@ -61,7 +61,9 @@ class EndpointPod(NamedTuple):
 
 def endpoint_pod(pod: Object) -> EndpointPod:
     """Return what Services need to know of a pod."""
-    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    metadata = pod["metadata"]
+    spec = pod.get("spec") or {}
+    status = pod.get("status") or {}
     addresses = [each.get("ip", "") for each in status.get("podIPs") or ()] or [
         status.get("podIP") or ""
     ]
@@ -118,7 +120,8 @@ def service_ports(service: Object, pod: EndpointPod) -> list[dict[str, Any]]:
     named = dict(pod.ports)
     ports = []
     for port in service["spec"].get("ports") or ():
-        target, protocol = port.get("targetPort") or port["port"], port.get("protocol") or "TCP"
+        target = port.get("targetPort") or port["port"]
+        protocol = port.get("protocol") or "TCP"
         number = target if isinstance(target, int) else named.get((target, protocol))
         if number is None:
             continue
@@ -169,7 +172,8 @@ class ServiceController(Controller[NamespacedName]):
 
     def observe(self, resource: GroupResource, change: Change) -> None:
         """Enqueue a Service that changed, and the Services that select a pod that changed."""
-        record, deleted = change.record, change.type == "DELETED"
+        record = change.record
+        deleted = change.type == "DELETED"
         if resource == PODS:
             self._observe_pod(record, deleted=deleted)
         elif resource == SERVICES:
@@ -184,11 +188,10 @@ class ServiceController(Controller[NamespacedName]):
             self._enqueue_written(record)
 
     def _observe_pod(self, record: Record, *, deleted: bool) -> None:
-        namespace, labels = record.namespace, record.labels or {}
-        before, labels_before = (
-            self._index.object(namespace, record.name),
-            self._index.labels(namespace, record.name),
-        )
+        namespace = record.namespace
+        labels = record.labels or {}
+        before = self._index.object(namespace, record.name)
+        labels_before = self._index.labels(namespace, record.name)
         after = None if deleted else endpoint_pod(record.obj())
         if after == before and labels == labels_before:
             return

@@ -114,7 +114,8 @@ class StatefulSets(OwnerController):
         """Delete a pod that succeeded or failed, so that it is created again."""
         if pod["metadata"].get("deletionTimestamp"):
             return
-        metadata, word = owner["metadata"], phase(pod)
+        metadata = owner["metadata"]
+        word = phase(pod)
         text = f"StatefulSet {metadata['namespace']}/{metadata['name']} is recreating"
         if word == "Failed":
             await self.events.warning(
@@ -249,7 +250,8 @@ class StatefulSets(OwnerController):
     async def _update_status(
         self, owner: Object, pods: list[Object], update_revision: str
     ) -> float | None:
-        now, min_ready = self.core.clock.now(), int(owner["spec"].get("minReadySeconds") or 0)
+        now = self.core.clock.now()
+        min_ready = int(owner["spec"].get("minReadySeconds") or 0)
         current_revision = (owner.get("status") or {}).get("currentRevision") or update_revision
         created = [pod for pod in pods if not is_finished(pod)]
 
@@ -260,7 +262,8 @@ class StatefulSets(OwnerController):
                 for pod in created
             )
 
-        updated, ready = replicas_of_revision(update_revision), sum(map(is_ready, created))
+        updated = replicas_of_revision(update_revision)
+        ready = sum(map(is_ready, created))
         rollout_complete = updated == len(created) == ready == int(owner["spec"].get("replicas", 1))
         current = update_revision if rollout_complete else current_revision
         status: dict[str, Any] = {

@@ -49,7 +49,8 @@ def is_bound_to(volume: Object, claim: Object) -> bool:
 
 
 def _fits(volume: Object, claim: Object) -> bool:
-    spec, wanted = volume["spec"], claim["spec"]
+    spec = volume["spec"]
+    wanted = claim["spec"]
     requested = _size((wanted.get("resources") or {}).get("requests"))
     return (
         not volume["metadata"].get("deletionTimestamp")

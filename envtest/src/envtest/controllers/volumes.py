@@ -70,7 +70,8 @@ class VolumeBinding(Controller[NamespacedName]):
 
     def observe(self, resource: GroupResource, change: Change) -> None:
         """Enqueue what changed, the claims that wait for a volume or class, and the claims of a pod with a node."""
-        record, deleted = change.record, change.type == "DELETED"
+        record = change.record
+        deleted = change.type == "DELETED"
         if resource == PODS:
             self._observe_pod(record, deleted=deleted)
         elif resource == CLAIMS:
@@ -112,7 +113,8 @@ class VolumeBinding(Controller[NamespacedName]):
 
     def _observe_volume(self, record: Record, *, deleted: bool) -> None:
         volume = record.obj()
-        reference, name = volume["spec"].get("claimRef"), class_of(volume)
+        reference = volume["spec"].get("claimRef")
+        name = class_of(volume)
         if reference:
             self.queue.add(_key_of(reference))
         if deleted:
@@ -194,7 +196,8 @@ class VolumeBinding(Controller[NamespacedName]):
             await self.events.normal(claim, "ExternalProvisioning", text)
             return None
         metadata = claim["metadata"]
-        name, wanted = f"pvc-{metadata['uid']}", claim["spec"]
+        name = f"pvc-{metadata['uid']}"
+        wanted = claim["spec"]
         volume = {
             "metadata": {"name": name, "annotations": {PROVISIONED_BY: PROVISIONER}},
             "spec": {
@@ -233,7 +236,8 @@ class VolumeBinding(Controller[NamespacedName]):
 
     async def _bind(self, claim: Object, volume: Object) -> None:
         """Bind a claim and a volume to each other: first the volume, which only one claim can get."""
-        reference, name = _reference_of(claim), volume["metadata"]["name"]
+        reference = _reference_of(claim)
+        name = volume["metadata"]["name"]
 
         def reserve(obj: Object) -> bool:
             current = obj["spec"].get("claimRef")

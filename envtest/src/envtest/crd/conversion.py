@@ -178,7 +178,8 @@ def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str
     metadata = new.get("metadata") if isinstance(new.get("metadata"), dict) else {}
     assert metadata is not None
     for name, shown in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
-        had, has = old["metadata"].get(name) or "", metadata.get(name) or ""
+        had = old["metadata"].get(name) or ""
+        has = metadata.get(name) or ""
         if had != has:
             return f"must have the same {shown}: {had} != {has}"
     return ""

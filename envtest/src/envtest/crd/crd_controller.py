@@ -90,7 +90,8 @@ class CRDController:
         Conversion webhooks are called by the copy's own client.
         """
         copied = CRDController(store, registry, webhooks, track, now=now)
-        copied._served, copied._terminating = dict(self._served), dict(self._terminating)
+        copied._served = dict(self._served)
+        copied._terminating = dict(self._terminating)
         for spec, names, _ in copied._served.values():
             if (spec.get("conversion") or {}).get("strategy") != "Webhook":
                 continue
@@ -129,14 +130,17 @@ class CRDController:
 
     def _update_status(self, crd: Object, record: Record) -> None:
         """Store a changed status; its fields belong to kube-apiserver, whose controllers write them in a cluster."""
-        before, after = ({name: obj[name] for name in _TRACKED} for obj in (record.obj(), crd))
+        stored = record.obj()
+        before = {name: stored[name] for name in _TRACKED}
+        after = {name: crd[name] for name in _TRACKED}
         self._track(before, after, manager="kube-apiserver", now=self._now())
         self._store.update(CRDS, crd, record)
 
     def _accept_names(self, crd: Object) -> bool:
         """Check the names and set the conditions; return whether the status changed."""
         before = crd["status"]
-        requested, accepted = crd["spec"]["names"], dict(before.get("acceptedNames") or {})
+        requested = crd["spec"]["names"]
+        accepted = dict(before.get("acceptedNames") or {})
         taken = self._taken_names(crd)
         now = self._now()
         status: Object = {
@@ -215,7 +219,8 @@ class CRDController:
         established = condition_of(crd, "Established")
         if established is None or established.get("status") != "True":
             return
-        spec, name = crd["spec"], crd["metadata"]["name"]
+        spec = crd["spec"]
+        name = crd["metadata"]["name"]
         terminating = bool(crd["metadata"].get("deletionTimestamp"))
         signature = (spec, crd["status"]["acceptedNames"], terminating)
         known = self._served.get(name)
@@ -257,7 +262,8 @@ class CRDController:
 
     def _remove_objects(self, crd: Object, record: Record) -> None:
         """Delete all objects; the CRD waits for objects with finalizers."""
-        spec, name = crd["spec"], crd["metadata"]["name"]
+        spec = crd["spec"]
+        name = crd["metadata"]["name"]
         table = GroupResource(spec["group"], spec["names"]["plural"])
         if table in self._terminating:
             return
@@ -378,11 +384,9 @@ def _reuse_strategy(info: ResourceInfo, infos: list[ResourceInfo]) -> None:
     """Reuse the strategy of a version whose schema did not change, because compiling it is expensive."""
     for new in infos:
         if new.version == info.version:
-            new.strategy, new.schema, new.read_through = (
-                info.strategy,
-                info.schema,
-                info.read_through,
-            )
+            new.strategy = info.strategy
+            new.schema = info.schema
+            new.read_through = info.read_through
 
 
 def _read_error(spec: Mapping[str, Any], records: Sequence[Record]) -> str:
@@ -402,8 +406,11 @@ def _infos(
     crd: Object, conversions: Conversions, *, read_through: int, unreadable: str
 ) -> list[ResourceInfo]:
     """Return the served versions of a CRD, the most stable first."""
-    spec, names = crd["spec"], crd["status"]["acceptedNames"]
-    group, plural, kind = spec["group"], names["plural"], names["kind"]
+    spec = crd["spec"]
+    names = crd["status"]["acceptedNames"]
+    group = spec["group"]
+    plural = names["plural"]
+    kind = names["kind"]
     stored = _storage_version(spec)
     strategies = {
         f"{group}/{version['name']}": _strategy(version, group, kind)
@@ -471,7 +478,9 @@ def _deprecation(version: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
         return ""
     if version.get("deprecationWarning") is not None:
         return str(version["deprecationWarning"])
-    group, kind, rank = spec["group"], spec["names"]["kind"], version_priority(version["name"])
+    group = spec["group"]
+    kind = spec["names"]["kind"]
+    rank = version_priority(version["name"])
     text = f"{group}/{version['name']} {kind} is deprecated"
     better = [
         each["name"]

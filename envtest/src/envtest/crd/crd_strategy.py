@@ -143,7 +143,8 @@ class CRDStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of a CRD."""
-        spec, status = obj["spec"], obj["status"]
+        spec = obj["spec"]
+        status = obj["status"]
         if ctx.subresource == "status":
             yield from _name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
             return
@@ -169,7 +170,8 @@ class CRDStrategy(BuiltinStrategy):
             yield invalid("spec.preserveUnknownFields", True, text)
 
     def _spec_errors(self, spec: Mapping[str, Any]) -> Iterator[FieldError]:
-        group, versions = spec.get("group") or "", spec.get("versions")
+        group = spec.get("group") or ""
+        versions = spec.get("versions")
         if not group:
             yield required("spec.group")
         elif problems := dns_subdomain(group):
@@ -375,7 +377,8 @@ def _subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[
         ("statusReplicasPath", (".status.",), ".status"),
         ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
     ):
-        field_path, value = f"{path}.scale.{name}", scale.get(name) or ""
+        field_path = f"{path}.scale.{name}"
+        value = scale.get(name) or ""
         if not value:
             if name != "labelSelectorPath":
                 yield required(field_path)
@@ -386,11 +389,9 @@ def _subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[
 
 
 def _column_errors(column: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind, form, json_path = (
-        column.get("type") or "",
-        column.get("format") or "",
-        column.get("jsonPath") or "",
-    )
+    kind = column.get("type") or ""
+    form = column.get("format") or ""
+    json_path = column.get("jsonPath") or ""
     if not column.get("name"):
         yield required(f"{path}.name")
     text = f"must be one of {','.join(_COLUMN_TYPES)}"
@@ -412,7 +413,8 @@ def _selectable_errors(
     schema = Schema(raw or {})
     seen: set[str] = set()
     for position, field in enumerate(fields):
-        field_path, json_path = f"{path}[{position}].jsonPath", field.get("jsonPath") or ""
+        field_path = f"{path}[{position}].jsonPath"
+        json_path = field.get("jsonPath") or ""
         if not json_path:
             yield required(field_path)
             continue
@@ -456,8 +458,10 @@ def _name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _conversion_errors(conversion: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    strategy, webhook = conversion.get("strategy") or "", conversion.get("webhook") or {}
-    client, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or ()
+    strategy = conversion.get("strategy") or ""
+    webhook = conversion.get("webhook") or {}
+    client = webhook.get("clientConfig")
+    versions = webhook.get("conversionReviewVersions") or ()
     if not strategy:
         yield required(f"{path}.strategy")
     elif strategy not in ("None", "Webhook"):

@@ -27,7 +27,8 @@ def list_and_map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[Fiel
 
 
 def _map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    map_type, kind = raw.get("x-kubernetes-map-type"), raw.get("type") or ""
+    map_type = raw.get("x-kubernetes-map-type")
+    kind = raw.get("type") or ""
     if map_type is None:
         return
     if kind != "object":
@@ -38,11 +39,9 @@ def _map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _list_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    list_type, kind, keys = (
-        raw.get("x-kubernetes-list-type"),
-        raw.get("type") or "",
-        raw.get("x-kubernetes-list-map-keys"),
-    )
+    list_type = raw.get("x-kubernetes-list-type")
+    kind = raw.get("type") or ""
+    keys = raw.get("x-kubernetes-list-map-keys")
     items = raw.get("items") if isinstance(raw.get("items"), Mapping) else None
     if list_type is not None and kind != "array":
         text = "must be array if x-kubernetes-list-type is specified"

@@ -92,11 +92,9 @@ def _root_with_status(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]
 def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldError]:
     """Yield the violations of the structural schema rules at this node and below."""
     kind = raw.get("type") or ""
-    items, properties, additional = (
-        raw.get("items"),
-        raw.get("properties") or {},
-        raw.get("additionalProperties"),
-    )
+    items = raw.get("items")
+    properties = raw.get("properties") or {}
+    additional = raw.get("additionalProperties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
     preserve = bool(raw.get("x-kubernetes-preserve-unknown-fields"))
     int_or_string = bool(raw.get("x-kubernetes-int-or-string"))
@@ -281,7 +279,8 @@ class _OpenAPI:
         before = len(self.errors)
         self._node(raw, path, no_defaults, inside_meta=inside_meta)
         embedded = bool(raw.get("x-kubernetes-embedded-resource"))
-        additional, properties = raw.get("additionalProperties"), raw.get("properties") or {}
+        additional = raw.get("additionalProperties")
+        properties = raw.get("properties") or {}
         if additional is not None and properties and additional is not True:
             text = "additionalProperties and properties are mutual exclusive"
             self.errors.append(forbidden(f"{path}.additionalProperties", text))
@@ -416,8 +415,10 @@ def _internal_rule(rule: Mapping[str, Any]) -> Verbatim:
 
 
 def _rule_text_errors(rule: Mapping[str, Any], schema: Schema, path: str) -> Iterator[FieldError]:
-    source, message = rule.get("rule") or "", rule.get("message") or ""
-    expression, field = rule.get("messageExpression") or "", rule.get("fieldPath") or ""
+    source = rule.get("rule") or ""
+    message = rule.get("message") or ""
+    expression = rule.get("messageExpression") or ""
+    field = rule.get("fieldPath") or ""
     if not source.strip():
         yield required(f"{path}.rule", "rule is not specified")
     elif message and not message.strip():
@@ -447,7 +448,8 @@ def field_at(schema: Schema, path: str, *, arrays: bool = True) -> Schema | str:
     while rest:
         if rest.startswith("."):
             end = next((i for i, c in enumerate(rest[1:], 1) if c in ".[]"), len(rest))
-            name, rest = rest[1:end], rest[end:]
+            name = rest[1:end]
+            rest = rest[end:]
             if not name:
                 return "unexpected end of JSON path"
         elif rest.startswith("["):
@@ -456,7 +458,8 @@ def field_at(schema: Schema, path: str, *, arrays: bool = True) -> Schema | str:
             end = rest.find("']")
             if not rest.startswith("['") or end < 0:
                 return f"expected single quoted string but got {rest[1:].split(']')[0]}"
-            name, rest = rest[2:end], rest[end + 2 :]
+            name = rest[2:end]
+            rest = rest[end + 2 :]
         else:
             return f"expected [ or . but got: {rest}"
         if node is None or not (node.properties or node.additional is not None):

@@ -193,7 +193,8 @@ def _excerpt(data: bytes) -> str:
 
 
 def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:
-    version, kind = obj.get("apiVersion"), obj.get("kind")
+    version = obj.get("apiVersion")
+    kind = obj.get("kind")
     for value, name in ((version, "apiVersion"), (kind, "kind")):
         if value is not None and not isinstance(value, str):
             problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{name} of type string"
@@ -202,8 +203,10 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
         text = data.decode(errors="replace")
         raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}' ({_excerpt(data)})")
     if not info.is_crd:
-        version = obj["apiVersion"] = version or info.api_version
-        kind = obj["kind"] = kind or info.kind
+        version = version or info.api_version
+        obj["apiVersion"] = version
+        kind = kind or info.kind
+        obj["kind"] = kind
     version = version or ""
     if info.is_crd:
         if version != info.api_version:
@@ -212,9 +215,12 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
             )
         return
     short = version.rpartition("/")[2]
-    known, scheme = (
-        (_CRD_KINDS, _CRD_SCHEME) if info.resource == _CRDS else (_builtin_kinds(), _SCHEME)
-    )
+    if info.resource == _CRDS:
+        known = _CRD_KINDS
+        scheme = _CRD_SCHEME
+    else:
+        known = _builtin_kinds()
+        scheme = _SCHEME
     if version != info.api_version and (version, kind) not in known:
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
@@ -263,7 +269,8 @@ def check_strict(
     """
     if not problems or ctx.field_validation == "Ignore":
         return
-    kind, version = kind or ctx.info.kind, version or ctx.info.version
+    kind = kind or ctx.info.kind
+    version = version or ctx.info.version
     if ctx.field_validation == "Strict":
         listed = ", ".join(problems)
         raise bad_request(

@@ -131,13 +131,13 @@ def _list_errors(options: ListOptions) -> list[FieldError]:
 
 def _watch_errors(options: ListOptions) -> list[FieldError]:
     errors: list[FieldError] = []
-    field, match, initial_events = (
-        "resourceVersionMatch",
-        options.match,
-        options.initial_events is not None,
-    )
+    field = "resourceVersionMatch"
+    match = options.match
+    initial_events = options.initial_events is not None
     if not match and not initial_events and options.resource_version in ("", "0"):
-        match, initial_events = "NotOlderThan", True  # such a watch sends initial events by default
+        # such a watch sends initial events by default
+        match = "NotOlderThan"
+        initial_events = True
     if initial_events and match != "NotOlderThan":
         errors.append(
             forbidden(
@@ -197,7 +197,8 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
         raise _invalid_token(f"illegal base64 data at input byte {len(token) - 1}") from None
     try:
         document = orjson.loads(raw)
-        version, start = (str(document.get(name) or "") for name in ("v", "start"))
+        version = str(document.get("v") or "")
+        start = str(document.get("start") or "")
         revision = int(document.get("rv") or 0)
     except (ValueError, TypeError, AttributeError):
         why = (

@@ -57,7 +57,7 @@ class _Clause(NamedTuple):
 def _parse(accept: str) -> list[_Clause]:
     clauses = []
     for part in accept.split(","):
-        media, *rest = (piece.strip() for piece in part.split(";"))
+        media, *rest = [piece.strip() for piece in part.split(";")]
         parameters = dict(piece.split("=", 1) for piece in rest if "=" in piece)
         try:
             quality = float(parameters.pop("q", "1"))

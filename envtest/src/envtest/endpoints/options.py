@@ -136,11 +136,10 @@ def begin_write(
     """
     options = write_options(request, kind or f"{operation.capitalize()}Options", is_apply=is_apply)
     ctx.operation = operation
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = (
-        _manager_name(request, options.field_manager),
-        options.document(),
-    )
+    ctx.dry_run = options.dry_run
+    ctx.field_validation = options.field_validation
+    ctx.field_manager = _manager_name(request, options.field_manager)
+    ctx.options = options.document()
 
 
 def _manager_name(request: Request, requested: str) -> str:

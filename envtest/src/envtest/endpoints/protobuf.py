@@ -93,7 +93,8 @@ _META_VERSIONS = frozenset({"", "v1", "meta.k8s.io/v1", "meta.k8s.io/v1beta1"})
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
+    value = 0
+    shift = 0
     while True:
         if position >= len(data) or shift > 63:
             raise ProtobufError("truncated number")
@@ -114,7 +115,8 @@ def wire_fields(data: Any) -> Iterator[tuple[int, Any]]:
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
-        number, kind = tag >> 3, tag & 7
+        number = tag >> 3
+        kind = tag & 7
         if kind == 0:
             value, position = _varint(data, position)
             yield number, value
@@ -186,7 +188,8 @@ def _message(kind: str, data: bytes) -> Object:
 
 
 def _entry(kind: str, data: bytes) -> tuple[str, Any]:
-    key, value = "", _scalar(kind, b"" if kind not in {"i", "z"} else 0)
+    key = ""
+    value = _scalar(kind, b"" if kind not in {"i", "z"} else 0)
     for number, raw in wire_fields(data):
         if number == 1:
             key = _text(raw)
@@ -290,11 +293,13 @@ def decode_body(data: bytes) -> Object:
         raise ProtobufError(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
         )
-    version = kind = ""
+    version = ""
+    kind = ""
     raw = b""
     for number, value in wire_fields(data[len(MAGIC) :]):
         if number == 1:
-            version, kind = _text(_one(value, 1, b"")), _text(_one(value, 2, b""))
+            version = _text(_one(value, 1, b""))
+            kind = _text(_one(value, 2, b""))
         elif number == 2:
             raw = value
     obj: Object = {"apiVersion": version, "kind": kind}

@@ -170,7 +170,8 @@ def encode_body(document: Mapping[str, Any]) -> bytes:
 
     Raises StatusError (406) if the kind has no message.
     """
-    version, kind = document.get("apiVersion", ""), document.get("kind", "")
+    version = document.get("apiVersion", "")
+    kind = document.get("kind", "")
     name = type_of(version, kind)
     if name is None:
         problem = "does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message"

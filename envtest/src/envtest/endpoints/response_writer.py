@@ -96,7 +96,8 @@ def _batches(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes]:
             size += len(part)
             if size >= PIECE:
                 yield b"".join(batch)
-                batch, size = [], 0
+                batch = []
+                size = 0
     if batch:
         yield b"".join(batch)
 

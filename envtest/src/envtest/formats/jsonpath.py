@@ -88,7 +88,8 @@ def _name(text: str, at: int, steps: list[Step]) -> int:
 
 def _closing(text: str, at: int) -> int:
     """Return the position of the bracket that closes the one at ``at``; brackets in quotes and filters do not count."""
-    depth, quote = 0, ""
+    depth = 0
+    quote = ""
     for index in range(at, len(text)):
         char = text[index]
         if quote:

@@ -99,7 +99,8 @@ def split_documents(data: bytes) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         if line.rstrip() == b"---" or line.startswith(b"--- "):
             yield start, b"".join(lines)
-            lines, start = [], number + 1
+            lines = []
+            start = number + 1
         else:
             lines.append(line)
     yield start, b"".join(lines)

@@ -27,7 +27,12 @@ _PORTS: Final = {"scheduler": 10259, "controller-manager": 10257, "etcd-0": 0}
 def _status(name: str) -> Object:
     address = f"127.0.0.1:{_PORTS[name]}"
     refused = f'Get "https://{address}/healthz": dial tcp {address}: connect: connection refused'
-    status, message = ("False", refused) if _PORTS[name] else ("True", "ok")
+    if _PORTS[name]:
+        status = "False"
+        message = refused
+    else:
+        status = "True"
+        message = "ok"
     conditions = [{"type": "Healthy", "status": status, "message": message}]
     return {
         "apiVersion": "v1",
@@ -49,7 +54,8 @@ async def list_statuses(
 ) -> Response:
     """Handle GET of all ComponentStatuses; they have no labels, and one field."""
     options = list_options(request, watch=False)
-    labels, fields = parse_labels(options.labels), parse_fields(options.fields)
+    labels = parse_labels(options.labels)
+    fields = parse_fields(options.fields)
     names = [
         name
         for name in _PORTS

@@ -147,7 +147,9 @@ def _integer(text: str) -> int | None:
 
 
 def _log_errors(numbers: Mapping[str, int | None], request: Request) -> Iterator[FieldError]:
-    lines, size, seconds = (numbers[name] for name in ("tailLines", "limitBytes", "sinceSeconds"))
+    lines = numbers["tailLines"]
+    size = numbers["limitBytes"]
+    seconds = numbers["sinceSeconds"]
     if lines is not None and lines < 0:
         yield invalid("tailLines", lines, "must be greater than or equal to 0")
     if size is not None and size < 1:
@@ -162,7 +164,8 @@ def _log_errors(numbers: Mapping[str, int | None], request: Request) -> Iterator
 
 def _check_container(request: Request, pod: Object) -> None:
     """Raise StatusError (400) unless the request names a container, or the pod has only one."""
-    name, wanted = pod["metadata"]["name"], request.parameter("container")
+    name = pod["metadata"]["name"]
+    wanted = request.parameter("container")
     names = {
         kind: [each.get("name", "") for each in pod["spec"].get(kind) or ()]
         for kind in _CONTAINER_LISTS

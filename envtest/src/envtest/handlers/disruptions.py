@@ -81,7 +81,8 @@ def _is_unguarded(budget: Object, pod: Object) -> bool:
 
 def _decrement(budget: Object, pod: Object, now: str) -> None:
     """Record a disruption in the status of a budget, in place. Raises StatusError: 429 or 403."""
-    name, status = budget["metadata"]["name"], budget.setdefault("status", {})
+    name = budget["metadata"]["name"]
+    status = budget.setdefault("status", {})
     allowed = status.get("disruptionsAllowed") or 0
     if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
         cause = f"The disruption budget {name} is still being processed by the server."
@@ -116,7 +117,8 @@ def _why_none_allowed(name: str, status: Object) -> str:
     if condition is not None and condition.get("reason") == "SyncFailed":
         why = f"because it failed sync: {condition.get('message') or ''}"
         return f"The disruption budget {name} does not allow evicting pods currently {why}"
-    healthy, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
+    healthy = status.get("currentHealthy") or 0
+    desired = status.get("desiredHealthy") or 0
     if healthy <= desired:
         return (
             f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"

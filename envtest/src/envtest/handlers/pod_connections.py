@@ -68,7 +68,8 @@ async def _serve(
         return await serve_port_forward(
             request, lambda port, connection: forward_port(scenario, pod, port, connection)
         )
-    container, command = _container(request, pod), request.query.getall("command", [])
+    container = _container(request, pod)
+    command = request.query.getall("command", [])
     if ctx.subresource == "exec" and not command:
         raise bad_request("you must specify at least 1 command for the container")
     options = Options(*(request.flag(name) for name in ("stdin", "stdout", "stderr", "tty")))
@@ -96,7 +97,8 @@ async def send_log(
 ) -> Response | StreamResponse:
     """Answer GET of a log. Raises StatusError if the container has none."""
     _check_node(core, pod)
-    container, metadata = _container(request, pod), pod["metadata"]
+    container = _container(request, pod)
+    metadata = pod["metadata"]
     options = LogOptions(
         follow=request.flag("follow"),
         previous=request.flag("previous"),

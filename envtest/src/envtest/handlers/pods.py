@@ -38,12 +38,14 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
     if not ctx.name:  # the legacy resource "bindings", whose body names the pod
         pods = core.registry.lookup("", "v1", "pods")
         assert pods is not None
-        ctx.info, ctx.subresource = pods, "binding"
+        ctx.info = pods
+        ctx.subresource = "binding"
         ctx.name = metadata.get("name") or ""
     if metadata.get("name") != ctx.name:
         raise bad_request("name in URL does not match name in Binding object")
     target: dict[str, Any] = binding.get("target") or {}
-    node, kind = target.get("name") or "", target.get("kind") or ""
+    node = target.get("name") or ""
+    kind = target.get("kind") or ""
     errors = (
         [] if kind in {"", "Node"} else [not_supported("target.kind", kind, ("Node", "<empty>"))]
     )
@@ -96,7 +98,8 @@ def _check_precondition(
     ctx: RequestContext, pod: Object, metadata: Object, name: str, shown: str
 ) -> None:
     """Raise StatusError (409) if the body requires another value of a metadata field than the pod has."""
-    wanted, actual = metadata.get(name), pod["metadata"].get(name)
+    wanted = metadata.get(name)
+    actual = pod["metadata"].get(name)
     if wanted and wanted != actual:
         why = f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {actual}"
         prefix = (
@@ -130,7 +133,9 @@ async def evict(core: Core, request: Request, ctx: RequestContext, output: Outpu
         revision = await add_disruption_target(core, ctx)
         if options.resource_version is not None:
             options = replace(options, resource_version=revision)
-    ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
+    ctx.operation = "DELETE"
+    ctx.subresource = ""
+    ctx.dry_run = options.dry_run
     await delete_object(core, ctx, options, skip_admission=True)
     return Response(encode_as(_SUCCESS, output), 201, output.content_type)
 

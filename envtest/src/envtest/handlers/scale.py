@@ -82,14 +82,13 @@ def _format_selector(selector: Any) -> str:
         labels = selector
         expressions: list[dict[str, Any]] = []
     else:
-        labels, expressions = (
-            selector.get("matchLabels") or {},
-            selector.get("matchExpressions") or [],
-        )
+        labels = selector.get("matchLabels") or {}
+        expressions = selector.get("matchExpressions") or []
     terms = {key: f"{key}={value}" for key, value in labels.items() if isinstance(value, str)}
     out = [terms[key] for key in sorted(terms)]
     for expression in sorted(expressions, key=lambda each: str(each.get("key", ""))):
-        key, operator = expression.get("key", ""), expression.get("operator", "")
+        key = expression.get("key", "")
+        operator = expression.get("operator", "")
         values = ",".join(sorted(expression.get("values") or ()))
         terms_by_operator = {
             "In": f"{key} in ({values})",

@@ -82,7 +82,8 @@ class _Encoder:
             change.lines = {}
         line = change.lines.get(key)
         if line is None:
-            line = change.lines[key] = await self.line(kind, record)
+            line = await self.line(kind, record)
+            change.lines[key] = line
         return line
 
     async def line(self, kind: str, record: Record) -> bytes:
@@ -221,7 +222,8 @@ class _Stream:
         It cannot wait: neither for the client, nor for a fault, nor for a webhook that converts objects. ``None`` if
         this response does not consist of chunks that watches share.
         """
-        faults, resource = self._request.faults, self._resource
+        faults = self._request.faults
+        resource = self._resource
         if faults is None or self._lines_until_cut is not None or not self.response.is_chunked:
             return None
         assert isinstance(self._request.raw, Received)
@@ -308,7 +310,8 @@ def _open(
 
     The records are ``None`` if no initial events are requested.
     """
-    store, table = core.store, ctx.info.storage
+    store = core.store
+    table = ctx.info.storage
     wants_initial = options.initial_events
     if (
         wants_initial is None
@@ -346,7 +349,8 @@ async def _send_initial(
             size += len(line)
             if size > CHUNK_BYTES:
                 await stream.send(lines)
-                lines, size = [], 0
+                lines = []
+                size = 0
     if options.bookmarks:
         lines.append(encoder.bookmark(revision, initial=True))
     if lines:

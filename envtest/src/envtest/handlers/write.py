@@ -32,7 +32,8 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
     """Set the object's namespace to the namespace of the request. Raises StatusError (400) if they differ."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
-        metadata = obj["metadata"] = {}
+        metadata = {}
+        obj["metadata"] = metadata
     namespace = metadata.get("namespace") or ""
     if not ctx.info.namespaced:  # kube-apiserver ignores the namespace of a cluster-scoped object
         metadata.pop("namespace", None)
@@ -94,7 +95,8 @@ async def delete(core: Core, request: Request, ctx: RequestContext, output: Outp
     """Handle DELETE of an object."""
     options = await delete_options(request)
     ctx.operation = "DELETE"
-    ctx.dry_run, ctx.options = options.dry_run, options.document
+    ctx.dry_run = options.dry_run
+    ctx.options = options.document
     _warn_about_orphans(ctx, options)
     return await _delete_response(core, request, ctx, output, options)
 
@@ -140,7 +142,8 @@ async def delete_collection(
     selection = list_options(request, watch=False)
     options = await delete_options(request)
     ctx.operation = "DELETE"
-    ctx.dry_run, ctx.options = options.dry_run, options.document
+    ctx.dry_run = options.dry_run
+    ctx.options = options.document
     _warn_about_orphans(ctx, options)
     selector = selector_for(
         ctx.info, selection.labels, selection.fields, core.shard_selector(selection.shards)
@@ -157,11 +160,13 @@ async def delete_collection(
     response = await list_response(request, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:
-        ctx.name, ctx.namespace = record.name, record.namespace
+        ctx.name = record.name
+        ctx.namespace = record.namespace
         try:
             await delete_object(core, ctx, options)
         except StatusError as error:
             if error.code != 404:  # 404: another request deleted it meanwhile
                 raise
-    ctx.name, ctx.namespace = "", namespace
+    ctx.name = ""
+    ctx.namespace = namespace
     return response

@@ -89,7 +89,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Wake the writer."""
-        waiter, self._writable = self._writable, None
+        waiter = self._writable
+        self._writable = None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -147,10 +148,12 @@ class Connection(asyncio.Protocol):
                 self._hand_over(protocol)
                 return
         body = RequestBody(head.content_length)
-        self._head, self._body = head, body
+        self._head = head
+        self._body = body
         del self._buffer[: end + 4]
         if not body.complete:
-            body.on_read, body.on_buffered = self._wait_for_body, self._pause_reading
+            body.on_read = self._wait_for_body
+            body.on_buffered = self._pause_reading
             self._feed_buffered(body)
         self._task = self._loop.create_task(self._serve(Received(head, body, self)))
 
@@ -177,10 +180,12 @@ class Connection(asyncio.Protocol):
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
         """Let another protocol serve this connection, from the request that is in the buffer."""
-        transport, data = self.transport, bytes(self._buffer)
+        transport = self.transport
+        data = bytes(self._buffer)
         assert transport is not None
         self._connections.discard(self)
-        self.transport, self._buffer = None, bytearray()
+        self.transport = None
+        self._buffer = bytearray()
         if self._deadlines is not None:
             self._deadlines.cancel()
         transport.set_protocol(protocol)
@@ -207,7 +212,8 @@ class Connection(asyncio.Protocol):
             logging.getLogger("envtest.http").exception("Request failed")
             self.abort()
         finally:
-            self._task, self._ends_with_client = None, False
+            self._task = None
+            self._ends_with_client = False
             self._end_request()
 
     def _end_request(self) -> None:
@@ -228,14 +234,16 @@ class Connection(asyncio.Protocol):
         self._next_request()
 
     def _next_request(self) -> None:
-        self._body = self._head = None
+        self._body = None
+        self._head = None
         self._resume_reading()
         if self._buffer:
             self._read_head()
 
     def _discarded(self, body: RequestBody) -> None:
         if body.complete:
-            self._body = self._head = None
+            self._body = None
+            self._head = None
 
     def _end_discarding(self, body: RequestBody) -> None:
         if self._body is body and self.transport is not None:

@@ -60,7 +60,8 @@ async def relay_response(
                 for name, value in response.headers.items()
                 if name.lower() not in _RESPONSE_HEADERS
             ]
-            length, page = response.content_length, b""
+            length = response.content_length
+            page = b""
             if rewrite is not None:
                 shown = [
                     (name, rewrite(value) if name.lower() == "location" else value)

@@ -49,7 +49,8 @@ class _Chunks:
         receives the data in parts that each end where the body may end.
         """
         assert self._parser is not None
-        count, start = len(self.pieces), 0
+        count = len(self.pieces)
+        start = 0
         view = memoryview(data)
         try:
             while start < len(data):
@@ -109,7 +110,8 @@ class RequestBody:
             self._chunks.pieces.clear()
             self.complete = self._chunks.complete
         else:
-            piece, data = data[: self.remaining], data[self.remaining :]
+            piece = data[: self.remaining]
+            data = data[self.remaining :]
             self.remaining -= len(piece)
             self._add(piece)
             self.complete = self.remaining == 0
@@ -131,16 +133,20 @@ class RequestBody:
     def discard(self) -> None:
         """Forget what waits, and all that follows."""
         self.discarding = True
-        self._pieces, self._size = [], 0
+        self._pieces = []
+        self._size = 0
 
     def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
+        waiter = self._waiter
+        self._waiter = None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def take(self) -> bytes:
         """Return what has been received and not been read."""
-        pieces, self._pieces, self._size = self._pieces, [], 0
+        pieces = self._pieces
+        self._pieces = []
+        self._size = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def iter_any(self) -> AsyncIterator[bytes]:

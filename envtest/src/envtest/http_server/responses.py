@@ -79,12 +79,11 @@ class _Date:
         second = int(time.time())
         if second != self.second:
             at = time.gmtime(second)
-            day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
+            day = _DAYS[at.tm_wday]
+            month = _MONTHS[at.tm_mon - 1]
             clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
-            self.second, self.text = (
-                second,
-                f"{day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT",
-            )
+            self.second = second
+            self.text = f"{day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT"
         return self.text
 
 

@@ -42,7 +42,8 @@ class TLSTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._buffer = buffer
         self._handshake_seconds = handshake_seconds
         self._loop = asyncio.get_running_loop()
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._connected = False
         self._established = False

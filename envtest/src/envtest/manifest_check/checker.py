@@ -89,7 +89,8 @@ _CRDS, _NAMESPACES, _LIMITS, _POLICIES, _OTHERS = range(5)
 
 def _phase(obj: Object) -> int:
     """Return when an object is created: what the checks of other objects read comes first."""
-    group, kind = str(obj["apiVersion"]).rpartition("/")[0], str(obj["kind"])
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    kind = str(obj["kind"])
     if (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition"):
         return _CRDS
     if not group and kind in ("Namespace", "LimitRange"):
@@ -171,7 +172,8 @@ class _Checker:
         ]
 
     def _unserved(self, obj: Object) -> tuple[Level, str, str]:
-        api_version, kind = str(obj["apiVersion"]), str(obj["kind"])
+        api_version = str(obj["apiVersion"])
+        kind = str(obj["kind"])
         if reason := not_served(api_version, kind, self._version):
             return "error", "apiVersion", f"{api_version} {kind} {reason}"
         if is_builtin_group(api_version.rpartition("/")[0]):
@@ -239,10 +241,8 @@ class _Checker:
             return
 
     def _finding(self, manifest: Manifest, level: Level, path: str, message: str) -> Finding:
-        obj, shown = (
-            manifest.obj,
-            f"{manifest.prefix}.{path}" if manifest.prefix and path else manifest.prefix or path,
-        )
+        obj = manifest.obj
+        shown = f"{manifest.prefix}.{path}" if manifest.prefix and path else manifest.prefix or path
         metadata = obj.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         return Finding(

@@ -75,7 +75,8 @@ class Document:
         """Return the line of a field (``spec.containers[0].image``); of its closest parent if it does not exist."""
         if self._root is None:
             self._root = yaml.compose(self._data, Loader=Loader)
-        node, line = self._root, self._first_line()
+        node = self._root
+        line = self._first_line()
         steps = steps_of(path)
         while steps and node is not None:
             found = self._child(node, steps)
@@ -180,7 +181,8 @@ def _objects(manifest: Manifest) -> Iterator[Manifest]:
     if not (str(manifest.obj.get("kind")).endswith("List") and isinstance(items, list)):
         yield manifest
         return
-    kind, version = str(manifest.obj["kind"]).removesuffix("List"), manifest.obj.get("apiVersion")
+    kind = str(manifest.obj["kind"]).removesuffix("List")
+    version = manifest.obj.get("apiVersion")
     for position, item in enumerate(items):
         if isinstance(item, dict):
             identity = {"apiVersion": version, "kind": kind} if kind else {}

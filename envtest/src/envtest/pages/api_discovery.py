@@ -122,7 +122,8 @@ class Discovery:
             document = self._legacy(parts, address)
             if document is None:
                 return None
-            body = self._encoded[key] = encode_as(document, output)
+            body = encode_as(document, output)
+            self._encoded[key] = body
         return body
 
     def _refresh(self) -> None:
@@ -224,7 +225,8 @@ class Discovery:
                 "metadata": {},
                 "items": [self._discovered_group(group) for group in groups],
             }
-            body = self._encoded[version, root] = orjson.dumps(document) + b"\n"
+            body = orjson.dumps(document) + b"\n"
+            self._encoded[version, root] = body
         etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers = {
             "Content-Type": f"{_JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList",
@@ -263,10 +265,8 @@ def _remote_resources(remote: Remote) -> list[dict[str, Any]]:
     discovered: dict[str, dict[str, Any]] = {}
     for resource in remote.resources:
         name, _, subresource = str(resource.get("name")).partition("/")
-        group, version = (
-            resource.get("group") or remote.group,
-            resource.get("version") or remote.version,
-        )
+        group = resource.get("group") or remote.group
+        version = resource.get("version") or remote.version
         kind = {"group": group, "version": version, "kind": resource.get("kind") or ""}
         verbs = resource.get("verbs") or []
         if subresource:
@@ -303,7 +303,7 @@ def storage_version_hash(group: str, version: str, kind: str) -> str:
 def aggregated_version(accept: str) -> str:
     """Return the version of aggregated discovery that ``Accept`` prefers to plain JSON, or an empty string."""
     for media_type in accept.split(","):
-        name, *parameters = (part.strip() for part in media_type.split(";"))
+        name, *parameters = [part.strip() for part in media_type.split(";")]
         if name in (_JSON, "*/*", "application/*"):
             given = dict(parameter.partition("=")[::2] for parameter in parameters)
             if given.get("as") != "APIGroupDiscoveryList":
@@ -384,7 +384,11 @@ def _discovered_resource(info: ResourceInfo) -> dict[str, Any]:
             info.group,
             info.version,
         )
-        group, version = (subresource.group, subresource.version) if foreign else own
+        if foreign:
+            group = subresource.group
+            version = subresource.version
+        else:
+            group, version = own
         kind = {"group": group, "version": version, "kind": subresource.kind or info.kind}
         subresources.append(
             {

@@ -64,11 +64,9 @@ def _parse(document: Any) -> _Request:
     """Return what the body of a POST asks for. Raises ValueError."""
     if not isinstance(document, dict) or document.keys() - set(_FIELDS):
         raise ValueError(f"the body must be a JSON object with the fields {', '.join(_FIELDS)}")
-    names, ca, signer = (
-        document.get("controllers", []),
-        document.get("ca", ""),
-        document.get("signer"),
-    )
+    names = document.get("controllers", [])
+    ca = document.get("ca", "")
+    signer = document.get("signer")
     if (
         not isinstance(ca, str)
         or not isinstance(names, list)

@@ -167,7 +167,8 @@ class HealthChecks:
 
 def version_response(version: KubernetesVersion = LATEST) -> PageResponse:
     """Return the response to ``/version``: the Kubernetes version that this control plane emulates."""
-    major, minor = str(version.major), str(version.minor)
+    major = str(version.major)
+    minor = str(version.minor)
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     document = {
         "major": major,
@@ -248,7 +249,8 @@ class RequestMetrics:
         """Count one request that took ``seconds``."""
         observed = self._observed.get(labels)
         if observed is None:
-            observed = self._observed[labels] = _Histogram(len(self._BOUNDS) + 1)
+            observed = _Histogram(len(self._BOUNDS) + 1)
+            self._observed[labels] = observed
         observed.count += 1
         observed.total += seconds
         observed.buckets[bisect_left(self._BOUNDS, seconds)] += 1

@@ -397,9 +397,11 @@ def _described(info: ResourceInfo, path: _Path, operation: _Operation) -> dict[s
 def _operation_id(info: ResourceInfo, path: _Path, operation: _Operation) -> str:
     group = _identifier(info.group.removesuffix(".k8s.io"), capital=True)
     version = _identifier(info.version, capital=True)
-    verb, collection = operation.verb, ""
+    verb = operation.verb
+    collection = ""
     if verb == "deletecollection":
-        verb, collection = "delete", "Collection"
+        verb = "delete"
+        collection = "Collection"
     scope = ""
     if info.namespaced and not operation.suffix:
         scope = "Namespaced"
@@ -425,7 +427,8 @@ def _identifier(text: str, *, capital: bool) -> str:
 
 
 def _description(info: ResourceInfo, path: _Path, operation: _Operation) -> str:
-    kind, verb = info.kind, operation.verb
+    kind = info.kind
+    verb = operation.verb
     sub = ""
     if path.subresource:
         sub = f" {path.subresource} of"

@@ -15,7 +15,8 @@ from envtest.pages.openapi_custom import V2_PARAMETERS
 
 __all__ = ["swagger", "swagger_protobuf"]
 
-_V3, _V2 = "#/components/schemas/", "#/definitions/"
+_V3 = "#/components/schemas/"
+_V2 = "#/definitions/"
 _UNSUPPORTED = frozenset({"allOf", "anyOf", "oneOf", "not", "default"})
 
 
@@ -85,10 +86,12 @@ def _schema(raw: Any) -> Any:
 def _varint(number: int) -> bytes:
     out = bytearray()
     while True:
-        number, low = number >> 7, number & 0x7F
-        out.append(low | (0x80 if number else 0))
+        low = number & 0x7F
+        number >>= 7
         if not number:
+            out.append(low)
             return bytes(out)
+        out.append(low | 0x80)
 
 
 def _bytes(number: int, content: bytes) -> bytes:

@@ -59,7 +59,8 @@ def standard_pages(
 
     async def documents(request: Request) -> Response | None:
         headers = request.headers
-        accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
+        accept = headers.get("Accept", "")
+        known = headers.get("If-None-Match", "")
         if request.path.startswith("/openapi/v"):
             response = openapi().respond(request.path, accept, known, request.query.get("hash", ""))
         else:

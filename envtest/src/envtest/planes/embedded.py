@@ -213,7 +213,9 @@ class EmbeddedServer(BaseControlPlane):
         self, api_server: APIServer, authority: CertificateAuthority, context: ssl.SSLContext
     ) -> None:
         """Start the server and the controllers of ``api_server``."""
-        self._api_server, self._authority, self._context = api_server, authority, context
+        self._api_server = api_server
+        self._authority = authority
+        self._context = context
         self.ca_pem = authority.pem
         if self._scenario is not None:
             self._scenario.now = api_server.core.clock.now
@@ -300,7 +302,8 @@ class EmbeddedServer(BaseControlPlane):
         return self._settings.get(name, b"").decode()
 
     def _load_authority(self) -> CertificateAuthority:
-        certificate, key = self._setting("ca.crt"), self._setting("ca.key")
+        certificate = self._setting("ca.crt")
+        key = self._setting("ca.key")
         return CertificateAuthority(
             KeyPair(certificate.encode(), key.encode()) if certificate and key else None
         )
@@ -308,7 +311,8 @@ class EmbeddedServer(BaseControlPlane):
     def _identity(self) -> dict[str, bytes]:
         """Return the CA, the admin token, the token key and the time: with them kubeconfigs and tokens stay valid."""
         assert self._authority is not None
-        pair, core = self._authority.pair, self.api_server.core
+        pair = self._authority.pair
+        core = self.api_server.core
         return {
             "ca.crt": pair.certificate,
             "ca.key": pair.key,
@@ -330,10 +334,12 @@ class EmbeddedServer(BaseControlPlane):
 
     async def stop(self) -> None:
         """End all watches and close all connections."""
-        runner, self._runner = self._runner, None
+        runner = self._runner
+        self._runner = None
         if runner is not None:
             await runner.stop()
-        api_server, self._api_server = self._api_server, None
+        api_server = self._api_server
+        self._api_server = None
         if api_server is not None:
             api_server.core.clock.close()
             api_server.core.store.close_watchers()
@@ -342,7 +348,8 @@ class EmbeddedServer(BaseControlPlane):
             await api_server.server.stop()
             await api_server.cluster.close()
             api_server.audit.close()
-        archive, self._archive = self._archive, None
+        archive = self._archive
+        self._archive = None
         if archive is not None:
             archive.close()
 

@@ -180,7 +180,8 @@ class RealServer(BaseControlPlane):
         authority = CertificateAuthority()
         self.ca_pem = authority.pem
         files = _write_credentials(folder, authority, self.token)
-        etcd_url, peer_url = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+        etcd_url = f"http://127.0.0.1:{free_port()}"
+        peer_url = f"http://127.0.0.1:{free_port()}"
         port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         etcd = [
@@ -326,12 +327,14 @@ class RealServer(BaseControlPlane):
 
     async def stop(self) -> None:
         """Stop all programs, the last one first, and remove their files."""
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             await session.close()
         while self._programs:
             await self._programs.pop().stop()
-        folder, self._folder = self._folder, None
+        folder = self._folder
+        self._folder = None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -129,7 +129,8 @@ class Trace:
             self._last_writes.clear()
 
     def _changed(self, resource: GroupResource, change: Change) -> None:
-        traced, request = TracedChange(resource, change), current_request.get()
+        traced = TracedChange(resource, change)
+        request = current_request.get()
         with self._lock:
             if not request:
                 self._entries.append(traced)

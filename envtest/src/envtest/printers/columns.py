@@ -77,7 +77,9 @@ def since(moment: datetime, now: datetime) -> str:
         return "0s"
     if seconds < 120:
         return f"{seconds}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    minutes = seconds // 60
+    hours = seconds // 3600
+    days = seconds // 86400
     if minutes < 10:
         return _two_units(minutes, "m", seconds % 60, "s")
     if minutes < 180:
@@ -120,7 +122,8 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
         (name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()
     ]
     for requirement in selector.get("matchExpressions") or ():
-        key, values = requirement.get("key", ""), ",".join(sorted(requirement.get("values") or ()))
+        key = requirement.get("key", "")
+        values = ",".join(sorted(requirement.get("values") or ()))
         texts = {
             "In": f"{key} in ({values})",
             "NotIn": f"{key} notin ({values})",

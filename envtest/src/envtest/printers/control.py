@@ -27,7 +27,8 @@ def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
     """Return the cells of users, groups and service accounts."""
     by_kind: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
     for subject in subjects or ():
-        kind, name = subject.get("kind", ""), subject.get("name", "")
+        kind = subject.get("kind", "")
+        name = subject.get("name", "")
         if kind in by_kind:
             by_kind[kind].append(
                 f"{subject.get('namespace', '')}/{name}" if kind == "ServiceAccount" else name
@@ -124,7 +125,8 @@ def _api_service(obj: Object, now: datetime) -> list[Any]:
 
 
 def _signing_request(obj: Object, now: datetime) -> list[Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
     kinds = [condition.get("type", "") for condition in status.get("conditions") or ()]
     state = "Denied" if "Denied" in kinds else "Approved" if "Approved" in kinds else "Pending"
     if "Failed" in kinds:

@@ -54,7 +54,8 @@ def _addresses(status: Mapping[str, Any] | None) -> str:
 
 def _external_ips(obj: Object) -> str:
     spec = obj.get("spec") or {}
-    kind, external = spec.get("type"), spec.get("externalIPs") or []
+    kind = spec.get("type")
+    external = spec.get("externalIPs") or []
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
@@ -168,7 +169,8 @@ def _network_policy(obj: Object, now: datetime) -> list[Any]:
 
 
 def _node(obj: Object, now: datetime) -> list[Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
     ready = [one for one in status.get("conditions") or () if one.get("type") == "Ready"]
     state = "Unknown" if not ready else "Ready" if ready[-1].get("status") == "True" else "NotReady"
     if spec.get("unschedulable"):
@@ -215,7 +217,8 @@ def _event(obj: Object, now: datetime) -> list[Any]:
     last = age(moment, now) if moment else first
     count = obj.get("count") or obj.get("deprecatedCount") or 1
     if series := obj.get("series"):
-        last, count = age(series.get("lastObservedTime"), now), series.get("count") or 0
+        last = age(series.get("lastObservedTime"), now)
+        count = series.get("count") or 0
     target = obj.get("involvedObject") or obj.get("regarding") or {}
     kind = str(target.get("kind", "")).lower()
     source = obj.get("source") or obj.get("deprecatedSource") or {}
@@ -262,7 +265,8 @@ def _storage_class_of(obj: Object) -> str:
 
 
 def _volume(obj: Object, now: datetime) -> list[Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
     claim = spec.get("claimRef")
     return [
         object_name(obj),
@@ -280,7 +284,8 @@ def _volume(obj: Object, now: datetime) -> list[Any]:
 
 
 def _claim(obj: Object, now: datetime) -> list[Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
     bound = bool(spec.get("volumeName"))
     return [
         object_name(obj),

@@ -76,7 +76,8 @@ def _init_status(
     pod: Object, restart_count: _RestartCount, sidecars: _RestartCount
 ) -> tuple[str, int]:
     """Return the status that the init containers imply (empty when they are done), and the number of ready sidecars."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    spec = pod.get("spec") or {}
+    status = pod.get("status") or {}
     by_name = {container.get("name"): container for container in spec.get("initContainers") or ()}
     ready = 0
     for index, one in enumerate(status.get("initContainerStatuses") or ()):
@@ -85,7 +86,8 @@ def _init_status(
         if is_sidecar:
             sidecars.add(one)
         state = one.get("state") or {}
-        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        terminated = state.get("terminated")
+        waiting = state.get("waiting") or {}
         if terminated and not terminated.get("exitCode"):
             continue
         if is_sidecar and one.get("started"):
@@ -102,7 +104,8 @@ def _init_status(
 def _containers_status(pod: Object, reason: str, restart_count: _RestartCount) -> tuple[str, int]:
     """Return the status that the containers imply, and the number of ready containers."""
     status = pod.get("status") or {}
-    ready, running = 0, False
+    ready = 0
+    running = False
     for one in reversed(status.get("containerStatuses") or ()):
         restart_count.add(one)
         state = one.get("state") or {}
@@ -119,7 +122,9 @@ def _containers_status(pod: Object, reason: str, restart_count: _RestartCount) -
 
 
 def _print(pod: Object, now: datetime) -> list[Any]:
-    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    metadata = pod["metadata"]
+    spec = pod.get("spec") or {}
+    status = pod.get("status") or {}
     conditions = status.get("conditions") or []
     reason = status.get("reason") or status.get("phase") or ""
     if any(
@@ -127,7 +132,8 @@ def _print(pod: Object, now: datetime) -> list[Any]:
         for one in conditions
     ):
         reason = "SchedulingGated"
-    restart_count, sidecars = _RestartCount(), _RestartCount()
+    restart_count = _RestartCount()
+    sidecars = _RestartCount()
     init_reason, ready = _init_status(pod, restart_count, sidecars)
     total = len(spec.get("containers") or ()) + sum(
         map(_is_sidecar, spec.get("initContainers") or ())

@@ -160,8 +160,10 @@ def _target_text(
     metric: Mapping[str, Any] | None, current: Mapping[str, Any] | None, kind: str
 ) -> str:
     """Format the current and the target value of a metric as ``cpu: 40%/80%``."""
-    metric, current = metric or {}, current or {}
-    target, now = metric.get("target") or {}, current.get("current") or {}
+    metric = metric or {}
+    current = current or {}
+    target = metric.get("target") or {}
+    now = current.get("current") or {}
     if target.get("averageUtilization") is not None:
         current_text = (
             f"{now['averageUtilization']}%"
@@ -215,7 +217,8 @@ def _autoscaler(obj: Object, now: datetime) -> list[Any]:
 
 def _budget(obj: Object, now: datetime) -> list[Any]:
     name, object_age, spec, status = common_fields(obj, now)
-    min_available, max_count = spec.get("minAvailable"), spec.get("maxUnavailable")
+    min_available = spec.get("minAvailable")
+    max_count = spec.get("maxUnavailable")
     return [
         name,
         "N/A" if min_available is None else str(min_available),

@@ -23,7 +23,8 @@ __all__ = ["main"]
 
 CONNECT_SECONDS = 20.0
 """Seconds to wait for ``etcd`` at the start."""
-_PAUSE_SECONDS, _LONG_PAUSE_SECONDS = 0.02, 0.2
+_PAUSE_SECONDS = 0.02
+_LONG_PAUSE_SECONDS = 0.2
 _REQUEST_SECONDS = 5.0
 _MAX_RESPONSE = 1 << 16
 

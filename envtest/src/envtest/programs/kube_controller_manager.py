@@ -81,7 +81,8 @@ class _Server:
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self._cluster.get("insecure-skip-tls-verify"):
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         certificate = self._content(self._user, "client-certificate")
         if certificate:
             with tempfile.NamedTemporaryFile() as file:  # the ssl module loads keys only from files
@@ -102,7 +103,8 @@ def _named(config: Any, kind: str, name: str) -> Any:
 
 def _run_controllers(server: _Server, body: bytes) -> str:
     """Run the controllers until the connection ends; return why it did. Raises _Failed, _Stopped, OSError."""
-    host, port = str(server.url.hostname), server.url.port or 443
+    host = str(server.url.hostname)
+    port = server.url.port or 443
     connection = http.client.HTTPSConnection(
         host, port, timeout=_CONNECT_SECONDS, context=server.context()
     )

@@ -187,7 +187,8 @@ def _token_settings(command: CommandLine) -> TokenSettings:
 
 
 def _serving_certificate(command: CommandLine, host: str, network: IPv4Network) -> KeyPair:
-    certificate, key = command.last("tls-cert-file"), command.last("tls-private-key-file")
+    certificate = command.last("tls-cert-file")
+    key = command.last("tls-private-key-file")
     if certificate or key:
         if not (certificate and key):
             raise FlagError("--tls-cert-file and --tls-private-key-file must be specified together")

@@ -51,7 +51,8 @@ def drop_empty_metadata(obj: Object) -> None:
     """Remove the metadata that Go's encoder omits: empty maps and lists, nulls and empty strings."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
-        metadata = obj["metadata"] = {}
+        metadata = {}
+        obj["metadata"] = metadata
     for name in [
         name for name, value in metadata.items() if value is None or value in ("", [], {})
     ]:
@@ -117,9 +118,9 @@ def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -
 def validate_embedded_metadata(metadata: dict[str, Any], path: str) -> list[FieldError]:
     """Return the errors of the metadata of a resource inside another one, which needs neither name nor namespace."""
     errors: list[FieldError] = []
-    prefix, name, namespace = (
-        metadata.get(field) or "" for field in ("generateName", "name", "namespace")
-    )
+    prefix = metadata.get("generateName") or ""
+    name = metadata.get("name") or ""
+    namespace = metadata.get("namespace") or ""
     # A random suffix follows the prefix, so that "." and ".." are allowed.
     problems = path_segment(prefix) if prefix not in (".", "..") else []
     errors += [invalid(f"{path}.generateName", prefix, problem) for problem in problems]
@@ -148,7 +149,8 @@ def _content_errors(metadata: dict[str, Any], path: str, *, strict: bool) -> lis
 
 def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    prefix, name = metadata.get("generateName"), metadata.get("name")
+    prefix = metadata.get("generateName")
+    name = metadata.get("name")
     if prefix:
         problems = info.strategy.validate_name(prefix, prefix=True)
         if problems is None:
@@ -187,11 +189,9 @@ def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError
     errors: list[FieldError] = []
     controller = ""
     for reference in owners:
-        version, kind, name = (
-            reference.get("apiVersion"),
-            reference.get("kind"),
-            reference.get("name"),
-        )
+        version = reference.get("apiVersion")
+        kind = reference.get("kind")
+        name = reference.get("name")
         if not version or version.count("/") > 1:
             errors.append(invalid(f"{path}.apiVersion", version or "", "version must not be empty"))
         if not kind:

@@ -35,7 +35,9 @@ def parse_fields(text: str) -> list[tuple[str, str, str]]:
 
 
 def _split_terms(text: str) -> list[str]:
-    terms, start, escaped = [], 0, False
+    terms = []
+    start = 0
+    escaped = False
     for position, character in enumerate(text):
         if escaped:
             escaped = False

@@ -100,7 +100,8 @@ def _range(function: str, text: str) -> _Range:
     path = re.sub(r"\s", "", arguments[0])
     if path not in (_UID, _NAMESPACE):
         raise _invalid(f'unsupported field path "{path}"; supported: {_UID}, {_NAMESPACE}')
-    start, end = _hexadecimal(arguments[1], "hexStart"), _hexadecimal(arguments[2], "hexEnd")
+    start = _hexadecimal(arguments[1], "hexStart")
+    end = _hexadecimal(arguments[2], "hexEnd")
     if int(start, 16) >= int(end, 16):
         raise _invalid(f"shard range start {start} must be less than end {end}")
     return _Range(path, start, end)

@@ -152,10 +152,8 @@ class Fields:
                 with suppress(QuantityError):
                     quantity = parse_quantity(str(value))
             if quantity is None or quantity.value < 0:
-                path, allowed = (
-                    f"{self._prefix}{name}.{key}",
-                    "a quantity of at least 0, such as 500m or 2Gi",
-                )
+                path = f"{self._prefix}{name}.{key}"
+                allowed = "a quantity of at least 0, such as 500m or 2Gi"
                 raise ScenarioError(f"{path}: {_shown(value)}: must be {allowed}")
             quantities[key] = str(quantity)
         return quantities

@@ -134,7 +134,8 @@ def demand_of(pod: Object) -> Demand:
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
     affinity = None if required is None else required.get("nodeSelectorTerms") or ()
-    selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
+    selector = spec.get("nodeSelector") or {}
+    tolerations = spec.get("tolerations") or ()
     preempts = spec.get("preemptionPolicy") != "Never"
     parts = [
         {name: str(value) for name, value in requests.items()},
@@ -149,7 +150,8 @@ def demand_of(pod: Object) -> Demand:
 
 def node_info(node: Object) -> NodeInfo:
     """Return what a node offers."""
-    spec, status = node.get("spec") or {}, node.get("status") or {}
+    spec = node.get("spec") or {}
+    status = node.get("status") or {}
     allocatable = _quantities(status.get("allocatable") or status.get("capacity"))
     taints = spec.get("taints") or ()
     return NodeInfo(
@@ -170,7 +172,8 @@ def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     operator = toleration.get("operator") or "Equal"
     if operator == "Exists":
         return True
-    value, limit = str(taint.get("value") or ""), str(toleration.get("value") or "")
+    value = str(taint.get("value") or "")
+    limit = str(toleration.get("value") or "")
     if operator in ("Gt", "Lt"):
         try:
             return int(value) > int(limit) if operator == "Gt" else int(value) < int(limit)
@@ -180,15 +183,14 @@ def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def _matches_expression(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    key, operator, wanted = (
-        expression.get("key", ""),
-        expression.get("operator"),
-        expression.get("values") or [],
-    )
+    key = expression.get("key", "")
+    operator = expression.get("operator")
+    wanted = expression.get("values") or []
     present = values.get(key)
     if operator in ("Gt", "Lt"):
         try:
-            number, limit = int(present or ""), int(wanted[0])
+            number = int(present or "")
+            limit = int(wanted[0])
         except (ValueError, IndexError):
             return False
         return number > limit if operator == "Gt" else number < limit
@@ -205,7 +207,8 @@ def matches_node_affinity(
 ) -> bool:
     """Return whether a node matches one of the terms; a term without expressions matches no node."""
     for term in terms:
-        expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+        expressions = term.get("matchExpressions") or ()
+        fields = term.get("matchFields") or ()
         if not expressions and not fields:
             continue
         if all(_matches_expression(each, labels) for each in expressions) and all(
@@ -252,7 +255,8 @@ def _conflicts(port: Port, used: Mapping[tuple[str, int], Counter[str]]) -> bool
 
 
 def _resource_refusal(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
-    reasons, is_final = [], False
+    reasons = []
+    is_final = False
     if (usage.pods + 1) * _SCALE > node.allocatable.get("pods", 0):
         reasons.append("Too many pods")
     for name, wanted in demand.requests.items():

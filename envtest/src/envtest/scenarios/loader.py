@@ -82,7 +82,8 @@ def read_nodes(document: Fields) -> tuple[NodeTemplate, ...] | None:
         return None
     nodes: list[NodeTemplate] = []
     for fields in document.sections("nodes", NODE_FIELDS):
-        name, count = fields.required("name"), fields.integer("count", 0, 1, _MAX_NODES)
+        name = fields.required("name")
+        count = fields.integer("count", 0, 1, _MAX_NODES)
         for problem in dns_subdomain(name):
             raise fields.error("name", f"the name of a node: {problem}")
         _check_node(fields)

@@ -47,8 +47,10 @@ def container_status(pod: Object, name: str) -> Mapping[str, Any]:
 
 def log_source(pod: Object, container: str, *, previous: bool) -> Mapping[str, Any]:
     """Return the state of the run whose log is asked for. Raises StatusError (400) if it has none."""
-    status, name = container_status(pod, container), pod["metadata"]["name"]
-    state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
+    status = container_status(pod, container)
+    name = pod["metadata"]["name"]
+    state = status.get("state") or {}
+    last = (status.get("lastState") or {}).get("terminated")
     if previous:
         if last is None:
             raise bad_request(
@@ -82,7 +84,8 @@ class _Source:
             for each in data.get(container) or data.get("*") or ()
         ]
         self._pending = deque(line for line in lines if end is None or line.moment <= end)
-        self._scenario, self._previous = scenario, previous
+        self._scenario = scenario
+        self._previous = previous
         self._key = (pod["metadata"]["namespace"], pod["metadata"]["name"], container)
         self._position = (0, 0)
 
@@ -147,11 +150,11 @@ async def stream(
     pod = read()
     if pod is None:
         return
-    namespace, name, uid = (pod["metadata"][each] for each in ("namespace", "name", "uid"))
-    limit, source = (
-        _Limit(options.limit),
-        _Source(scenario, pod, container, previous=options.previous),
-    )
+    namespace = pod["metadata"]["namespace"]
+    name = pod["metadata"]["name"]
+    uid = pod["metadata"]["uid"]
+    limit = _Limit(options.limit)
+    source = _Source(scenario, pod, container, previous=options.previous)
     event = scenario.follow(namespace, name)
     try:
         now = clock.now()
@@ -168,7 +171,8 @@ async def stream(
             await _wait(event, clock, source.seconds_until_next(now))
             event.clear()
             now = clock.now()
-            lines, pod = source.take(now), read()
+            lines = source.take(now)
+            pod = read()
             if pod is not None and pod["metadata"]["uid"] != uid:
                 pod = None
     finally:

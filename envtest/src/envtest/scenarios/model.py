@@ -117,7 +117,8 @@ class Match:
 
     def matches(self, pod: Object) -> bool:
         """Return whether a pod matches, whatever its number is. Names are patterns with ``*`` and ``?``."""
-        metadata, labels = pod["metadata"], labels_of(pod)
+        metadata = pod["metadata"]
+        labels = labels_of(pod)
         if any(labels.get(name) != value for name, value in self.labels.items()):
             return False
         owner = controller_of(pod) or {}

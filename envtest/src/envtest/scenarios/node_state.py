@@ -127,7 +127,8 @@ class FailureState(NamedTuple):
 
 def failure_at(failures: Iterable[NodeFailure], elapsed: float) -> FailureState:
     """Return the state of a node ``elapsed`` seconds after the plane started."""
-    ready, changes = "True", []
+    ready = "True"
+    changes = []
     for failure in failures:
         end = None if failure.seconds is None else failure.after + failure.seconds
         changes += [each for each in (failure.after, end) if each is not None and each > elapsed]
@@ -141,7 +142,8 @@ def desired_taints(node: Object, now: str, *, evict: bool = True) -> list[dict[s
 
     ``evict`` adds those with the effect NoExecute, for nodes that are not ready.
     """
-    spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
+    spec = node.get("spec") or {}
+    conditions = (node.get("status") or {}).get("conditions") or ()
     statuses = {each.get("type"): each.get("status") for each in conditions}
     keys = [
         key for (kind, status), key in _CONDITION_TAINTS.items() if statuses.get(kind) == status

@@ -106,7 +106,8 @@ def _running_status(
     pod: Object, container: Mapping[str, Any], state: Progress, clock: _Clock, begin: float
 ) -> dict[str, Any]:
     """Return the status of a container that has started at least once; offsets of ``state`` count from ``begin``."""
-    name, image = container["name"], container.get("image") or ""
+    name = container["name"]
+    image = container.get("image") or ""
     status = _base_status(container) | {
         "restartCount": state.restarts,
         "imageID": f"envtest://{image}",
@@ -140,7 +141,9 @@ class _Simulation:
     """Computes the containers of one pod at one time."""
 
     def __init__(self, pod: Object, behavior: Behavior, elapsed: float, begin: datetime) -> None:
-        self.pod, self.behavior, self.elapsed = pod, behavior, elapsed
+        self.pod = pod
+        self.behavior = behavior
+        self.elapsed = elapsed
         self.clock = _Clock(begin)
         self.policy = pod["spec"].get("restartPolicy") or "Always"
         self.changes: list[float] = []
@@ -199,7 +202,8 @@ def pod_state(pod: Object, behavior: Behavior, *, elapsed: float, begin: datetim
     """Return the status ``elapsed`` seconds after ``begin``, when the kubelet saw the pod first."""
     sim = _Simulation(pod, behavior, elapsed, begin)
     spec = pod["spec"]
-    inits, containers = spec.get("initContainers") or (), spec.get("containers") or ()
+    inits = spec.get("initContainers") or ()
+    containers = spec.get("containers") or ()
     start = behavior.start_after or 0.0
     if behavior.evict is not None:
         if elapsed >= behavior.evict.after:

@@ -64,7 +64,8 @@ class _Log:
 
     def fork(self) -> _Log:
         copied = _Log()
-        copied._lines, copied._dropped = list(self._lines), self._dropped
+        copied._lines = list(self._lines)
+        copied._dropped = self._dropped
         return copied
 
 
@@ -106,18 +107,18 @@ class Scenario:
         copied.__dict__.update(self.__dict__)
         copied._numbers = [dict(each) for each in self._numbers]
         copied._counts = list(self._counts)
-        copied._exec, copied._attach, copied._forward = (
-            list(self._exec),
-            list(self._attach),
-            list(self._forward),
-        )
+        copied._exec = list(self._exec)
+        copied._attach = list(self._attach)
+        copied._forward = list(self._forward)
         copied._lines = {key: log.fork() for key, log in self._lines.items()}
-        copied._followers, copied._connections = {}, set()
+        copied._followers = {}
+        copied._connections = set()
         return copied
 
     def behavior_of(self, pod: Object) -> Behavior:
         """Return what happens to a pod: for each field, the first rule that matches and sets it applies."""
-        behavior, uid = Behavior(), pod["metadata"]["uid"]
+        behavior = Behavior()
+        uid = pod["metadata"]["uid"]
         for rule, numbers in zip(self.rules, self._numbers, strict=True):
             if rule.match.matches(pod) and (
                 not rule.match.starts or numbers.get(uid) in rule.match.starts
@@ -254,7 +255,8 @@ def annotated_behavior(pod: Object) -> Behavior:
         except ValueError:
             return None
 
-    phase, code = annotations.get("phase"), annotations.get("exit-code", "")
+    phase = annotations.get("phase")
+    code = annotations.get("exit-code", "")
     runs = None
     if phase in ("Succeeded", "Failed"):
         exit_code = (int(code) if code.isdigit() and int(code) else 1) if phase == "Failed" else 0

@@ -38,7 +38,9 @@ def progress(
     runs: Sequence[Run], restarts_after: Callable[[int], bool], elapsed: float
 ) -> Progress:
     """Return the state after ``elapsed`` seconds; ``restarts_after`` says whether an exit code causes a restart."""
-    start, backoff, number = 0.0, 0.0, 0
+    start = 0.0
+    backoff = 0.0
+    number = 0
     ended: tuple[float, float, Run] | None = None
     while True:
         run = runs[min(number, len(runs) - 1)]
@@ -59,8 +61,10 @@ def progress(
         )
         skipped = max(0, int((elapsed - start) // cycle) - 1) if is_steady else 0
         if skipped:
-            start, number = start + skipped * cycle, number + skipped
+            start += skipped * cycle
+            number += skipped
             end = start + run.after
             ended = (start, end, run)
-        start, number = end + backoff, number + 1
+        start = end + backoff
+        number += 1
         backoff = min(backoff * 2, MAX_BACKOFF) if backoff else FIRST_BACKOFF

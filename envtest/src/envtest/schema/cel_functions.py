@@ -30,7 +30,11 @@ from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
 __all__ = ["declarations", "patch_declarations"]
 
 _T = cel.Type
-BOOL, INT, DOUBLE, STRING, DYN = _T.BOOL, _T.INT, _T.DOUBLE, _T.STRING, _T.DYN
+BOOL = _T.BOOL
+INT = _T.INT
+DOUBLE = _T.DOUBLE
+STRING = _T.STRING
+DYN = _T.DYN
 LIST = _T.List(_T.DYN)
 STRINGS = _T.List(_T.STRING)
 OPAQUE = _T.Map(_T.STRING, _T.DYN)
@@ -363,7 +367,8 @@ def _compare(a: dict[str, str], b: dict[str, str]) -> int:
     """Compare two quantities or two semantic versions."""
     if "semver" in a:
         return _compare_versions(a["semver"], b["semver"])
-    first, second = _value(a).value, _value(b).value
+    first = _value(a).value
+    second = _value(b).value
     return (first > second) - (first < second)
 
 
@@ -456,7 +461,8 @@ def _contains_ip(cidr: dict[str, str], text: str) -> bool:
 
 
 def _contains_cidr(cidr: dict[str, str], text: str) -> bool:
-    outer, inner = ip_network(cidr["cidr"], strict=False), ip_network(text, strict=False)
+    outer = ip_network(cidr["cidr"], strict=False)
+    inner = ip_network(text, strict=False)
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
@@ -499,10 +505,19 @@ def _numbers(version: str) -> list[int]:
 def _compare_versions(a: str, b: str) -> int:
     if _numbers(a) != _numbers(b):
         return 1 if _numbers(a) > _numbers(b) else -1
-    first, second = (_SEMVER.fullmatch(version).group(4) or "" for version in (a, b))  # type: ignore[union-attr]
+    first = _prerelease(a)
+    second = _prerelease(b)
     if not first or not second:
         return bool(second) - bool(first)
     return _compare_labels(first.split("."), second.split("."))
+
+
+def _prerelease(version: str) -> str:
+    """Return the part after the hyphen of a valid version, or an empty string."""
+    match = _SEMVER.fullmatch(version)
+    if match is None:
+        return ""
+    return match.group(4) or ""
 
 
 def _compare_labels(first: list[str], second: list[str]) -> int:

@@ -86,7 +86,8 @@ def _message(name: str) -> Any:
             )
             kind = kind.removeprefix("*")
             if kind in _FIELDS:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+                field.type = field.TYPE_MESSAGE
+                field.type_name = f".{_PACKAGE}.{kind}"
             else:
                 field.type = getattr(field, f"TYPE_{kind.upper()}")
     pool = DescriptorPool()
@@ -236,7 +237,8 @@ def _is_duration(constant: Any) -> bool:
 
 def _is_timestamp(constant: Any) -> bool:
     if constant.HasField("integer"):
-        first, last = _FIRST_SECOND.timestamp(), _LAST_SECOND.timestamp()
+        first = _FIRST_SECOND.timestamp()
+        last = _LAST_SECOND.timestamp()
         return bool(first <= constant.integer <= last)
     return _is_time(constant.text) if constant.HasField("text") else True
 

@@ -136,7 +136,8 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
     def inner(key: str, node: Schema | None, content: Mapping[str, Any]) -> _Check:
         check = children.get(key)
         if check is None:
-            check = children[key] = _node(node or schema, content, bool(node and node.embedded))
+            check = _node(node or schema, content, bool(node and node.embedded))
+            children[key] = check
         return check
 
     def check(
@@ -283,7 +284,8 @@ def prepare_rule(raw: Mapping[str, Any], schema: Schema, *, resource_root: bool)
         return Rule(raw)
     optional = bool(raw.get("optionalOldSelf"))
     program, error = _compile(source, schema, optional, resource_root, "bool")
-    message, message_error = None, ""
+    message = None
+    message_error = ""
     expression = (raw.get("messageExpression") or "").strip()
     if expression and not error:
         message, message_error = _compile(expression, schema, optional, resource_root, "string")
@@ -314,10 +316,13 @@ def _compile(
 ) -> tuple[Program | None, str]:
     """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
     source = escape_keywords(source)
-    kind, schemas, others = _kind(schema), {"self": schema}, {}
+    kind = _kind(schema)
+    schemas = {"self": schema}
+    others = {}
     variables: dict[str, CELType] = {"self": kind}
     if optional:
-        schemas["old__"], others["has__"] = schema, "bool"
+        schemas["old__"] = schema
+        others["has__"] = "bool"
         variables |= {"has__": "bool", "old__": kind}
         text = f"cel.bind(oldSelf, has__ ? optional.of(old__) : optional.none(), {source})"
     else:

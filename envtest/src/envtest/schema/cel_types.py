@@ -212,7 +212,8 @@ class _DescriptorFile:
             entry = message.nested_type.add(name=_entry_name(name))
             entry.options.map_entry = True
             entry.field.add(name="key", number=1, label=1, type=field.TYPE_STRING)
-            field.label, field.type = field.LABEL_REPEATED, field.TYPE_MESSAGE
+            field.label = field.LABEL_REPEATED
+            field.type = field.TYPE_MESSAGE
             field.type_name = f".{_PACKAGE}.{message.name}.{entry.name}"
             field = entry.field.add(name="value", number=2, label=1)
         self._type(field, node)

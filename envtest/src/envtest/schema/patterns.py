@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from unicodedata import category
 from unicodedata import name as unicode_name
@@ -83,9 +84,13 @@ def _character_ranges(name: str, negated: bool) -> str:
     """Return the characters of a Unicode category or script, as ranges for a character class."""
     if not _CATEGORY.fullmatch(name) and name not in _SCRIPTS:
         raise PatternError(f"error parsing regexp: invalid character class range: `\\p{{{name}}}`")
-    character_property, prefix = (
-        (_name_of, _SCRIPTS[name]) if name in _SCRIPTS else (category, name)
-    )
+    character_property: Callable[[str], str]
+    if name in _SCRIPTS:
+        character_property = _name_of
+        prefix = _SCRIPTS[name]
+    else:
+        character_property = category
+        prefix = name
     ranges: list[str] = []
     start: int | None = None
     for code in range(sys.maxunicode + 2):
@@ -102,7 +107,8 @@ def _character_ranges(name: str, negated: bool) -> str:
 
 def _go_message(error: re.error, pattern: str) -> str:
     """Return Go's message for a pattern that does not parse."""
-    message, position = error.msg, error.pos or 0
+    message = error.msg
+    position = error.pos or 0
     if message.startswith("missing )"):
         return f"missing closing ): `{pattern}`"
     if message.startswith("unbalanced parenthesis"):

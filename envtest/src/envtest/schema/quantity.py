@@ -76,12 +76,14 @@ def parse_quantity(text: str) -> Quantity:
     family = "decimal"
     factor = Fraction(1)
     if suffix in _BINARY:
-        family, factor = "binary", Fraction(1024 ** _BINARY[suffix])
+        family = "binary"
+        factor = Fraction(1024 ** _BINARY[suffix])
     elif suffix[:1] in ("e", "E") and len(suffix) > 1:
         exponent = int(suffix[1:])
         if abs(exponent) > 1000:
             raise QuantityError("unable to parse numeric part of quantity")
-        family, factor = "exponent", Fraction(10) ** exponent
+        family = "exponent"
+        factor = Fraction(10) ** exponent
     else:
         factor = Fraction(10) ** _DECIMAL[suffix]
     value = Fraction(digits + "0" if digits.endswith(".") else digits) * factor

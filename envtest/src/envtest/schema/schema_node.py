@@ -52,7 +52,8 @@ class _Fields(Mapping[str, "Schema"]):
     def __getitem__(self, name: str) -> Schema:
         node = self._nodes.get(name)
         if node is None:
-            node = self._nodes[name] = Schema(self._raw[name], self._resolve)
+            node = Schema(self._raw[name], self._resolve)
+            self._nodes[name] = node
         return node
 
     def __contains__(self, name: object) -> bool:

@@ -195,13 +195,15 @@ def _default_setter(schema: Schema, skip: frozenset[str] = frozenset()) -> Defau
                         )(item)
                 elif rest is not None and name not in raw_properties:
                     if item is None and rest_default is not None and not rest.nullable:
-                        item = value[name] = copy_json(rest_default)
+                        item = copy_json(rest_default)
+                        value[name] = item
                     if rest_fill is not None and isinstance(item, (dict, list)):
                         rest_fill(item)
         elif isinstance(value, list) and element is not None:
             for position, item in enumerate(value):
                 if item is None and element_default is not None and not element.nullable:
-                    item = value[position] = copy_json(element_default)
+                    item = copy_json(element_default)
+                    value[position] = item
                 if element_fill is not None and isinstance(item, (dict, list)):
                     element_fill(item)
 

@@ -168,7 +168,9 @@ def _enum_values(enum: Sequence[Any]) -> list[str]:
 
 
 def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
-    max_length, min_length, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
+    max_length = raw.get("maxLength")
+    min_length = raw.get("minLength")
+    pattern = raw.get("pattern")
     has_format = format_check(format_name) if format_name else None
     if max_length is None and min_length is None and not pattern and has_format is None:
         return None
@@ -198,11 +200,11 @@ def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str
     kind = types[0] if len(types) == 1 else ""
     bounds = _RANGES[format_name or "int64"] if kind == "integer" else None
     type_name = f"{kind} with format {format_name}" if format_name else f"{kind} (default format)"
-    factor, maximum, minimum = raw.get("multipleOf"), raw.get("maximum"), raw.get("minimum")
-    exclusive_minimum, exclusive_maximum = (
-        bool(raw.get("exclusiveMinimum")),
-        bool(raw.get("exclusiveMaximum")),
-    )
+    factor = raw.get("multipleOf")
+    maximum = raw.get("maximum")
+    minimum = raw.get("minimum")
+    exclusive_minimum = bool(raw.get("exclusiveMinimum"))
+    exclusive_maximum = bool(raw.get("exclusiveMaximum"))
     if bounds is None and factor is None and maximum is None and minimum is None:
         return None
 
@@ -253,7 +255,8 @@ def _format_number(number: float) -> str:
 
 
 def _list_check(schema: Schema) -> Check:
-    minimum, maximum = schema.raw.get("minItems"), schema.raw.get("maxItems")
+    minimum = schema.raw.get("minItems")
+    maximum = schema.raw.get("maxItems")
     items: list[Check | None] = []
 
     def check(value: list[Any], path: str, problems: list[Problem]) -> None:
@@ -274,7 +277,8 @@ def _list_check(schema: Schema) -> Check:
 
 
 def _map_check(schema: Schema) -> Check:
-    minimum, maximum = schema.raw.get("minProperties"), schema.raw.get("maxProperties")
+    minimum = schema.raw.get("minProperties")
+    maximum = schema.raw.get("maxProperties")
     required_names = schema.required
     properties = schema.properties
     children: dict[str, Check] = {}
@@ -285,7 +289,8 @@ def _map_check(schema: Schema) -> Check:
             inner = children.get(name)
             if inner is None:
                 if name in properties:
-                    inner = children[name] = compile_validator(properties[name])
+                    inner = compile_validator(properties[name])
+                    children[name] = inner
                 elif schema.additional is not None:
                     inner = children.get("") or children.setdefault(
                         "", compile_validator(schema.additional)
@@ -307,7 +312,9 @@ def _map_check(schema: Schema) -> Check:
 
 def _composite(raw: Mapping[str, Any]) -> Check | None:
     """Return the check of ``anyOf``, ``oneOf``, ``allOf`` and ``not``."""
-    any_of, one_of, all_of = (_alternatives(raw.get(word)) for word in ("anyOf", "oneOf", "allOf"))
+    any_of = _alternatives(raw.get("anyOf"))
+    one_of = _alternatives(raw.get("oneOf"))
+    all_of = _alternatives(raw.get("allOf"))
     negated = _alternatives([raw["not"]] if raw.get("not") is not None else None)
     if raw.get("x-kubernetes-int-or-string") and not one_of and not all_of and not negated:
         kinds = [part.raw.get("type") for part, _ in any_of]

@@ -247,15 +247,14 @@ def _connect(
     features: Collection[str],
 ) -> APIServer:
     """Create the parts that have no state of their own."""
-    store, registry, authorizer, clock = (
-        cluster.store,
-        cluster.registry,
-        cluster.authorizer,
-        cluster.clock,
-    )
+    store = cluster.store
+    registry = cluster.registry
+    authorizer = cluster.authorizer
+    clock = cluster.clock
     core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version, features)
     core.client = cluster.webhooks
-    core.reviews, core.authorizer = Reviews(authorizer, authenticator), authorizer
+    core.reviews = Reviews(authorizer, authenticator)
+    core.authorizer = authorizer
     core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()
     metrics = RequestMetrics(lambda: object_counts(core))

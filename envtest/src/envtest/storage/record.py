@@ -11,7 +11,9 @@ from envtest.apimachinery.objects import Object
 
 __all__ = ["ADDED", "DELETED", "MODIFIED", "Change", "Record", "encode", "record_from", "record_of"]
 
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
 
 
 class Record:

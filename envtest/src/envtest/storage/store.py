@@ -68,7 +68,8 @@ class Store:
     def _cache(self, resource: GroupResource) -> WatchCache:
         cache = self._caches.get(resource)
         if cache is None:
-            cache = self._caches[resource] = WatchCache()
+            cache = WatchCache()
+            self._caches[resource] = cache
         return cache
 
     def fork(self) -> Store:

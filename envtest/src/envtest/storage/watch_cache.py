@@ -40,13 +40,12 @@ class WatchCache:
     def fork(self) -> WatchCache:
         """Return a copy without watchers; the records, which are immutable, are shared."""
         copy = WatchCache()
-        copy.records, copy.keys = self.records.copy(), self.keys.copy()
+        copy.records = self.records.copy()
+        copy.keys = self.keys.copy()
         copy.history = deque(Change(each.type, each.record, each.previous) for each in self.history)
-        copy.compacted, copy.changes, copy._history_bytes = (
-            self.compacted,
-            self.changes,
-            self._history_bytes,
-        )
+        copy.compacted = self.compacted
+        copy.changes = self.changes
+        copy._history_bytes = self._history_bytes
         return copy
 
     def put(self, change: Change) -> None:

@@ -34,7 +34,8 @@ class LaggingWatchers(set["Watcher"]):
         self._scheduled.append(watcher)
 
     def _send(self) -> None:
-        scheduled, self._scheduled = self._scheduled, []
+        scheduled = self._scheduled
+        self._scheduled = []
         for watcher in scheduled:
             watcher.send()
 
@@ -138,7 +139,8 @@ class Watcher:
             self._timer = asyncio.get_running_loop().call_at(until, self._expire)
 
     def _expire(self) -> None:
-        self._until = self._timer = None
+        self._until = None
+        self._timer = None
         self._wake()
 
     async def next_batch(self, until: float | None = None) -> list[Change]:
@@ -157,7 +159,8 @@ class Watcher:
                 self._waiter = None
         if self._overflow:
             raise WatcherOverflow
-        batch, self._pending = self._pending, []
+        batch = self._pending
+        self._pending = []
         return batch
 
     @property

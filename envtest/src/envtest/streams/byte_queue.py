@@ -46,7 +46,8 @@ class ByteQueue:
 
     def drop(self) -> int:
         """End the stream without its waiting bytes; return how many there were."""
-        dropped, self._size = self._size, 0
+        dropped = self._size
+        self._size = 0
         self._chunks.clear()
         self.end()
         return dropped

@@ -120,7 +120,8 @@ class _Pairs:
         pair = self._waiting.get(request_id)
         if pair is None and self._has_room():
             timer = asyncio.get_running_loop().call_later(PAIR_SECONDS, self._expire, request_id)
-            pair = self._waiting[request_id] = _Pair(timer)
+            pair = _Pair(timer)
+            self._waiting[request_id] = pair
         if pair is None or kind in pair.streams:
             self._start(stream.close())
             return

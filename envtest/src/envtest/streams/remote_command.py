@@ -92,7 +92,9 @@ def _status_text(status: dict[str, Any], protocol: str) -> bytes:
 class _SocketStreams:
     def __init__(self, socket: web.WebSocketResponse, protocol: str, options: Options) -> None:
         self.stdin = ByteQueue()
-        self._socket, self._protocol, self._options = socket, protocol, options
+        self._socket = socket
+        self._protocol = protocol
+        self._options = options
         if not options.stdin:
             self.stdin.end()
 
@@ -113,14 +115,16 @@ class _SocketStreams:
                 else message.data.decode("ascii", "replace")
             )
             try:
-                channel, data = int(text[:1]), base64.b64decode(text[1:])
+                channel = int(text[:1])
+                data = base64.b64decode(text[1:])
             except (ValueError, binascii.Error):
                 return
         else:
             content = message.data if isinstance(message.data, bytes) else message.data.encode()
             if not content:
                 return
-            channel, data = content[0], content[1:]
+            channel = content[0]
+            data = content[1:]
         if channel == 0:
             self.stdin.feed(data)
         elif channel == CLOSE and self._protocol == _V5 and data[:1] == b"\0":
@@ -159,7 +163,8 @@ async def _run_socket(
 
 async def _run_until_closed(receive: Awaitable[None], work: Awaitable[None]) -> None:
     """Run ``work`` until it ends or the client closes the connection."""
-    receiving, working = asyncio.ensure_future(receive), asyncio.ensure_future(work)
+    receiving = asyncio.ensure_future(receive)
+    working = asyncio.ensure_future(work)
     try:
         await asyncio.wait((receiving, working), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -208,7 +213,8 @@ class _SPDYStreams:
 
 
 async def _serve_spdy(request: Request, options: Options, run: Run) -> web.StreamResponse:
-    streams, done = _SPDYStreams(options), asyncio.Event()
+    streams = _SPDYStreams(options)
+    done = asyncio.Event()
 
     async def work() -> None:
         try:

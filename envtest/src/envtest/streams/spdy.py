@@ -21,7 +21,11 @@ MAX_FRAME: Final = 1 << 20
 _MAX_HEADERS: Final = 16 * 1024
 _MAX_STREAMS: Final = 1000
 _CHUNK: Final = 32 * 1024
-_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
+_SYN_STREAM = 1
+_SYN_REPLY = 2
+_RST_STREAM = 3
+_PING = 6
+_GOAWAY = 7
 _FIN: Final = 1
 _VERSION: Final = 3
 _CANCEL: Final = 5
@@ -113,7 +117,8 @@ class SPDYConnection:
 
     def count_taken(self, size: int) -> None:
         """Count bytes that were read from a stream."""
-        before, self._waiting = self._waiting, self._waiting - size
+        before = self._waiting
+        self._waiting -= size
         if before > MAX_WAITING >= self._waiting:
             self._pause(False)
 
@@ -170,7 +175,8 @@ class SPDYConnection:
         stream = self._streams.get(number)
         if stream is None:
             return
-        before, self._waiting = self._waiting, self._waiting + stream.incoming.feed(body)
+        before = self._waiting
+        self._waiting += stream.incoming.feed(body)
         if before <= MAX_WAITING < self._waiting:
             self._pause(True)
         if flags & _FIN:
@@ -189,7 +195,8 @@ class SPDYConnection:
                 _control(_RST_STREAM, number.to_bytes(4, "big") + _CANCEL.to_bytes(4, "big"))
             )
             return
-        stream = self._streams[number] = SPDYStream(self, number, parse_headers(block))
+        stream = SPDYStream(self, number, parse_headers(block))
+        self._streams[number] = stream
         empty = self._deflate.compress(bytes(4)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         await self.send(_control(_SYN_REPLY, number.to_bytes(4, "big") + empty))
         if flags & _FIN:

@@ -149,7 +149,8 @@ async def serve_spdy(
     )
     if protocol:
         response.headers[_PROTOCOL_HEADER] = protocol
-    http, transport = raw.protocol, raw.transport
+    http = raw.protocol
+    transport = raw.transport
     assert isinstance(transport, asyncio.Transport)
     parser = _Parser(transport)
     http.set_parser(cast("Any", parser))

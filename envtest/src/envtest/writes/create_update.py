@@ -147,7 +147,8 @@ async def _insert(
 
 async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool) -> bool:
     """Prepare, validate and store an object; return whether it was stored (a dry run stores nothing)."""
-    info, metadata = ctx.info, obj["metadata"]
+    info = ctx.info
+    metadata = obj["metadata"]
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
@@ -286,7 +287,8 @@ async def _replace(
     admission_view: AdmissionView | None,
 ) -> Object | None:
     """Replace ``record`` by ``new``; return ``None`` on a concurrent write."""
-    info, metadata = ctx.info, new["metadata"]
+    info = ctx.info
+    metadata = new["metadata"]
     revision = _sent_revision(metadata.get("resourceVersion") or "")
     if not revision:  # the client overwrites whatever is stored
         if not info.strategy.allow_unconditional_update:

@@ -20,7 +20,8 @@ from envtest.writes.server_core import Core
 
 __all__ = ["DeletionResult", "delete_object", "deletes_during_update", "mark_deleting"]
 
-FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
 
 
 class DeletionResult(NamedTuple):
@@ -36,7 +37,8 @@ class DeletionResult(NamedTuple):
 
 def deletes_during_update(new: Object, old: Object) -> bool:
     """Return whether an update removes the last finalizer of an object that is being deleted."""
-    after, before = new["metadata"], old["metadata"]
+    after = new["metadata"]
+    before = old["metadata"]
     if after.get("finalizers") or not before.get("deletionTimestamp"):
         return False
     # A pod that still has time to stop is deleted by the kubelet, with a grace period of 0.
@@ -72,7 +74,8 @@ def mark_deleting(obj: Object, ctx: RequestContext) -> None:
 
 def check_preconditions(obj: Object, ctx: RequestContext, options: DeleteOptions) -> None:
     """Raise StatusError (409) if the options require another uid or resourceVersion than the object has."""
-    metadata, name = obj["metadata"], ctx.name
+    metadata = obj["metadata"]
+    name = ctx.name
     kind = GroupResource(ctx.info.group, ctx.info.kind)
     if options.uid is not None and options.uid != metadata.get("uid"):
         raise conflict(
@@ -121,7 +124,8 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
         if (
             moment < ctx.moment
         ):  # the shorter period is over: the shortest that lets the kubelet delete the pod
-            moment, requested = ctx.moment, min(requested, 1)
+            moment = ctx.moment
+            requested = min(requested, 1)
         metadata["deletionTimestamp"] = _stamp(moment)
         metadata["deletionGracePeriodSeconds"] = requested
         return _Grace(graceful=True, seconds=requested)
