@@ -225,13 +225,14 @@ class _Request:
         info = self.invocation.info
         current = await convert(self._ctx.info, info, obj)
         applied = False
-        for mutation in policy.mutations if current else ():
-            evaluation = Evaluation(policy.variables, await self._inputs(current), self._check)
-            try:
-                current = self._apply(mutation, current, evaluation)
-                applied = True
-            except (ExpressionError, MutationError) as error:
-                self._denials.add(policy, self.invocation.denial(str(error)), "Invalid")
+        if current:
+            for mutation in policy.mutations:
+                evaluation = Evaluation(policy.variables, await self._inputs(current), self._check)
+                try:
+                    current = self._apply(mutation, current, evaluation)
+                    applied = True
+                except (ExpressionError, MutationError) as error:
+                    self._denials.add(policy, self.invocation.denial(str(error)), "Invalid")
         return await convert(info, self._ctx.info, current) if applied else None
 
     async def _inputs(self, obj: Object) -> Mapping[str, Any]:

@@ -144,7 +144,8 @@ class PodSecurity(StorePlugin):
         pods: dict[str, list[str]] = {}
         for record in self._store.list(_PODS, namespace)[:_MAX_PODS]:
             pod = record.obj()
-            if found := violations(level, pod["metadata"], pod["spec"]):
+            found = violations(level, pod["metadata"], pod["spec"])
+            if found:
                 pods.setdefault(", ".join(each.reason for each in found), []).append(record.name)
         if pods:
             yield f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{level}"'

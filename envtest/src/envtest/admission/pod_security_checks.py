@@ -448,7 +448,8 @@ def _run_as_non_root(pod: _Pod) -> Violation | None:
     reason = "runAsNonRoot != true"
     is_set = pod.security.get("runAsNonRoot")
     explicit = pod.containers_where(lambda each: each.get("runAsNonRoot") is False)
-    if setters := _setters(is_set is False, explicit):
+    setters = _setters(is_set is False, explicit)
+    if setters:
         return Violation(reason, f"{setters} must not set securityContext.runAsNonRoot=false")
     implicit = pod.containers_where(lambda each: each.get("runAsNonRoot") is None)
     if is_set or not implicit:
@@ -471,7 +472,8 @@ def _run_as_user(pod: _Pod) -> Violation | None:
 def _restricted_seccomp(pod: _Pod) -> Violation | None:
     if pod.version < 19 or pod.is_windows:
         return None
-    if (explicit := _explicit_seccomp(pod)) is not None:
+    explicit = _explicit_seccomp(pod)
+    if explicit is not None:
         return explicit
     implicit = pod.containers_where(lambda each: each.get("seccompProfile") is None)
     if pod.security.get("seccompProfile") is not None or not implicit:

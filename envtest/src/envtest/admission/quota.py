@@ -118,7 +118,8 @@ def _device_usage(devices: Mapping[str, Any]) -> Quantities:
     for request in devices.get("requests") or ():
         largest: dict[str, int] = {}
         for option in request.get("firstAvailable") or [request.get("exactly") or {}]:
-            if name := option.get("deviceClassName"):
+            name = option.get("deviceClassName")
+            if name:
                 is_counted = option.get("allocationMode") == "ExactCount"
                 count = option.get("count", 1) if is_counted else _MAX_DEVICES
                 largest[name] = max(largest.get(name, 0), count)

@@ -98,7 +98,9 @@ class ServiceEndpoints:
 
     def addresses(self, namespace: str, service: str, port_names: Collection[str]) -> Iterator[str]:
         """Yield the local addresses (``HOST:PORT``) behind ports of a Service: those of ready pods in its slices."""
-        for record in self._store.list(_SLICES, namespace) if port_names else ():
+        if not port_names:
+            return
+        for record in self._store.list(_SLICES, namespace):
             if (record.labels or {}).get("kubernetes.io/service-name") != service:
                 continue
             endpoint_slice = record.obj()
@@ -109,7 +111,9 @@ class ServiceEndpoints:
             ]
             for endpoint in endpoint_slice.get("endpoints") or ():
                 pod = self._ready_pod(namespace, endpoint)
-                ports = self.ports_of(pod) if pod is not None else {}
+                if pod is None:
+                    continue
+                ports = self.ports_of(pod)
                 yield from (address_text(*ports[number]) for number in numbers if number in ports)
 
     def _ready_pod(self, namespace: str, endpoint: Mapping[str, Any]) -> Object | None:

@@ -143,7 +143,8 @@ class APIServices:
         self.generation += 1
         if known is not None:
             del self._remotes[known.group, known.version]
-            if check := self._checks.pop(name, None):
+            check = self._checks.pop(name, None)
+            if check:
                 check.cancel()
         if change.type != DELETED and spec.get("service"):
             remote = Remote(name, spec)
@@ -151,7 +152,8 @@ class APIServices:
             self._check_soon(remote)
 
     def _check_soon(self, remote: Remote) -> None:
-        if check := self._checks.get(remote.name):
+        check = self._checks.get(remote.name)
+        if check:
             check.cancel()
         self._checks[remote.name] = asyncio.get_running_loop().create_task(self._check(remote))
 

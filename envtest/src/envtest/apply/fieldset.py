@@ -291,8 +291,10 @@ class FieldSet:
         children = {}
         for element, child in self.children.items():
             other_child = other.children.get(element)
-            if other_child is not None and (both := child & other_child):
-                children[element] = both
+            if other_child is not None:
+                both = child & other_child
+                if both:
+                    children[element] = both
         return FieldSet(self.members & other.members, children)
 
     def __sub__(self, other: FieldSet) -> FieldSet:

@@ -99,7 +99,8 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
         managers[manager] = OwnedFields(
             FieldSet.decode(entry.get("fieldsV1") or {}), version, applied
         )
-        if time := entry.get("time"):
+        time = entry.get("time")
+        if time:
             times[manager] = time
     return managers, times
 
@@ -111,7 +112,8 @@ def encode_managers(managers: Managers, times: Times) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"manager": manager.manager} if manager.manager else {}
         entry["operation"] = APPLY if owned.applied else manager.operation
         entry["apiVersion"] = owned.api_version
-        if time := times.get(manager):
+        time = times.get(manager)
+        if time:
             entry["time"] = time
         entry["fieldsType"] = "FieldsV1"
         entry["fieldsV1"] = owned.fields.encode()

@@ -150,7 +150,8 @@ def _validate(kind: Type, value: Any, duplicates: bool, errors: list[tuple[str, 
             if len(errors) > count:
                 _prefix(f".{name}", errors, count)
     elif form == _SCALAR:
-        if message := _scalar_error(kind.scalar, value):
+        message = _scalar_error(kind.scalar, value)
+        if message:
             errors.append(("", message))
     elif form == _LIST:
         if not isinstance(value, list):
@@ -301,17 +302,19 @@ def _all_paths(kind: Type, value: Any) -> FieldSet | None:
         for name, item in value.items():
             element = field_element(name)
             found.members.add(element)
-            if isinstance(item, dict | list) and (
-                item_paths := _all_paths(kind.field(name) or _UNKNOWN, item)
-            ):
-                found.children[element] = item_paths
+            if isinstance(item, dict | list):
+                item_paths = _all_paths(kind.field(name) or _UNKNOWN, item)
+                if item_paths:
+                    found.children[element] = item_paths
         return found
     if form == _LIST and not kind.list_atomic and isinstance(value, list) and value:
         found = FieldSet()
         for element, items in _by_element(kind, value).items():
             found.members.add(element)
-            if len(items) == 1 and (item_paths := _all_paths(kind.item, items[0])):
-                found.children[element] = item_paths
+            if len(items) == 1:
+                item_paths = _all_paths(kind.item, items[0])
+                if item_paths:
+                    found.children[element] = item_paths
         return found
     return None
 
@@ -345,8 +348,10 @@ def _compare_as(form: str, kind: Type, left: Any, right: Any, found: Comparison)
 def _record(kind: Type, element: str, value: Any, into: FieldSet) -> None:
     """Add a whole value to ``into``, the set of added or of removed fields."""
     into.members.add(element)
-    if isinstance(value, dict | list) and (child := _all_paths(kind, value)):
-        into.children[element] = child
+    if isinstance(value, dict | list):
+        child = _all_paths(kind, value)
+        if child:
+            into.children[element] = child
 
 
 def _descend(kind: Type, element: str, left: Any, right: Any, found: Comparison) -> None:

@@ -70,8 +70,10 @@ def _is_network(text: str) -> bool:
 def _network_errors(text: str, path: str) -> Iterator[FieldError]:
     problems = list(cidr_errors(path, text))
     yield from problems
-    if not problems and (network := str(ip_network(text))) != text:
-        yield invalid(path, text, f'must be in canonical form ("{network}")')
+    if not problems:
+        network = str(ip_network(text))
+        if network != text:
+            yield invalid(path, text, f'must be in canonical form ("{network}")')
 
 
 class AddressStrategy(BuiltinStrategy):
@@ -79,7 +81,8 @@ class AddressStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """Require an IP address in canonical form."""
-        if problem := ip_problem(name):
+        problem = ip_problem(name)
+        if problem:
             return [problem]
         address = str(ip_address(name))
         return [] if address == name else [f'must be in canonical form ("{address}")']
@@ -97,7 +100,9 @@ class AddressStrategy(BuiltinStrategy):
             if not parent.get(name):
                 yield required(f"spec.parentRef.{name}")
         for name in ("resource", "name", "namespace"):
-            for problem in path_segment(parent[name]) if parent.get(name) else ():
-                yield invalid(f"spec.parentRef.{name}", parent[name], problem)
-        for problem in dns_subdomain(parent["group"]) if parent.get("group") else ():
-            yield invalid("spec.parentRef.group", parent["group"], problem)
+            if parent.get(name):
+                for problem in path_segment(parent[name]):
+                    yield invalid(f"spec.parentRef.{name}", parent[name], problem)
+        if parent.get("group"):
+            for problem in dns_subdomain(parent["group"]):
+                yield invalid("spec.parentRef.group", parent["group"], problem)

@@ -122,8 +122,10 @@ def _param_kind_errors(kind: Mapping[str, Any], path: str) -> Iterator[FieldErro
             f"{path}.apiVersion", api_version, f"unexpected GroupVersion string: {api_version}"
         )
     else:
-        if group and (problems := dns_subdomain(group)):
-            yield invalid(f"{path}.apiVersion", group, ",".join(problems))
+        if group:
+            problems = dns_subdomain(group)
+            if problems:
+                yield invalid(f"{path}.apiVersion", group, ",".join(problems))
         if not version:
             yield invalid(f"{path}.apiVersion", api_version, "version must be specified")
         elif problems := dns_1035_label(version):
@@ -338,8 +340,9 @@ class PolicyBindingStrategy(BuiltinStrategy):
         spec = obj["spec"]
         if not spec.get("policyName"):
             yield required("spec.policyName")
-        for problem in dns_subdomain(spec["policyName"]) if spec.get("policyName") else ():
-            yield invalid("spec.policyName", spec["policyName"], problem)
+        if spec.get("policyName"):
+            for problem in dns_subdomain(spec["policyName"]):
+                yield invalid("spec.policyName", spec["policyName"], problem)
         if spec.get("paramRef") is not None:
             yield from _param_ref_errors(spec["paramRef"], "spec.paramRef")
         if spec.get("matchResources") is not None:
@@ -367,8 +370,9 @@ def _param_ref_errors(reference: Mapping[str, Any], path: str) -> Iterator[Field
     name = reference.get("name") or ""
     selector = reference.get("selector")
     exclusive = "name and selector are mutually exclusive"
-    for problem in path_segment(name) if name else ():
-        yield invalid(f"{path}.name", name, problem)
+    if name:
+        for problem in path_segment(name):
+            yield invalid(f"{path}.name", name, problem)
     if selector is not None:
         yield from label_selector_errors(selector, f"{path}.selector")
     if name and selector is not None:

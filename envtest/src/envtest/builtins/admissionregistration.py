@@ -218,8 +218,9 @@ def condition_errors(
             yield required(f"{field_path}.expression")
         if not name:
             yield required(f"{field_path}.name")
-        for problem in qualified_name(name) if name else ():
-            yield invalid(f"{field_path}.name", name, problem)
+        else:
+            for problem in qualified_name(name):
+                yield invalid(f"{field_path}.name", name, problem)
         if name and name in names:
             yield duplicate(f"{field_path}.name", name)
         names.add(name)

@@ -58,8 +58,9 @@ class APIServiceStrategy(BuiltinStrategy):
             yield required(
                 "spec.group", "only v1 may have an empty group and it better be legacy kube"
             )
-        for problem in dns_subdomain(group) if group else ():
-            yield invalid("spec.group", group, problem)
+        if group:
+            for problem in dns_subdomain(group):
+                yield invalid("spec.group", group, problem)
         for problem in dns_1035_label(version):
             yield invalid("spec.version", version, problem)
         for name, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):

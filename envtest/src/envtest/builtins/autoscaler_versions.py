@@ -120,7 +120,8 @@ def drop_annotations(obj: Object) -> None:
     """Remove the annotations that only conversions set, in place."""
     if has_annotations(obj):
         annotations = obj["metadata"].pop("annotations")
-        if kept := {name: text for name, text in annotations.items() if name not in _ANNOTATIONS}:
+        kept = {name: text for name, text in annotations.items() if name not in _ANNOTATIONS}
+        if kept:
             obj["metadata"]["annotations"] = kept
 
 
@@ -133,11 +134,15 @@ def to_v1(obj: Object) -> Object:
     new_spec = _picked(spec, _SPEC)
     new_status = _picked(status, _STATUS)
     cpu = next((each for each in metrics if _is_cpu(each)), None)
-    if cpu is not None and (target := _utilization(cpu, "target")) is not None:
-        new_spec["targetCPUUtilizationPercentage"] = target
+    if cpu is not None:
+        target = _utilization(cpu, "target")
+        if target is not None:
+            new_spec["targetCPUUtilizationPercentage"] = target
     for each in current_metrics:
-        if _is_cpu(each) and (current := _utilization(each, "current")) is not None:
-            new_status["currentCPUUtilizationPercentage"] = current
+        if _is_cpu(each):
+            current = _utilization(each, "current")
+            if current is not None:
+                new_status["currentCPUUtilizationPercentage"] = current
     texts = {
         _METRICS: [
             _old_metric(each, _SOURCES)

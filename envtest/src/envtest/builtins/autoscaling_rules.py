@@ -37,8 +37,9 @@ def reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldE
         value = reference.get(name) or ""
         if not value:
             yield required(f"{path}.{name}")
-        for problem in path_segment(value) if value else ():
-            yield invalid(f"{path}.{name}", value, problem)
+        else:
+            for problem in path_segment(value):
+                yield invalid(f"{path}.{name}", value, problem)
 
 
 def api_version_errors(
@@ -106,8 +107,9 @@ def _source_errors(
     name = (value.get("metric") or {}).get("name") or ""
     if not name:
         yield required(f"{path}.metric.name", "must specify a metric name")
-    for problem in path_segment(name) if name else ():
-        yield invalid(f"{path}.metric.name", name, problem)
+    else:
+        for problem in path_segment(name):
+            yield invalid(f"{path}.metric.name", name, problem)
     yield from _target_errors(target, f"{path}.target")
     total = target.get("value")
     average = target.get("averageValue")

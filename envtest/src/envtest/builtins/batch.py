@@ -245,8 +245,10 @@ class CronJobStrategy(WorkloadStrategy):
             "failedJobsHistoryLimit",
         ):
             yield from nonnegative(f"spec.{name}", spec.get(name))
-        if spec.get("timeZone") is not None and (problem := _time_zone_problem(spec["timeZone"])):
-            yield invalid("spec.timeZone", spec["timeZone"], problem)
+        if spec.get("timeZone") is not None:
+            problem = _time_zone_problem(spec["timeZone"])
+            if problem:
+                yield invalid("spec.timeZone", spec["timeZone"], problem)
         policy = spec.get("concurrencyPolicy") or ""
         if not policy:
             yield required("spec.concurrencyPolicy")

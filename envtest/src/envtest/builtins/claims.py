@@ -88,8 +88,9 @@ def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             f"{path}.resources[storage]", requests["storage"], "must be greater than zero"
         )
     name = spec.get("storageClassName")
-    for problem in dns_subdomain(name) if name else ():
-        yield invalid(f"{path}.storageClassName", name, problem)
+    if name:
+        for problem in dns_subdomain(name):
+            yield invalid(f"{path}.storageClassName", name, problem)
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
         yield not_supported(f"{path}.volumeMode", mode, VOLUME_MODES)
@@ -105,8 +106,9 @@ def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         elif _identity(source) != _identity(reference):
             yield invalid(path, {}, "must match dataSourceRef")
     attributes = spec.get("volumeAttributesClassName")
-    for problem in dns_subdomain(attributes) if attributes else ():
-        yield invalid(f"{path}.volumeAttributesClassName", attributes, problem)
+    if attributes:
+        for problem in dns_subdomain(attributes):
+            yield invalid(f"{path}.volumeAttributesClassName", attributes, problem)
 
 
 def _identity(source: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -145,10 +147,12 @@ def _data_source_errors(source: Mapping[str, Any] | None, path: str) -> Iterator
     if not group and source.get("kind") != "PersistentVolumeClaim":
         text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         yield invalid(path, source.get("kind") or "", text)
-    for problem in dns_subdomain(group) if group else ():
-        yield invalid(f"{path}.apiGroup", group, problem)
-    for problem in dns_label(source["namespace"]) if source.get("namespace") else ():
-        yield invalid(f"{path}.namespace", source["namespace"], problem)
+    if group:
+        for problem in dns_subdomain(group):
+            yield invalid(f"{path}.apiGroup", group, problem)
+    if source.get("namespace"):
+        for problem in dns_label(source["namespace"]):
+            yield invalid(f"{path}.namespace", source["namespace"], problem)
 
 
 def _claim_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -104,8 +104,9 @@ def _common_errors(
     name = container.get("name") or ""
     if not name:
         yield required(f"{path}.name")
-    for problem in dns_label(name) if name else ():
-        yield invalid(f"{path}.name", name, problem)
+    else:
+        for problem in dns_label(name):
+            yield invalid(f"{path}.name", name, problem)
     if name and name in names:
         yield duplicate(f"{path}.name", name)
     names.add(name)
@@ -231,10 +232,12 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
             names.add(name)
         if not number:
             yield required(f"{field_path}.containerPort")
-        for problem in port_number(number) if number else ():
-            yield invalid(f"{field_path}.containerPort", number, problem)
-        for problem in port_number(port["hostPort"]) if port.get("hostPort") else ():
-            yield invalid(f"{field_path}.hostPort", port["hostPort"], problem)
+        else:
+            for problem in port_number(number):
+                yield invalid(f"{field_path}.containerPort", number, problem)
+        if port.get("hostPort"):
+            for problem in port_number(port["hostPort"]):
+                yield invalid(f"{field_path}.hostPort", port["hostPort"], problem)
         if not port.get("protocol"):
             yield required(f"{field_path}.protocol")
         elif port["protocol"] not in _PROTOCOLS:

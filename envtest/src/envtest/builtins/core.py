@@ -383,12 +383,9 @@ class EndpointsStrategy(BuiltinStrategy):
                     yield required(f"{field_path}.protocol")
                 elif port["protocol"] not in _PROTOCOLS:
                     yield not_supported(f"{field_path}.protocol", port["protocol"], _PROTOCOLS)
-                for problem in (
-                    qualified_name(port["appProtocol"])
-                    if port.get("appProtocol") is not None
-                    else ()
-                ):
-                    yield invalid(f"{field_path}.appProtocol", port["appProtocol"], problem)
+                if port.get("appProtocol") is not None:
+                    for problem in qualified_name(port["appProtocol"]):
+                        yield invalid(f"{field_path}.appProtocol", port["appProtocol"], problem)
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about addresses that no controller has written."""
@@ -410,10 +407,10 @@ class EndpointsStrategy(BuiltinStrategy):
 def _endpoint_address_errors(address: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     ip = address.get("ip") or ""
     yield from ip_errors(f"{path}.ip", ip)
-    for problem in dns_label(address["hostname"]) if address.get("hostname") else ():
-        yield invalid(f"{path}.hostname", address["hostname"], problem)
-    for problem in (
-        dns_subdomain(address["nodeName"]) if address.get("nodeName") is not None else ()
-    ):
-        yield invalid(f"{path}.nodeName", address["nodeName"], problem)
+    if address.get("hostname"):
+        for problem in dns_label(address["hostname"]):
+            yield invalid(f"{path}.hostname", address["hostname"], problem)
+    if address.get("nodeName") is not None:
+        for problem in dns_subdomain(address["nodeName"]):
+            yield invalid(f"{path}.nodeName", address["nodeName"], problem)
     yield from special_address_errors(ip, f"{path}.ip")

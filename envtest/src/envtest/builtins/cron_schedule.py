@@ -170,7 +170,8 @@ def _part(part: str, bounds: _Bounds) -> tuple[range, bool]:
 
 
 def _number(word: str, names: Mapping[str, int]) -> int:
-    if (named := names.get(word.lower())) is not None:
+    named = names.get(word.lower())
+    if named is not None:
         return named
     digits = word.removeprefix("-") if word.startswith("-") else word.removeprefix("+")
     if not (digits.isascii() and digits.isdecimal()):

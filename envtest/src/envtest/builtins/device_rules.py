@@ -129,16 +129,18 @@ def _name_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name = request.get("name") or ""
     if not name:
         yield required(f"{path}.name")
-    for problem in dns_label(name) if name else ():
-        yield invalid(f"{path}.name", name, problem)
+    else:
+        for problem in dns_label(name):
+            yield invalid(f"{path}.name", name, problem)
 
 
 def _device_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     device_class = request.get("deviceClassName") or ""
     if not device_class:
         yield required(f"{path}.deviceClassName")
-    for problem in dns_subdomain(device_class) if device_class else ():
-        yield invalid(f"{path}.deviceClassName", device_class, problem)
+    else:
+        for problem in dns_subdomain(device_class):
+            yield invalid(f"{path}.deviceClassName", device_class, problem)
     yield from selector_errors(request.get("selectors") or (), f"{path}.selectors")
     mode = request.get("allocationMode") or ""
     count = request.get("count") or 0
@@ -200,8 +202,9 @@ def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[Fie
     name = toleration.get("key") or ""
     operator = toleration.get("operator") or ""
     effect = toleration.get("effect") or ""
-    for problem in qualified_name(name) if name else ():
-        yield invalid(f"{path}.key", name, problem)
+    if name:
+        for problem in qualified_name(name):
+            yield invalid(f"{path}.key", name, problem)
     if operator == "Exists":
         if toleration.get("value"):
             yield invalid(
@@ -234,9 +237,10 @@ def _reference_errors(
 def _reference_problems(name: str, path: str, names: set[str]) -> Iterator[FieldError]:
     """Yield the errors in the name of a request, or in the names of a request and an alternative."""
     parts = name.split("/")
-    for part in parts if len(parts) <= 2 else ():
-        for problem in dns_label(part):
-            yield invalid(path, part, problem)
+    if len(parts) <= 2:
+        for part in parts:
+            for problem in dns_label(part):
+                yield invalid(path, part, problem)
     if name not in names:
         yield invalid(path, name, _UNKNOWN)
 

@@ -105,16 +105,16 @@ def _endpoint_errors(endpoint: Mapping[str, Any], kind: str, path: str) -> Itera
         yield too_many(f"{path}.addresses", len(addresses), _MAX_ADDRESSES)
     for position, address in enumerate(addresses):
         yield from _address_errors(address, kind, f"{path}.addresses[{position}]")
-    for problem in (
-        dns_subdomain(endpoint["nodeName"]) if endpoint.get("nodeName") is not None else ()
-    ):
-        yield invalid(f"{path}.nodeName", endpoint["nodeName"], problem)
+    if endpoint.get("nodeName") is not None:
+        for problem in dns_subdomain(endpoint["nodeName"]):
+            yield invalid(f"{path}.nodeName", endpoint["nodeName"], problem)
     topology = endpoint.get("deprecatedTopology") or {}
     if len(topology) > _MAX_TOPOLOGY:
         yield too_many(f"{path}.deprecatedTopology", len(topology), _MAX_TOPOLOGY)
     yield from label_errors(topology, f"{path}.deprecatedTopology")
-    for problem in dns_label(endpoint["hostname"]) if endpoint.get("hostname") is not None else ():
-        yield invalid(f"{path}.hostname", endpoint["hostname"], problem)
+    if endpoint.get("hostname") is not None:
+        for problem in dns_label(endpoint["hostname"]):
+            yield invalid(f"{path}.hostname", endpoint["hostname"], problem)
     hints = endpoint.get("hints") or {}
     yield from _hint_errors(hints.get("forZones") or (), f"{path}.hints.forZones", label_value)
     yield from _hint_errors(hints.get("forNodes") or (), f"{path}.hints.forNodes", dns_subdomain)
@@ -139,7 +139,8 @@ def _domain_errors(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, "should be a domain with at least two segments separated by dots")
     else:
         for label in name.split("."):
-            if problems := dns_label(label):
+            problems = dns_label(label)
+            if problems:
                 yield invalid(path, label, ",".join(problems))
                 return
 
@@ -168,13 +169,13 @@ def _ports_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
         path = f"ports[{position}]"
         name = port.get("name") or ""
         protocol = port.get("protocol")
-        for problem in dns_label(name) if name else ():
-            yield invalid(f"{path}.name", name, problem)
+        if name:
+            for problem in dns_label(name):
+                yield invalid(f"{path}.name", name, problem)
         if position in repeated:
             yield duplicate(f"{path}.name", name)
         if protocol not in _PROTOCOLS:
             yield not_supported(f"{path}.protocol", protocol or "", _PROTOCOLS)
-        for problem in (
-            qualified_name(port["appProtocol"]) if port.get("appProtocol") is not None else ()
-        ):
-            yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
+        if port.get("appProtocol") is not None:
+            for problem in qualified_name(port["appProtocol"]):
+                yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)

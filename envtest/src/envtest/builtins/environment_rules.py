@@ -100,8 +100,9 @@ def env_from_errors(sources: Sequence[Mapping[str, Any]], path: str) -> Iterator
             name = source[kind].get("name") or ""
             if not name:
                 yield required(f"{field_path}.{kind}.name")
-            for problem in dns_subdomain(name) if name else ():
-                yield invalid(f"{field_path}.{kind}.name", name, problem)
+            else:
+                for problem in dns_subdomain(name):
+                    yield invalid(f"{field_path}.{kind}.name", name, problem)
         if not kinds:
             yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(kinds) > 1:
@@ -122,8 +123,9 @@ def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]
                 yield invalid(f"{path}.{kind}.name", name, problem)
             if not key:
                 yield required(f"{path}.{kind}.key")
-            for problem in config_key(key) if key else ():
-                yield invalid(f"{path}.{kind}.key", key, problem)
+            else:
+                for problem in config_key(key):
+                    yield invalid(f"{path}.{kind}.key", key, problem)
     if "fileKeyRef" in source:
         yield from _file_ref_errors(source["fileKeyRef"], f"{path}.fileKeyRef")
 

@@ -77,8 +77,9 @@ class FlowSchemaStrategy(GenerationStrategy):
         level = spec["priorityLevelConfiguration"].get("name") or ""
         if not level:
             yield required(path, "must reference a priority level")
-        for problem in dns_subdomain(level) if level else ():
-            yield invalid(path, level, problem)
+        else:
+            for problem in dns_subdomain(level):
+                yield invalid(path, level, problem)
         for position, rule in enumerate(spec.get("rules") or ()):
             yield from _rule_errors(rule, f"spec.rules[{position}]")
 
@@ -128,12 +129,14 @@ def _name_errors(value: Mapping[str, Any], kind: str, path: str) -> Iterator[Fie
         yield required(f"{path}.name")
     if kind != "ServiceAccount":
         return
-    for problem in dns_subdomain(name) if name and name != "*" else ():
-        yield invalid(f"{path}.name", name, problem)
+    if name and name != "*":
+        for problem in dns_subdomain(name):
+            yield invalid(f"{path}.name", name, problem)
     if not namespace:
         yield required(f"{path}.namespace", "must specify namespace for service account")
-    for problem in dns_label(namespace) if namespace else ():
-        yield invalid(f"{path}.namespace", namespace, problem)
+    else:
+        for problem in dns_label(namespace):
+            yield invalid(f"{path}.namespace", namespace, problem)
 
 
 def _resource_rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -155,8 +158,9 @@ def _resource_rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldE
         yield invalid(f"{path}.namespaces", list(namespaces), text)
     else:
         for position, each in enumerate(namespaces):
-            for problem in dns_label(each) if each != "*" else ():
-                yield invalid(f"{path}.namespaces[{position}]", each, problem)
+            if each != "*":
+                for problem in dns_label(each):
+                    yield invalid(f"{path}.namespaces[{position}]", each, problem)
 
 
 def _wildcard_errors(values: Sequence[str], path: str, noun: str) -> Iterator[FieldError]:

@@ -63,7 +63,8 @@ def ip_problem(text: str) -> str:
 
 def ip_errors(path: str, text: str) -> Iterator[FieldError]:
     """Yield an error unless ``text`` is a valid IP address."""
-    if problem := ip_problem(text):
+    problem = ip_problem(text)
+    if problem:
         yield invalid(path, text, problem)
 
 

@@ -232,7 +232,9 @@ def _count_indexes(text: str, completions: int) -> int:
     """Return the number of indexes in a list of intervals such as ``1,3-5``. Raises ``ValueError``."""
     total = 0
     last = -1
-    for interval in text.split(",") if text else ():
+    if not text:
+        return 0
+    for interval in text.split(","):
         bounds = interval.split("-")
         if len(bounds) > 2:
             rule = "violates the requirement that an index interval can have at most two parts separated by '-'"
@@ -247,7 +249,8 @@ def _count_indexes(text: str, completions: int) -> int:
                 raise ValueError(f"non-increasing order, previous: {last}, current: {int(bound)}")
             first = last
             last = int(bound)
-        total += last - first + 1 if len(bounds) == 2 else 1
+        is_range = len(bounds) == 2
+        total += last - first + 1 if is_range else 1
     return total
 
 

@@ -192,12 +192,14 @@ def _ratio_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[Fie
         yield invalid(field_path, text, f"ratio {text} is less than 1")
     low = (item.get("min") or {}).get(name)
     high = (item.get("max") or {}).get(name)
-    if low is not None and high is not None and (smallest := parse_quantity(low).value):
-        largest = parse_quantity(high).value / smallest
-        if ratio > largest:
-            yield invalid(
-                field_path, text, f"ratio {text} is greater than max/min = {float(largest):f}"
-            )
+    if low is not None and high is not None:
+        smallest = parse_quantity(low).value
+        if smallest:
+            largest = parse_quantity(high).value / smallest
+            if ratio > largest:
+                yield invalid(
+                    field_path, text, f"ratio {text} is greater than max/min = {float(largest):f}"
+                )
 
 
 class ResourceQuotaStrategy(BuiltinStrategy):

@@ -72,8 +72,9 @@ class IngressStrategy(BuiltinStrategy):
         for position, tls in enumerate(spec.get("tls") or ()):
             yield from _tls_errors(tls, f"spec.tls[{position}]")
         name = spec.get("ingressClassName")
-        for problem in dns_subdomain(name) if name is not None else ():
-            yield invalid("spec.ingressClassName", name, problem)
+        if name is not None:
+            for problem in dns_subdomain(name):
+                yield invalid("spec.ingressClassName", name, problem)
         annotation = (obj["metadata"].get("annotations") or {}).get(_CLASS)
         if old is None and annotation is not None and name is not None and annotation != name:
             text = "must match `ingressClassName` when both are specified"
@@ -85,8 +86,9 @@ def _tls_errors(tls: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         for problem in wildcard_subdomain(host) if "*" in host else dns_subdomain(host):
             yield invalid(f"{path}.hosts[{position}]", host, problem)
     name = tls.get("secretName")
-    for problem in dns_subdomain(name) if name else ():
-        yield invalid(f"{path}.secretName", name, problem)
+    if name:
+        for problem in dns_subdomain(name):
+            yield invalid(f"{path}.secretName", name, problem)
 
 
 def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -186,8 +188,9 @@ class IngressClassStrategy(BuiltinStrategy):
 def _reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors in the group, kind and name of a reference to an object."""
     group = reference.get("apiGroup")
-    for problem in dns_subdomain(group) if group is not None else ():
-        yield invalid(f"{path}.apiGroup", group, problem)
+    if group is not None:
+        for problem in dns_subdomain(group):
+            yield invalid(f"{path}.apiGroup", group, problem)
     for name in ("kind", "name"):
         value = reference.get(name) or ""
         if not value:

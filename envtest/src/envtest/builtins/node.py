@@ -39,8 +39,9 @@ class RuntimeClassStrategy(BuiltinStrategy):
             yield invalid("handler", handler, "field is immutable")
         if not handler:
             yield required("handler")
-        for problem in dns_label(handler) if handler else ():
-            yield invalid("handler", handler, problem)
+        else:
+            for problem in dns_label(handler):
+                yield invalid("handler", handler, problem)
         overhead = obj.get("overhead")
         scheduling = obj.get("scheduling")
         if overhead is not None:

@@ -94,7 +94,8 @@ def taint_errors(taints: Sequence[Mapping[str, Any]], where: str) -> Iterator[Fi
         effect = taint.get("effect") or ""
         for problem in qualified_name(taint.get("key") or ""):
             yield invalid(f"{path}.key", taint.get("key") or "", problem)
-        if problems := label_value(taint.get("value") or ""):
+        problems = label_value(taint.get("value") or "")
+        if problems:
             yield invalid(f"{path}.value", taint.get("value"), ";".join(problems))
         if not effect:
             yield required(f"{path}.effect")

@@ -460,7 +460,8 @@ def _of_own_decoder(error: WrongTypeError) -> DecodeError:
 def _parse_time(value: Any, path: str, layout: str) -> tuple[datetime, str]:
     if not isinstance(value, str):
         raise _of_own_decoder(WrongTypeError(value, "string", path))
-    if (match := _RFC3339.fullmatch(value)) is not None:
+    match = _RFC3339.fullmatch(value)
+    if match is not None:
         seconds, fraction, zone = match.groups()
         if layout != MICRO or len(fraction or "") == _MICRO_DIGITS:
             with suppress(ValueError):

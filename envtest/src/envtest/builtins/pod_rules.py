@@ -239,11 +239,13 @@ def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fi
 
 def _name_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
-        for problem in dns_subdomain(spec[name]) if spec.get(name) else ():
-            yield invalid(f"{path}.{name}", spec[name], problem)
+        if spec.get(name):
+            for problem in dns_subdomain(spec[name]):
+                yield invalid(f"{path}.{name}", spec[name], problem)
     for name in ("hostname", "subdomain"):
-        for problem in dns_label(spec[name]) if spec.get(name) else ():
-            yield invalid(f"{path}.{name}", spec[name], problem)
+        if spec.get(name):
+            for problem in dns_label(spec[name]):
+                yield invalid(f"{path}.{name}", spec[name], problem)
 
 
 def _hostname_errors(name: str, spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -294,8 +296,9 @@ def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.searches", searches, text)
     for position, search in enumerate(searches):
         name = search.removesuffix(".")
-        for problem in underscore_subdomain(name) if search != "." else ():
-            yield invalid(f"{path}.searches[{position}]", name, problem)
+        if search != ".":
+            for problem in underscore_subdomain(name):
+                yield invalid(f"{path}.searches[{position}]", name, problem)
     for position, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
             yield required(f"{path}.options[{position}]", "must not be empty")

@@ -23,8 +23,9 @@ def pod_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
     spec = old["spec"]
     for position, condition in enumerate(status.get("conditions") or ()):
         kind = condition.get("type") or ""
-        for problem in qualified_name(kind) if kind not in _SYSTEM_CONDITIONS else ():
-            yield invalid(f"metadata.conditions[{position}].Type", kind, problem)
+        if kind not in _SYSTEM_CONDITIONS:
+            for problem in qualified_name(kind):
+                yield invalid(f"metadata.conditions[{position}].Type", kind, problem)
     nominated = status.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName"):
         for problem in dns_subdomain(nominated):
@@ -93,8 +94,9 @@ def _claim_status_errors(
             yield duplicate(path, name)
         seen.add(name)
         created = claim.get("resourceClaimName")
-        for problem in dns_subdomain(created) if created is not None else ():
-            yield invalid(path, created, problem)
+        if created is not None:
+            for problem in dns_subdomain(created):
+                yield invalid(path, created, problem)
 
 
 def _addresses_errors(addresses: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -103,7 +105,8 @@ def _addresses_errors(addresses: Sequence[Mapping[str, Any]], path: str) -> Iter
     families: set[int] = set()
     for position, each in enumerate(addresses):
         ip = each.get("ip") or ""
-        if problem := ip_problem(ip):
+        problem = ip_problem(ip)
+        if problem:
             yield invalid(f"{path}[{position}]", ip, problem)
             continue
         if ip in seen:

@@ -55,7 +55,8 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def name_warnings(name: str, used: str = "in Pod names and hostnames") -> Iterator[str]:
     """Warn about a name that is valid but not a valid hostname; ``used`` describes where the name is used."""
-    if problems := dns_label(name):
+    problems = dns_label(name)
+    if problems:
         text = "which can result in surprising behavior; a DNS label is recommended"
         yield f"metadata.name: this is used {used}, {text}: [{' '.join(problems)}]"
 
@@ -169,7 +170,8 @@ def _overlapping_paths(volume: Mapping[str, Any]) -> Iterator[str]:
             yield from _overlaps(
                 f"volume {name} ({shown})", [(path, "") for path in _item_paths(source)]
             )
-    if (source := volume.get("downwardAPI")) is not None:
+    source = volume.get("downwardAPI")
+    if source is not None:
         yield from _overlaps(
             f"volume {name} (DownwardAPI)", [(path, "") for path in _item_paths(source)]
         )
@@ -196,9 +198,11 @@ def _projected_files(source: Mapping[str, Any]) -> list[tuple[str, str]]:
         if part is not None and part.get("items"):
             shown = kind if field == "downwardAPI" else f"{kind} {go_quote(part.get('name') or '')}"
             return [(path, shown) for path in _item_paths(part)]
-    if (token := source.get("serviceAccountToken")) is not None:
+    token = source.get("serviceAccountToken")
+    if token is not None:
         return [(token.get("path") or "", "ServiceAccountToken")]
-    if (bundle := source.get("clusterTrustBundle")) is not None:
+    bundle = source.get("clusterTrustBundle")
+    if bundle is not None:
         owner = (
             bundle.get("name") if bundle.get("name") is not None else bundle.get("signerName") or ""
         )
@@ -313,7 +317,8 @@ def _port_clashes(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[s
                 yield f"{item_path}: hostIP set without hostPort: {{{shown} {protocol} HostIP:{port['hostIP']}}}"
             others = seen_ports.setdefault((port.get("containerPort"), port.get("protocol")), [])
             for other, other_place in others:
-                if text := _port_clash(port, other):
+                text = _port_clash(port, other)
+                if text:
                     yield f"{item_path}: {text} with {other_place}"
             others.append((port, item_path))
 

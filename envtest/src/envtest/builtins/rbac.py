@@ -115,8 +115,9 @@ def _subject_errors(
     if not subject.get("name"):
         yield required(f"{path}.name")
     if kind == "ServiceAccount":
-        for problem in dns_subdomain(subject["name"]) if subject.get("name") else ():
-            yield invalid(f"{path}.name", subject["name"], problem)
+        if subject.get("name"):
+            for problem in dns_subdomain(subject["name"]):
+                yield invalid(f"{path}.name", subject["name"], problem)
         if group:
             yield not_supported(f"{path}.apiGroup", group, ("",))
         if not subject.get("namespace") and not namespaced:

@@ -47,7 +47,8 @@ def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             yield invalid(f"{field_path}.effect", toleration.get("effect") or "", text)
         if operator in ("", "Equal"):
-            if problems := label_value(toleration.get("value") or ""):
+            problems = label_value(toleration.get("value") or "")
+            if problems:
                 yield invalid(f"{field_path}.operator", toleration.get("value"), ";".join(problems))
         elif operator == "Exists":
             if toleration.get("value"):

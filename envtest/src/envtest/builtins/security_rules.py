@@ -249,8 +249,9 @@ _MAX_CREDENTIAL_SPEC: Final = 64 * 1024
 
 def _windows_options_errors(options: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name = options.get("gmsaCredentialSpecName")
-    for problem in dns_subdomain(name) if name is not None else ():
-        yield invalid(f"{path}.gmsaCredentialSpecName", name, problem)
+    if name is not None:
+        for problem in dns_subdomain(name):
+            yield invalid(f"{path}.gmsaCredentialSpecName", name, problem)
     credentials = options.get("gmsaCredentialSpec")
     if credentials is not None and not credentials:
         yield invalid(

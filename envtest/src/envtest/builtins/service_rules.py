@@ -208,8 +208,9 @@ def _external_name_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     name = (spec.get("externalName") or "").removesuffix(".")
     if not name:
         yield required("spec.externalName")
-    for problem in dns_subdomain(name) if name else ():
-        yield invalid("spec.externalName", name, problem)
+    else:
+        for problem in dns_subdomain(name):
+            yield invalid("spec.externalName", name, problem)
 
 
 def _affinity_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -273,8 +274,9 @@ def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
         if not is_load_balancer:
             yield forbidden(path, _ONLY_LOAD_BALANCER)
         text = annotations[_SOURCE_RANGES].strip()
-        for each in text.split(",") if text else ():
-            yield from cidr_errors(path, each.strip())
+        if text:
+            for each in text.split(","):
+                yield from cidr_errors(path, each.strip())
     elif ranges:
         if not is_load_balancer:
             yield forbidden(path, _ONLY_LOAD_BALANCER)
@@ -286,8 +288,9 @@ def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
         yield forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCER)
     if name is not None and not is_load_balancer:
         yield forbidden("spec.loadBalancerClass", _ONLY_LOAD_BALANCER)
-    for problem in qualified_name(name) if name is not None and is_load_balancer else ():
-        yield invalid("spec.loadBalancerClass", name, problem)
+    if name is not None and is_load_balancer:
+        for problem in qualified_name(name):
+            yield invalid("spec.loadBalancerClass", name, problem)
 
 
 def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -364,8 +367,9 @@ def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
         target = port.get("targetPort", 0)
         for problem in port_number(target) if isinstance(target, int) else port_name(target):
             yield invalid(f"{path}.targetPort", target, problem)
-        for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") else ():
-            yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
+        if port.get("appProtocol"):
+            for problem in qualified_name(port["appProtocol"]):
+                yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
 
 
 def service_warnings(obj: Object) -> Iterator[str]:

@@ -62,8 +62,9 @@ def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iter
         yield required("spec.driver")
     elif len(driver) > _MAX_DRIVER:
         yield too_long("spec.driver", driver, _MAX_DRIVER)
-    for problem in dns_subdomain(driver) if driver else ():
-        yield invalid("spec.driver", driver, problem)
+    if driver:
+        for problem in dns_subdomain(driver):
+            yield invalid("spec.driver", driver, problem)
     yield from _pool_errors(pool)
     yield from _node_errors(spec, "spec", "must be either unset or set to a non-empty string")
     terms = (spec.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
@@ -110,8 +111,9 @@ def _node_errors(place: Mapping[str, Any], path: str, empty: str) -> Iterator[Fi
     name = place.get("nodeName")
     if name == "":
         yield invalid(f"{path}.nodeName", name, empty)
-    for problem in dns_subdomain(name) if name else ():
-        yield invalid(f"{path}.nodeName", name, problem)
+    if name:
+        for problem in dns_subdomain(name):
+            yield invalid(f"{path}.nodeName", name, problem)
     if place.get("nodeSelector") is not None:
         yield from node_selector_errors(place["nodeSelector"], f"{path}.nodeSelector")
     if place.get("allNodes") is False:
@@ -145,8 +147,9 @@ def _counter_errors(
         name = counter_set.get(name_field) or ""
         if not name:
             yield required(f"{item}.{name_field}")
-        for problem in dns_label(name) if name else ():
-            yield invalid(f"{item}.{name_field}", name, problem)
+        else:
+            for problem in dns_label(name):
+                yield invalid(f"{item}.{name_field}", name, problem)
         counters = counter_set.get("counters") or {}
         if not counters:
             yield required(f"{item}.counters")
@@ -166,9 +169,10 @@ def _pool_errors(pool: Mapping[str, Any]) -> Iterator[FieldError]:
     generation = pool.get("generation") or 0
     if not name:
         yield required("spec.pool.name")
-    for part in name.split("/") if name else ():
-        for problem in dns_subdomain(part):
-            yield invalid("spec.pool.name", part, problem)
+    else:
+        for part in name.split("/"):
+            for problem in dns_subdomain(part):
+                yield invalid("spec.pool.name", part, problem)
     if count <= 0:
         yield invalid("spec.pool.resourceSliceCount", count, "must be greater than zero")
     if generation < 0:
@@ -179,8 +183,9 @@ def _device_errors(device: Mapping[str, Any], path: str) -> Iterator[FieldError]
     name = device.get("name") or ""
     if not name:
         yield required(f"{path}.name")
-    for problem in dns_label(name) if name else ():
-        yield invalid(f"{path}.name", name, problem)
+    else:
+        for problem in dns_label(name):
+            yield invalid(f"{path}.name", name, problem)
     attributes = device.get("attributes") or {}
     capacity = device.get("capacity") or {}
     if len(attributes) + len(capacity) > _MAX_PROPERTIES:

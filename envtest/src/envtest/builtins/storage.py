@@ -135,9 +135,10 @@ class VolumeAttributesClassStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the driver's name and the parameters, which are required and immutable."""
-        for name in ("driverName", "parameters") if old is not None else ():
-            if obj.get(name) != (old or {}).get(name):
-                yield forbidden(name, f"updates to {name} are forbidden.")
+        if old is not None:
+            for name in ("driverName", "parameters"):
+                if obj.get(name) != (old or {}).get(name):
+                    yield forbidden(name, f"updates to {name} are forbidden.")
         yield from _provisioner_errors(obj.get("driverName") or "", "driverName")
         yield from _parameter_errors(obj.get("parameters") or {})
         if not obj.get("parameters"):
@@ -296,9 +297,10 @@ class CSIStorageCapacityStrategy(BuiltinStrategy):
         for field in ("capacity", "maximumVolumeSize"):
             if obj.get(field) is not None and parse_quantity(obj[field]).value < 0:
                 yield invalid(field, obj[field], "must be greater than or equal to 0")
-        for field in ("nodeTopology", "storageClassName") if old is not None else ():
-            if obj.get(field) != (old or {}).get(field):
-                yield invalid(field, obj.get(field), _IMMUTABLE)
+        if old is not None:
+            for field in ("nodeTopology", "storageClassName"):
+                if obj.get(field) != (old or {}).get(field):
+                    yield invalid(field, obj.get(field), _IMMUTABLE)
 
 
 class VolumeAttachmentStrategy(BuiltinStrategy):
@@ -314,8 +316,9 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
         if old is None:
             yield from csi_driver_name_errors(spec.get("attacher") or "", "spec.attacher")
             name = spec["source"].get("persistentVolumeName")
-            for problem in dns_subdomain(name) if name else ():
-                yield invalid("spec.source.persistentVolumeName", name, problem)
+            if name:
+                for problem in dns_subdomain(name):
+                    yield invalid("spec.source.persistentVolumeName", name, problem)
         elif not spec.get("attacher"):
             yield required("spec.attacher")
         yield from _attachment_source_errors(spec["source"], "spec.source")

@@ -261,8 +261,9 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         seen.add(kind)
         if not kind:
             yield required(f"{field_path}.type")
-        for problem in qualified_name(kind) if kind else ():
-            yield invalid(f"{field_path}.type", kind, problem)
+        else:
+            for problem in qualified_name(kind):
+                yield invalid(f"{field_path}.type", kind, problem)
         status = condition.get("status") or ""
         if status not in ("False", "True", "Unknown"):
             yield not_supported(f"{field_path}.status", status, ("False", "True", "Unknown"))

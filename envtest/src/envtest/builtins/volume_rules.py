@@ -158,8 +158,9 @@ def _volume_errors(volume: Mapping[str, Any], path: str, pod_name: str) -> Itera
             yield invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {problem}')
     if not name:
         yield required(f"{path}.name")
-    for problem in dns_label(name) if name else ():
-        yield invalid(f"{path}.name", name, problem)
+    else:
+        for problem in dns_label(name):
+            yield invalid(f"{path}.name", name, problem)
 
 
 def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -201,8 +202,9 @@ def _csi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         return
     if not reference.get("name"):
         yield required(f"{path}.nodePublishSecretRef.name")
-    for problem in dns_subdomain(reference["name"]) if reference.get("name") else ():
-        yield invalid(f"{path}.name", reference["name"], problem)
+    if reference.get("name"):
+        for problem in dns_subdomain(reference["name"]):
+            yield invalid(f"{path}.name", reference["name"], problem)
 
 
 def _ephemeral_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -228,8 +228,9 @@ def _storage_os_errors(
     source: Mapping[str, Any], path: str, persistent: bool
 ) -> Iterator[FieldError]:
     for name in ("volumeName", "volumeNamespace"):
-        for problem in dns_label(source[name]) if source.get(name) else ():
-            yield invalid(f"{path}.{name}", source[name], problem)
+        if source.get(name):
+            for problem in dns_label(source[name]):
+                yield invalid(f"{path}.{name}", source[name], problem)
     yield from _secret_errors(source.get("secretRef"), path, persistent)
 
 
@@ -242,8 +243,9 @@ def _glusterfs_errors(
     if not namespace:
         text = "if the endpointnamespace is set, it must be a valid namespace name"
         yield invalid(f"{path}.endpointsNamespace", namespace, text)
-    for problem in dns_label(namespace) if namespace else ():
-        yield invalid(f"{path}.endpointsNamespace", namespace, problem)
+    if namespace:
+        for problem in dns_label(namespace):
+            yield invalid(f"{path}.endpointsNamespace", namespace, problem)
 
 
 def _azure_file_errors(

@@ -173,8 +173,9 @@ def _spec_errors(spec: Mapping[str, Any], volume_name: str) -> Iterator[FieldErr
         yield forbidden(
             "spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'"
         )
-    for problem in dns_subdomain(spec["storageClassName"]) if spec.get("storageClassName") else ():
-        yield invalid("spec.storageClassName", spec["storageClassName"], problem)
+    if spec.get("storageClassName"):
+        for problem in dns_subdomain(spec["storageClassName"]):
+            yield invalid("spec.storageClassName", spec["storageClassName"], problem)
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
         yield not_supported("spec.volumeMode", mode, VOLUME_MODES)
@@ -209,8 +210,9 @@ def _attributes_class_errors(spec: Mapping[str, Any], path: str) -> Iterator[Fie
         return
     if not name:
         yield required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
-    for problem in dns_subdomain(name) if name else ():
-        yield invalid(f"{path}.volumeAttributesClassName", name, problem)
+    else:
+        for problem in dns_subdomain(name):
+            yield invalid(f"{path}.volumeAttributesClassName", name, problem)
     if spec.get("csi") is None:
         yield required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
@@ -283,5 +285,6 @@ def _csi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         for name, problems in (("name", dns_subdomain), ("namespace", dns_label)):
             if not reference.get(name):
                 yield required(f"{path}.{secret}.{name}")
-            for problem in problems(reference[name]) if reference.get(name) else ():
-                yield invalid(f"{path}.{secret}.{name}", reference[name], problem)
+            if reference.get(name):
+                for problem in problems(reference[name]):
+                    yield invalid(f"{path}.{secret}.{name}", reference[name], problem)

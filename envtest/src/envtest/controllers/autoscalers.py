@@ -227,7 +227,8 @@ class Autoscalers(Controller[NamespacedName]):
         self, key: NamespacedName, autoscaler: Object | None, info: ResourceInfo | None
     ) -> None:
         """Remember the target of an autoscaler, so that its changes enqueue the autoscaler."""
-        if (before := self._targets.pop(key, None)) is not None:
+        before = self._targets.pop(key, None)
+        if before is not None:
             keys = self._by_target[before]
             keys.discard(key)
             if not keys:

@@ -71,7 +71,8 @@ def daemon_pod(
     pod["metadata"]["generateName"] = f"{metadata['name']}-"
     labels = pod["metadata"].setdefault("labels", {})
     labels[HASH] = revision_hash
-    if generation := annotations_of(daemon_set).get(_GENERATION):
+    generation = annotations_of(daemon_set).get(_GENERATION)
+    if generation:
         labels["pod-template-generation"] = generation
     spec = pod["spec"]
     spec["tolerations"] = _tolerations(spec)

@@ -55,7 +55,8 @@ def endpoint_of(
         "conditions": conditions,
         "targetRef": pod.target,
     }
-    if hostname := hostname_for(pod, service):
+    hostname = hostname_for(pod, service)
+    if hostname:
         endpoint["hostname"] = hostname
     if pod.node:
         endpoint["nodeName"] = pod.node

@@ -101,7 +101,8 @@ def service_subsets(service: Object, pods: Iterable[EndpointPod]) -> list[dict[s
         ):
             continue
         address: dict[str, Any] = {"ip": addresses[0], "targetRef": pod.target}
-        if hostname := hostname_for(pod, service):
+        hostname = hostname_for(pod, service)
+        if hostname:
             address["hostname"] = hostname
         if pod.node:
             address["nodeName"] = pod.node

@@ -76,7 +76,8 @@ def policy_verdict(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Verdict:
     name = f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
     for number, rule in enumerate(rules):
         action = rule.get("action", "")
-        if (requirement := rule.get("onExitCodes")) is not None:
+        requirement = rule.get("onExitCodes")
+        if requirement is not None:
             container = _matching_container(pod, requirement)
             if container is None:
                 continue

@@ -151,8 +151,10 @@ def outcome(
             return Outcome(kind, condition.get("reason") or "", condition.get("message") or "")
     if job["spec"].get("podFailurePolicy") is not None:
         for pod in pods:
-            if is_failed(job, pod) and (message := policy_verdict(job, pod).message):
-                return Outcome(FAILED, "PodFailurePolicy", message)
+            if is_failed(job, pod):
+                message = policy_verdict(job, pod).message
+                if message:
+                    return Outcome(FAILED, "PodFailurePolicy", message)
     if failures > int(job["spec"].get("backoffLimit", 6)) or restarts_exceed_limit(job, pods):
         return Outcome(
             FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit"

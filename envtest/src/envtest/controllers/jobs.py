@@ -157,7 +157,8 @@ class Jobs(OwnerController):
             wanted = sync.count if done else parallelism
         else:
             wanted = max(0, min(parallelism, int(completions) - done))
-        if unwanted := surplus(job, sync.active, max(0, sync.count - wanted)):
+        unwanted = surplus(job, sync.active, max(0, sync.count - wanted))
+        if unwanted:
             await self._remove(sync, unwanted)
             return
         missing = wanted - sync.count - (sync.terminating if replaces_only_failed(job) else 0)

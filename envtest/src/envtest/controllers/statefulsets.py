@@ -194,7 +194,8 @@ class StatefulSets(OwnerController):
             {NAME_LABEL: name, INDEX_LABEL: str(number), REVISION_LABEL: revision}
         )
         pod["spec"].setdefault("hostname", name)
-        if service := owner["spec"].get("serviceName"):
+        service = owner["spec"].get("serviceName")
+        if service:
             pod["spec"].setdefault("subdomain", service)
         text = f"create Pod {name} in StatefulSet {metadata['name']}"
         try:
@@ -224,7 +225,8 @@ class StatefulSets(OwnerController):
                 "namespace": pod["metadata"]["namespace"],
                 "labels": labels,
             }
-            if annotations := claim["metadata"].get("annotations"):
+            annotations = claim["metadata"].get("annotations")
+            if annotations:
                 metadata_copy["annotations"] = annotations
             await self._create_claim(
                 owner, pod, {"metadata": metadata_copy, "spec": claim.get("spec") or {}}

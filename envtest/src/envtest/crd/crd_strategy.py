@@ -440,16 +440,21 @@ def _selectable_errors(
 def _name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name in ("plural", "singular"):
         value = names.get(name) or ""
-        if value and (problems := dns_1035_label(value)):
-            yield invalid(f"{path}.{name}", value, ",".join(problems))
+        if value:
+            problems = dns_1035_label(value)
+            if problems:
+                yield invalid(f"{path}.{name}", value, ",".join(problems))
     for name in ("kind", "listKind"):
         value = names.get(name) or ""
-        if value and (problems := dns_1035_label(value.lower())):
-            text = "may have mixed case, but should otherwise match: " + ",".join(problems)
-            yield invalid(f"{path}.{name}", value, text)
+        if value:
+            problems = dns_1035_label(value.lower())
+            if problems:
+                text = "may have mixed case, but should otherwise match: " + ",".join(problems)
+                yield invalid(f"{path}.{name}", value, text)
     for name in ("shortNames", "categories"):
         for position, value in enumerate(names.get(name) or ()):
-            if problems := dns_1035_label(value):
+            problems = dns_1035_label(value)
+            if problems:
                 yield invalid(f"{path}.{name}[{position}]", value, ",".join(problems))
     if names.get("kind") and names.get("kind") == names.get("listKind"):
         yield invalid(

@@ -388,7 +388,8 @@ def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) ->
         nonlocal skipped
         if len(found) >= MAX_PROBLEMS:
             return
-        if (problem := f'unknown field "{path}"') in left:
+        problem = f'unknown field "{path}"'
+        if problem in left:
             found[problem] = None
             skipped = (f"{path}.", f"{path}[")
         elif is_repeated and not (skipped[0] and path.startswith(skipped)):

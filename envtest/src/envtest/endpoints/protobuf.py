@@ -82,8 +82,10 @@ def _types() -> dict[tuple[str, str], str]:
 def type_of(version: str, kind: str) -> str | None:
     """Return the message of a kind or of its list, ``None`` if it has none. Kinds of all groups are in ``meta``."""
     name = _types().get((version, kind))
-    if name is None and kind.endswith("List") and (item := _types().get((version, kind[:-4]))):
-        name = f"{item}List"
+    if name is None and kind.endswith("List"):
+        item = _types().get((version, kind[:-4]))
+        if item:
+            name = f"{item}List"
     if name is None and version in _META_VERSIONS and kind in _table()[META]:
         name = f"{META}.{kind}"
     return name

@@ -159,7 +159,8 @@ def _message(kind: str, obj: Mapping[str, Any]) -> bytes:
         else:
             parts.append((number, _field(value_kind, number, value)))
     for number, value_kind in embedded:
-        if content := _message(value_kind, obj):
+        content = _message(value_kind, obj)
+        if content:
             parts.append((number, _delimited(number, content)))
     parts.sort()
     return b"".join(content for _, content in parts)

@@ -50,7 +50,8 @@ def convert_to_table(
     rows: list[Object] = []
     for obj in objects:
         row: Object = {"cells": cells(obj, moment)}
-        if conditions := _conditions(info, obj):
+        conditions = _conditions(info, obj)
+        if conditions:
             row["conditions"] = conditions
         row["object"] = _included(obj, include, version)
         rows.append(row)

@@ -76,7 +76,8 @@ def time_problem(text: str, layout: str = RFC3339) -> str:
     for number, limit, unit in ((zone[1], 24, "hour"), (zone[2], 60, "minute")):
         if int(number or 0) > limit:
             return f"{start}: time zone offset {unit} out of range"
-    if rest := rest[zone.end() :]:
+    rest = rest[zone.end() :]
+    if rest:
         return f"{start}: extra text: {_quote(rest)}"
     days = monthrange(values["year"] or 4, values["month"])[1]
     return "" if 1 <= values["day"] <= days else f"{start}: day out of range"

@@ -110,9 +110,11 @@ def _bracket(content: str) -> Step:
         return _every
     if content[:1] in ("'", '"') and content[-1:] == content[:1]:
         return _field(content[1:-1])
-    if match := _FILTER.fullmatch(content):
+    match = _FILTER.fullmatch(content)
+    if match:
         return _filter(match["left"].strip(), match["op"] or "", (match["right"] or "").strip())
-    if content and (match := _SLICE.fullmatch(content)):
+    match = _SLICE.fullmatch(content)
+    if content and match:
         return _slice(content, match)
     raise InvalidPath(content)
 

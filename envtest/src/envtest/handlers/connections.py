@@ -93,7 +93,8 @@ def _connect_options(request: Request, ctx: RequestContext) -> Object:
     options: Object = {
         name: True for name in ("stdin", "stdout", "stderr", "tty") if request.flag(name)
     }
-    if container := request.parameter("container"):
+    container = request.parameter("container")
+    if container:
         options["container"] = container
     if ctx.subresource == "exec":
         options["command"] = request.query.getall("command", None)

@@ -262,7 +262,8 @@ def check_duplicate_keys(data: bytes, ctx: RequestContext) -> None:
     """Report duplicate keys of an applied configuration: as warnings, or as StatusError (400) if strict."""
     if ctx.field_validation == "Ignore":
         return
-    if (document := _read_json(data)) is not None and not duplicate_fields(data, document):
+    document = _read_json(data)
+    if document is not None and not duplicate_fields(data, document):
         return
     from envtest.formats.duplicate_keys import repeated_keys, unmarshal_errors
 

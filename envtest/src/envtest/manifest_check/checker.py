@@ -174,7 +174,8 @@ class _Checker:
     def _unserved(self, obj: Object) -> tuple[Level, str, str]:
         api_version = str(obj["apiVersion"])
         kind = str(obj["kind"])
-        if reason := not_served(api_version, kind, self._version):
+        reason = not_served(api_version, kind, self._version)
+        if reason:
             return "error", "apiVersion", f"{api_version} {kind} {reason}"
         if is_builtin_group(api_version.rpartition("/")[0]):
             return "error", "kind", f"{api_version} has no kind {kind}"

@@ -28,7 +28,8 @@ def _minor(release: str) -> int:
 
 def not_served(api_version: str, kind: str, version: KubernetesVersion) -> str:
     """Return why a version does not serve a built-in kind; empty if the kind is not a built-in one."""
-    if entry := _lifecycles().get(f"{api_version} {kind}"):
+    entry = _lifecycles().get(f"{api_version} {kind}")
+    if entry:
         return _message(entry, version)
     if any(
         (each.group, each.version) == _split(api_version) and each.kind == kind

@@ -48,7 +48,8 @@ def select_files(paths: Iterable[Path]) -> Selection:
     skipped: dict[Path, str] = {}
     for path in paths:
         for file in _below(path) if path.is_dir() else (path,):
-            if reason := _reason(file):
+            reason = _reason(file)
+            if reason:
                 skipped[file] = reason
             else:
                 files[file] = None
@@ -85,7 +86,8 @@ def _reason(file: Path) -> str:
         below = absolute.relative_to(folder).parts
         if below[0] == "templates" and any(_exists(folder / name) for name in _CHARTS):
             return _CHART
-        if use := _uses(folder).get(_normalized(absolute)):
+        use = _uses(folder).get(_normalized(absolute))
+        if use:
             return f"{use} of a kustomization"
     return ""
 
@@ -139,9 +141,10 @@ def _used(content: Any) -> Iterator[tuple[str, str]]:
         for each in entries(name):
             for key in ("files", "envs"):
                 found = each.get(key) if isinstance(each, dict) else None
-                for item in found if isinstance(found, list) else ():
-                    if isinstance(item, str):
-                        yield item.rpartition("=")[2], f"input of the {name}"
+                if isinstance(found, list):
+                    for item in found:
+                        if isinstance(item, str):
+                            yield item.rpartition("=")[2], f"input of the {name}"
     for each in entries("helmCharts"):
         if isinstance(each, dict) and isinstance(each.get("valuesFile"), str):
             yield each["valuesFile"], "values"

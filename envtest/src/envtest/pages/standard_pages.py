@@ -82,7 +82,8 @@ def standard_pages(
             return _response(version_response(core.version))
         if request.path.startswith("/version/"):
             raise resource_not_found()
-        if page := server.respond(request.path, request.headers.get("Accept", "")):
+        page = server.respond(request.path, request.headers.get("Accept", ""))
+        if page:
             return page
         if request.path == "/metrics":
             return _response(metrics.respond())

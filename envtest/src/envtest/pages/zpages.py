@@ -59,10 +59,10 @@ class ServerPages:
         """Return the response to a GET, or ``None`` for another path. Raises StatusError (406)."""
         if path == "/debug/pprof":
             return Response(b"", 302, "", {"Location": "/debug/pprof/"})
-        if path.startswith("/debug/api_priority_and_fairness/") and (
-            title := _DUMPS.get(path.rpartition("/")[2])
-        ):
-            return Response(f"{title}\n".encode(), content_type="text/plain; charset=utf-8")
+        if path.startswith("/debug/api_priority_and_fairness/"):
+            title = _DUMPS.get(path.rpartition("/")[2])
+            if title:
+                return Response(f"{title}\n".encode(), content_type="text/plain; charset=utf-8")
         if path not in ("/statusz", "/flagz"):
             return None
         if accept and not any(

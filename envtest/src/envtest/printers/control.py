@@ -73,7 +73,8 @@ def _policy(obj: Object, now: datetime) -> list[Any]:
 def _policy_binding(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     text = _UNSET
-    if reference := spec.get("paramRef"):
+    reference = spec.get("paramRef")
+    if reference:
         if reference.get("name"):
             text = f"{reference.get('namespace') or '*'}/{reference['name']}"
         elif reference.get("selector") is not None:

@@ -154,7 +154,8 @@ def _ingress(obj: Object, now: datetime) -> list[Any]:
 def _ingress_class(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     text = NONE
-    if parameters := spec.get("parameters"):
+    parameters = spec.get("parameters")
+    if parameters:
         group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
         text = f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
     return [object_name(obj), spec.get("controller", ""), text, object_age(obj, now)]
@@ -216,7 +217,8 @@ def _event(obj: Object, now: datetime) -> list[Any]:
     moment = obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
     last = age(moment, now) if moment else first
     count = obj.get("count") or obj.get("deprecatedCount") or 1
-    if series := obj.get("series"):
+    series = obj.get("series")
+    if series:
         last = age(series.get("lastObservedTime"), now)
         count = series.get("count") or 0
     target = obj.get("involvedObject") or obj.get("regarding") or {}

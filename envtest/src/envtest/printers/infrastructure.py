@@ -58,7 +58,8 @@ def _attributes_class(obj: Object, now: datetime) -> list[Any]:
 def _address(obj: Object, now: datetime) -> list[Any]:
     name, object_age, spec, _ = common_fields(obj, now)
     text = NONE
-    if parent := spec.get("parentRef"):
+    parent = spec.get("parentRef")
+    if parent:
         group = f".{parent['group']}" if parent.get("group") else ""
         parts = (
             f"{parent.get('resource', '')}{group}".lower(),

@@ -122,7 +122,8 @@ def _job(obj: Object, now: datetime) -> list[Any]:
         parallelism = spec.get("parallelism") or 0
         completions = f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
     duration = ""
-    if started := status.get("startTime"):
+    started = status.get("startTime")
+    if started:
         end = status.get("completionTime")
         duration = since(
             datetime.fromisoformat(started), datetime.fromisoformat(end) if end else now

@@ -149,9 +149,11 @@ def _run(command: CommandLine) -> NoReturn:
     for name in selection.missing:
         _report(f"--controllers: envtest does not implement {name}")
     document: dict[str, Any] = {"controllers": selection.controllers}
-    if root_ca := command.last("root-ca-file"):
+    root_ca = command.last("root-ca-file")
+    if root_ca:
         document["ca"] = Path(root_ca).read_text()
-    if signer := _signer(command):
+    signer = _signer(command)
+    if signer:
         document["signer"] = signer
     elif _SIGNING in selection.controllers:
         document["controllers"] = [name for name in selection.controllers if name != _SIGNING]

@@ -102,7 +102,8 @@ def initial_status(node: Object, address: str, now: str) -> dict[str, Any]:
     if not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
     missing = status["capacity"].keys() - status["allocatable"].keys()
-    if extended := {name: status["capacity"][name] for name in missing if is_extended(name)}:
+    extended = {name: status["capacity"][name] for name in missing if is_extended(name)}
+    if extended:
         status["allocatable"] = {**status["allocatable"], **extended}
     if not status.get("addresses"):
         hostname = node["metadata"]["name"]

@@ -92,9 +92,11 @@ _MAP: Final = re.compile(r"map\(string, (\w+)\)")
 
 def _schema(kind: CELType) -> Mapping[str, Any]:
     """Return the schema of a variable; one that the descriptors cannot express has no static type."""
-    if match := _LIST.fullmatch(kind):
+    match = _LIST.fullmatch(kind)
+    if match:
         return {"type": "array", "items": _SCHEMAS.get(match[1], _DYNAMIC)}
-    if match := _MAP.fullmatch(kind):
+    match = _MAP.fullmatch(kind)
+    if match:
         return _map(_SCHEMAS.get(match[1], _DYNAMIC))
     return _SCHEMAS.get(kind, _DYNAMIC)
 

@@ -78,7 +78,8 @@ def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
     ):  # a single owner has no duplicate; most objects have at most one
         return
     keys = [identity(reference) for reference in owners]
-    if repeated := repeated_positions(keys):
+    repeated = repeated_positions(keys)
+    if repeated:
         several = {keys[position] for position in repeated}
         obj["metadata"]["ownerReferences"] = [
             each for index, each in enumerate(owners) if index not in repeated
@@ -239,11 +240,10 @@ async def update_object(
             view = None if skip_validating else admission_view or _unchanged
             result = await _replace(core, ctx, record, old, new, view)
         finally:  # an attempt that failed has allocated values (cluster IPs) which the stored object does not use
-            if (
-                info.strategy.allocates
-                and (stored := core.store.get(info.storage, namespace, ctx.name)) is not None
-            ):
-                info.strategy.settle(stored.obj())
+            if info.strategy.allocates:
+                stored = core.store.get(info.storage, namespace, ctx.name)
+                if stored is not None:
+                    info.strategy.settle(stored.obj())
         if (
             result is not None
         ):  # otherwise another request wrote the object: transform its latest state
