@@ -131,14 +131,12 @@ class APIServices:
     def _changed(self, change: Change) -> None:
         name = change.record.name
         known = next((remote for remote in self._remotes.values() if remote.name == name), None)
-        if (
-            known is None and _HAS_SERVICE not in change.record.data
-        ):  # by far the most: those of this server
+        # by far the most: those of this server
+        if known is None and _HAS_SERVICE not in change.record.data:
             return
         spec = change.record.obj()["spec"]
-        if (
-            known is not None and change.type != DELETED and known.spec == spec
-        ):  # a write of the status
+        # a write of the status
+        if known is not None and change.type != DELETED and known.spec == spec:
             return
         self.generation += 1
         if known is not None:

@@ -142,9 +142,8 @@ def _element_order(element: str) -> tuple[Any, ...]:
 def _ordered(elements: Iterable[str]) -> list[str]:
     """Sort elements in the order in which structured-merge-diff iterates over them."""
     names = sorted(elements)
-    if (
-        len(names) > 1 and not names[0][0] == "f" == names[-1][0]
-    ):  # not all are fields, whose order is that of strings
+    # not all are fields, whose order is that of strings
+    if len(names) > 1 and not names[0][0] == "f" == names[-1][0]:
         names.sort(key=_element_order)
     return names
 

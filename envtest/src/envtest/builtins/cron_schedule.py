@@ -196,9 +196,8 @@ def _interval(text: str) -> timedelta:
         raise ScheduleError(f"failed to parse duration {text}: {error}") from None
     try:
         return timedelta(seconds=max(1, floor(seconds)))
-    except (
-        OverflowError
-    ):  # longer than Python can count; the next run is beyond its calendar in any case
+    except OverflowError:
+        # longer than Python can count; the next run is beyond its calendar in any case
         return timedelta.max
 
 

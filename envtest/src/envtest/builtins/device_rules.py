@@ -177,10 +177,11 @@ def selector_errors(selectors: Sequence[Mapping[str, Any]], path: str) -> Iterat
 
 def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
     """Yield the errors of an expression over ``device``, whose fields are not type-checked."""
+    # lazy: few tests store expressions
     from envtest.schema.cel import (
         CELCompileError,
         compile_expression,
-    )  # lazy: few tests store expressions
+    )
     from envtest.schema.cel_literals import check_literals
 
     if len(expression.encode()) > _MAX_EXPRESSION:

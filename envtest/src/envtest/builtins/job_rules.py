@@ -287,9 +287,8 @@ def job_status_errors(new: Object, old: Object) -> Iterator[FieldError]:
                 f"status.{name}", status.get(name) or 0, f"cannot decrease the {name} counter"
             )
     start = earlier.get("startTime")
-    resumes = _has(earlier, "Suspended") and not _has(
-        status, "Suspended"
-    )  # the only way to start a Job once more
+    # the only way to start a Job once more
+    resumes = _has(earlier, "Suspended") and not _has(status, "Suspended")
     if (
         start is not None
         and status.get("startTime") != start

@@ -279,6 +279,5 @@ def _selector_errors(spec: Mapping[str, Any], limited: Sequence[str]) -> Iterato
             yield invalid(f"{path}.operator", operator, "not a valid selector operator")
     for pair in _CONFLICTS:
         if pair <= {requirement.get("scopeName") for requirement in requirements}:
-            yield invalid(
-                path, spec.get("scopes"), "conflicting scopes"
-            )  # not those of the selector
+            # not those of the selector
+            yield invalid(path, spec.get("scopes"), "conflicting scopes")

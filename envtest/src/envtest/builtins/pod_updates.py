@@ -163,9 +163,8 @@ def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     parts = [
         (new.get(name) or [], old.get(name) or []) for name in ("matchExpressions", "matchFields")
     ]
-    if not any(
-        old_part for _, old_part in parts
-    ):  # an empty term matches nothing; an expression would widen it
+    # an empty term matches nothing; an expression would widen it
+    if not any(old_part for _, old_part in parts):
         return not any(new_part for new_part, _ in parts)
     return all(new_part[: len(old_part)] == old_part for new_part, old_part in parts)
 

@@ -125,9 +125,8 @@ def family_errors(spec: Object) -> Iterator[FieldError]:
     if spec.get("type") == "ExternalName":
         return
     addresses = [each for each in spec.get("clusterIPs") or () if each != "None"]
-    is_bare = spec.get("clusterIP") == "None" and not spec.get(
-        "selector"
-    )  # its endpoints may be of both families
+    # its endpoints may be of both families
+    is_bare = spec.get("clusterIP") == "None" and not spec.get("selector")
     families = list(spec.get("ipFamilies") or ())
     policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if is_bare else "SingleStack")
     errors = []

@@ -242,9 +242,8 @@ def _source_errors(spec: Mapping[str, Any], path: str, volume_name: str) -> Iter
     if not sources:
         yield required(path, "must specify a volume type")
     for position, kind in enumerate(sources):
-        if (
-            position and kind != "flexVolume"
-        ):  # kube-apiserver accepts a flexVolume as a second source
+        # kube-apiserver accepts a flexVolume as a second source
+        if position and kind != "flexVolume":
             extra = "cephFS" if kind == "cephfs" else kind
             yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
             continue

@@ -254,9 +254,8 @@ class _Run:
                     raise OperatorExited(
                         f"the operator was not ready after {self._timing.startup:g} s"
                     )
-                deadline = (
-                    time.monotonic() + self._timing.timeout
-                )  # each instance gets the whole time
+                # each instance gets the whole time
+                deadline = time.monotonic() + self._timing.timeout
                 continue
             problems = self._differences()
             if quiet and not problems:

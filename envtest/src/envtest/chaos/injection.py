@@ -227,9 +227,8 @@ class Injector:
         while (remaining := self.last_activity + seconds - (now := time.monotonic())) > 0:
             if now >= deadline:
                 return False
-            await asyncio.sleep(
-                min(remaining, deadline - now)
-            )  # not polling: the exact time that remains
+            # not polling: the exact time that remains
+            await asyncio.sleep(min(remaining, deadline - now))
         return True
 
     async def wait_activity(self, deadline: float) -> None:

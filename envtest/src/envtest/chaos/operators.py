@@ -102,9 +102,8 @@ class _Process:
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(
-                self._process.pid, signal.SIGKILL
-            )  # start_new_session: the group has the id of the process
+            # start_new_session: the group has the id of the process
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     async def wait(self) -> str:
         code = await self._process.wait()
@@ -152,9 +151,8 @@ class _Task:
             await asyncio.wait([self._task, killed], return_when=asyncio.FIRST_COMPLETED)
         finally:
             killed.cancel()
-        for _ in range(
-            _CANCELLATIONS
-        ):  # a cancellation is lost if it meets a result in asyncio.wait_for()
+        # a cancellation is lost if it meets a result in asyncio.wait_for()
+        for _ in range(_CANCELLATIONS):
             done, _ = await asyncio.wait([self._task], timeout=0.05)
             if done:
                 break

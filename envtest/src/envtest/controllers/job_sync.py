@@ -122,9 +122,8 @@ def list_uncounted(sync: JobSync) -> tuple[list[Object], bool]:
     final = sync.outcome
     uncounted = sync.status["uncountedTerminatedPods"]
     lists = {name: list(uncounted.get(name, ())) for name in ("succeeded", "failed")}
-    fails = (
-        final is not None and final.kind == FAILED
-    )  # then pods that have not ended count as failed, too
+    # then pods that have not ended count as failed, too
+    fails = final is not None and final.kind == FAILED
     released = []
     complete = True
     for pod in sync.pods:

@@ -122,9 +122,8 @@ class CRDController:
             self._remove_objects(crd, change.record)
             return
         if self._accept_names(crd):
-            self._update_status(
-                crd, change.record
-            )  # this method is called again with the resulting change
+            # this method is called again with the resulting change
+            self._update_status(crd, change.record)
             return
         self._serve(crd)
 

@@ -330,10 +330,10 @@ async def decode_object(request: Request, ctx: RequestContext) -> Object:
         )
     unknown = decode_fields(obj, ctx)
     # Custom resources are decoded as maps; their unknown fields are found later, and so are those of converted YAML.
-    is_typed = not (ctx.info.is_crd or is_yaml)
-    check_strict(
-        in_document_order(data, duplicates, unknown) if is_typed else duplicates + unknown, ctx
-    )
+    problems = duplicates + unknown
+    if not (ctx.info.is_crd or is_yaml):
+        problems = in_document_order(data, duplicates, unknown)
+    check_strict(problems, ctx)
     return obj
 
 
@@ -379,7 +379,8 @@ def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) ->
     It skips the values of unknown fields, and reports a path once.
     """
     if not duplicates or not unknown:
-        return [*duplicates, *unknown][:MAX_PROBLEMS]
+        problems = duplicates or unknown
+        return problems[:MAX_PROBLEMS]
     left = set(unknown)
     found: dict[str, None] = {}
     skipped: tuple[str, ...] = ("", "")
@@ -396,7 +397,9 @@ def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) ->
             found[f'duplicate field "{path}"'] = None
 
     _visit_keys(data, visit)
-    return [*found, *(problem for problem in unknown if problem not in found)][:MAX_PROBLEMS]
+    problems = list(found)
+    problems += [problem for problem in unknown if problem not in found]
+    return problems[:MAX_PROBLEMS]
 
 
 MAX_PROBLEMS = 100

@@ -290,7 +290,9 @@ async def list_page(
     except FutureRevision:
         raise rv_too_large(revision or 0, store.revision) from None
     records = await selectable_records(selector, records)
-    page = _cut(records, store.revision if revision is None else revision, options, selector)
+    if revision is None:
+        revision = store.revision
+    page = _cut(records, revision, options, selector)
     page.shards = selector.shards.text if selector.shards is not None else ""
     if page.token and after is None:
         store.pages.begin(page.revision, now)
@@ -332,6 +334,8 @@ def _cut(
         if selector.matches(record):
             found.append(record)
             if len(found) == options.limit:
-                more = position + 1 < len(records)
-                return Page(found, revision, _encode_token(revision, record) if more else "")
+                is_last = position + 1 == len(records)
+                if is_last:
+                    break
+                return Page(found, revision, _encode_token(revision, record))
     return Page(found, revision)

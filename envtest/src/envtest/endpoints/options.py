@@ -160,9 +160,8 @@ async def delete_options(request: Request) -> DeleteOptions:
     Raises StatusError: 400 for a body that cannot be decoded, 422 for invalid options.
     """
     body = await request.body()
-    return delete_options_of(
-        _decode_delete_options(request, body) if body else _query_delete_options(request)
-    )
+    document = _decode_delete_options(request, body) if body else _query_delete_options(request)
+    return delete_options_of(document)
 
 
 def delete_options_of(document: dict[str, Any]) -> DeleteOptions:

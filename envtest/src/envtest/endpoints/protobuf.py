@@ -191,7 +191,9 @@ def _message(kind: str, data: bytes) -> Object:
 
 def _entry(kind: str, data: bytes) -> tuple[str, Any]:
     key = ""
-    value = _scalar(kind, b"" if kind not in {"i", "z"} else 0)
+    is_integer = kind in {"i", "z"}
+    empty = 0 if is_integer else b""
+    value = _scalar(kind, empty)
     for number, raw in wire_fields(data):
         if number == 1:
             key = _text(raw)

@@ -117,7 +117,8 @@ def _field(kind: str, number: int, value: Any) -> bytes:
     if kind == "d":
         return _double(number, value)
     special = _SPECIAL.get(kind)
-    return _delimited(number, special(value) if special is not None else _message(kind, value))
+    content = _message(kind, value) if special is None else special(value)
+    return _delimited(number, content)
 
 
 class _Layout(NamedTuple):

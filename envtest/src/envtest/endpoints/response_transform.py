@@ -52,9 +52,8 @@ def error_response(request: Request, error: StatusError) -> Response:
     """Return the response that reports ``error``, in JSON unless the client only accepts YAML or protobuf."""
     accept = request.headers.get("Accept", "")
     if PROTOBUF in accept or "application/yaml" in accept:
-        with suppress(
-            StatusError
-        ):  # the error is more important than that its form is not acceptable
+        # the error is more important than that its form is not acceptable
+        with suppress(StatusError):
             output = negotiate(accept, is_crd=False, kinds=frozenset())
             return Response(
                 encode_as(error.status(), output),

@@ -33,7 +33,8 @@ async def send(request: Request, response: Response) -> CompleteResponse | Strea
     if compressed:
         response.headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     if size > PIECE and request.method != "HEAD" and isinstance(request.raw, Received):
-        return await _streamed(request, response, pieces, None if compressed else size)
+        length = None if compressed else size
+        return await _streamed(request, response, pieces, length)
     body = b"".join(pieces)
     if compressed:
         body = zlib.compress(body, 1, _GZIP)
@@ -91,7 +92,8 @@ def _batches(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes]:
     batch: list[bytes | memoryview] = []
     size = 0
     for piece in pieces:
-        for part in (piece,) if len(piece) <= PIECE else _cut(piece):
+        parts = _cut(piece) if len(piece) > PIECE else (piece,)
+        for part in parts:
             batch.append(part)
             size += len(part)
             if size >= PIECE:

@@ -39,9 +39,8 @@ def write_kubeconfig(path: Path, text: str) -> None:
             f"{path}: is the kubeconfig of the control plane at {server}, which is still running"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if (
-        path.exists() and not path.is_file()
-    ):  # a device such as /dev/stdout, which must not be replaced
+    # a device such as /dev/stdout, which must not be replaced
+    if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

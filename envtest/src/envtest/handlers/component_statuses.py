@@ -5,6 +5,7 @@ As kube-apiserver does not find a scheduler or controller manager on its own hos
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from envtest.apimachinery.errors import plain_error
@@ -56,14 +57,16 @@ async def list_statuses(
     options = list_options(request, watch=False)
     labels = parse_labels(options.labels)
     fields = parse_fields(options.fields)
-    names = [
-        name
-        for name in _PORTS
-        if labels.matches({})
-        and all(
-            (name == value) == (operator == "=")
-            for field, operator, value in fields
-            if field == "metadata.name"
-        )
-    ]
-    return encoded_list(request, ctx.info, output, [encode(_status(name)) for name in names], {})
+    encoded: list[bytes] = []
+    if labels.matches({}):
+        encoded = [encode(_status(name)) for name in _PORTS if _has_name(name, fields)]
+    return encoded_list(request, ctx.info, output, encoded, {})
+
+
+def _has_name(name: str, fields: Iterable[tuple[str, str, str]]) -> bool:
+    """Return whether ``name`` fulfills each term of a field selector about ``metadata.name``."""
+    for field, operator, value in fields:
+        must_equal = operator == "="
+        if field == "metadata.name" and (name == value) != must_equal:
+            return False
+    return True

@@ -167,10 +167,9 @@ def _check_container(request: Request, pod: Object) -> None:
     """Raise StatusError (400) unless the request names a container, or the pod has only one."""
     name = pod["metadata"]["name"]
     wanted = request.parameter("container")
-    names = {
-        kind: [each.get("name", "") for each in pod["spec"].get(kind) or ()]
-        for kind in _CONTAINER_LISTS
-    }
+    names: dict[str, list[str]] = {}
+    for kind in _CONTAINER_LISTS:
+        names[kind] = [each.get("name", "") for each in pod["spec"].get(kind) or ()]
     if wanted:
         if not any(wanted in each for each in names.values()):
             raise bad_request(f"container {wanted} is not valid for pod {name}")
@@ -189,7 +188,8 @@ async def proxy(
     A scenario has the address of this machine to which requests for a port of a pod are relayed.
     """
     path = request.path.partition(f"/{ctx.info.plural}/{ctx.name}/proxy")[2]
-    await _admit(core, ctx, {"path": path} if path else {})
+    options = {"path": path} if path else {}
+    await _admit(core, ctx, options)
     resource = ctx.info.resource
     parts = ctx.name.split(":")
     scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(
@@ -203,7 +203,8 @@ async def proxy(
         if core.client is not None:
             address = next(core.client.endpoints.addresses(ctx.namespace, name, names), "")
     else:
-        found = _stored(core, resource, ctx.namespace if ctx.info.namespaced else "", name)
+        namespace = ctx.namespace if ctx.info.namespaced else ""
+        found = _stored(core, resource, namespace, name)
         if resource == _PODS:
             if not _is_global((found.get("status") or {}).get("podIP") or ""):
                 raise bad_request("address not allowed")
@@ -217,9 +218,8 @@ async def proxy(
         raise internal_error(_NO_NODES)
     prefix = request.path.removesuffix(path)
     raw_path, mark, query = origin_form(request.raw.rel_url).partition("?")
-    rest = raw_path.split("/")[
-        prefix.count("/") + 1 :
-    ]  # names can be escaped, so the prefix is not compared
+    # names can be escaped, so the prefix is not compared
+    rest = raw_path.split("/")[prefix.count("/") + 1 :]
     target = f"/{'/'.join(rest)}" if rest else ""
     target += mark + query
     if not path and request.method in ("GET", "HEAD"):
@@ -247,10 +247,15 @@ def _pod_address(core: Core, pod: Object, port: str, scheme: str) -> str:
         for container in pod["spec"]["containers"]
         for each in container.get("ports") or ()
     ]
-    number = port or (ports[0] if ports else 443 if scheme == "https" else 80)
+    if port:
+        number = port
+    elif ports:
+        number = str(ports[0])
+    else:
+        number = "443" if scheme == "https" else "80"
     local = core.scenario.ports_of(pod) if core.scenario is not None else {}
     return next(
-        (address_text(*address) for each, address in local.items() if str(each) == str(number)), ""
+        (address_text(*address) for each, address in local.items() if str(each) == number), ""
     )
 
 

@@ -30,11 +30,12 @@ async def spend_budget(core: Core, ctx: RequestContext, pod: Object, *, dry_run:
     Raises StatusError: 429 if the budget allows no disruption, 500 if several budgets select the pod.
     """
     labels = pod["metadata"].get("labels") or {}
-    budgets = [
-        budget
-        for budget in (record.obj() for record in core.store.list(_BUDGETS, ctx.namespace))
-        if matches_label_selector((budget.get("spec") or {}).get("selector"), labels)
-    ]
+    budgets: list[Object] = []
+    for record in core.store.list(_BUDGETS, ctx.namespace):
+        budget = record.obj()
+        selector = (budget.get("spec") or {}).get("selector")
+        if matches_label_selector(selector, labels):
+            budgets.append(budget)
     if len(budgets) > 1:
         raise plain_error(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

@@ -46,10 +46,11 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
     target: dict[str, Any] = binding.get("target") or {}
     node = target.get("name") or ""
     kind = target.get("kind") or ""
-    errors = (
-        [] if kind in {"", "Node"} else [not_supported("target.kind", kind, ("Node", "<empty>"))]
-    )
-    errors += [] if node else [required("target.name")]
+    errors = []
+    if kind not in {"", "Node"}:
+        errors.append(not_supported("target.kind", kind, ("Node", "<empty>")))
+    if not node:
+        errors.append(required("target.name"))
     if errors:  # kube-apiserver returns the errors of a Binding without a reason
         raise plain_error(aggregate(errors))
     await core.admission.mutate(ctx, binding, None)

@@ -207,9 +207,8 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
         after = await core.admission.mutate(ctx, admitted, before)
         _check_scale(after, old, ctx)
         set_replicas(info, old, (after.get("spec") or {}).get("replicas", 0))
-        if after["metadata"].get(
-            "resourceVersion"
-        ):  # without it, the update is unconditional for every kind
+        # without it, the update is unconditional for every kind
+        if after["metadata"].get("resourceVersion"):
             old["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"]
         entries = from_scale(
             old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths

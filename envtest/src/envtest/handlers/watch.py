@@ -172,9 +172,11 @@ def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
 
 async def _converted(change: Change, selector: Selector) -> Change:
     """Return the change in the version whose fields the selector names."""
-    states = [change.record] if change.previous is None else [change.record, change.previous]
-    record, *previous = await selectable_records(selector, states)
-    return Change(change.type, record, previous[0] if previous else None)
+    if change.previous is None:
+        (record,) = await selectable_records(selector, [change.record])
+        return Change(change.type, record, None)
+    record, previous = await selectable_records(selector, [change.record, change.previous])
+    return Change(change.type, record, previous)
 
 
 class _ConnectionCut(ConnectionError):
@@ -207,12 +209,12 @@ class _Stream:
         if self._lines_until_cut is not None:
             self._lines_until_cut -= len(lines)
             if self._lines_until_cut <= 0:
-                await self._cut(
-                    lines[: self._lines_until_cut] if self._lines_until_cut else lines,
-                    lines[self._lines_until_cut :][:1],
-                )
+                sent = len(lines) + self._lines_until_cut
+                # A torn line is a part of the next one; if there is none, of the first one.
+                following = lines[sent : sent + 1] or lines[:1]
+                await self._cut(lines[:sent], following)
         if lines:
-            await self.response.write(lines[0] if len(lines) == 1 else b"".join(lines))
+            await self.response.write(b"".join(lines))
 
     def immediate_sender(
         self, encoder: _Encoder, selector: Selector, min_revision: int
@@ -240,7 +242,9 @@ class _Stream:
                     if chunk is None:
                         return False
                     chunks.append(chunk)
-            return not chunks or send_now(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+            if not chunks:
+                return True
+            return send_now(b"".join(chunks))
 
         return send
 
@@ -280,10 +284,10 @@ async def watch_objects(
         error = too_old_error(Compacted(revision, core.store.revision))
     try:
         await stream.open()
-        if (
-            error is not None or watcher is None
-        ):  # an expired revision is an ERROR event in a response with code 200
-            await stream.send([encoder.error(error)] if error else [])
+        # An expired revision is an ERROR event in a response with code 200.
+        if error is not None or watcher is None:
+            if error is not None:
+                await stream.send([encoder.error(error)])
             await stream.response.write_eof()
             return stream.response
         watcher.on_overflow = stream.abort
@@ -313,15 +317,13 @@ def _open(
     store = core.store
     table = ctx.info.storage
     wants_initial = options.initial_events
-    if (
-        wants_initial is None
-    ):  # without sendInitialEvents, "0" and no resourceVersion mean: from any state, all of it
+    # without sendInitialEvents, "0" and no resourceVersion mean: from any state, all of it
+    if wants_initial is None:
         wants_initial = revision == 0
     if wants_initial:
         return store.watch(table, ctx.namespace), store.list(table, ctx.namespace), None
-    if (
-        revision == 0 or revision >= store.revision
-    ):  # no history to send; a future revision is filtered out later
+    # no history to send; a future revision is filtered out later
+    if revision == 0 or revision >= store.revision:
         return store.watch(table, ctx.namespace), None, None
     try:
         return store.watch(table, ctx.namespace, since=revision), None, None
@@ -383,20 +385,18 @@ async def _send_changes(
             break
         try:
             batch = await watcher.next_batch(min(deadline, next_bookmark))
-        except (
-            WatcherOverflow
-        ):  # changes are lost; the client resumes from its last resourceVersion
+        except WatcherOverflow:
+            # changes are lost; the client resumes from its last resourceVersion
             break
         lines = []
         for change in batch:
-            if (
-                change.revision <= min_revision
-            ):  # the client asked for a revision that did not exist yet
+            # the client asked for a revision that did not exist yet
+            if change.revision <= min_revision:
                 continue
-            event = _event_for(
-                change if selector.converts is None else await _converted(change, selector),
-                selector,
-            )
+            selected = change
+            if selector.converts is not None:
+                selected = await _converted(change, selector)
+            event = _event_for(selected, selector)
             if event is not None:
                 lines.append(await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:

@@ -88,7 +88,8 @@ async def update(core: Core, request: Request, ctx: RequestContext, output: Outp
         return await admit_mutating(core, ctx, new, old)
 
     obj, created = await update_object(core, ctx, replace, uid=body["metadata"].get("uid") or "")
-    return object_response(request, ctx.info, output, obj, 201 if created else 200)
+    code = 201 if created else 200
+    return object_response(request, ctx.info, output, obj, code)
 
 
 async def delete(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:

@@ -160,9 +160,8 @@ class Connection(asyncio.Protocol):
     def _feed_buffered(self, body: RequestBody) -> None:
         """Pass what was received together with the headers to the body."""
         while self._buffer and not body.complete:
-            piece = bytes(
-                self._buffer[:PIECE_BYTES]
-            )  # pipelined requests must not copy all that follows
+            # pipelined requests must not copy all that follows
+            piece = bytes(self._buffer[:PIECE_BYTES])
             try:
                 rest = body.feed(piece)
             except BodyError as error:
@@ -288,7 +287,10 @@ class Connection(asyncio.Protocol):
         has_length = response.status >= 200 and response.status not in {204, 304}
         framing = f"Content-Length: {len(body)}\r\n" if has_length else ""
         head = encode_head(response.status, response.headers, framing + self._keep_alive_line())
-        self.transport.write(head + body if response.has_body and has_length else head)
+        if response.has_body and has_length:
+            self.transport.write(head + body)
+        else:
+            self.transport.write(head)
 
     def send_now(self, data: bytes) -> bool:
         """Write a part of a response unless the writer must wait; return whether it was written."""

@@ -14,8 +14,21 @@ from urllib.parse import urlsplit, urlunsplit
 __all__ = ["rewrite_links", "rewritten_url"]
 
 _LINKS: Final = (
-    *("action", "background", "cite", "classid", "codebase", "data", "formaction", "href", "icon"),
-    *("longdesc", "manifest", "poster", "profile", "src", "usemap"),
+    "action",
+    "background",
+    "cite",
+    "classid",
+    "codebase",
+    "data",
+    "formaction",
+    "href",
+    "icon",
+    "longdesc",
+    "manifest",
+    "poster",
+    "profile",
+    "src",
+    "usemap",
 )
 """The attributes whose value is an URL."""
 _TAG: Final = re.compile(r"<[a-zA-Z][^<>]{0,4096}>")

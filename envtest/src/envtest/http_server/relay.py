@@ -18,8 +18,17 @@ MAX_PAGE_BYTES: Final = 1024 * 1024
 """The size of a page whose links are changed, for at most 0.3 s; larger ones are sent as they are."""
 _OWN_HEADERS: Final = frozenset(
     {
-        *("accept-encoding", "authorization", "connection", "content-length", "expect", "host"),
-        *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
     }
 )
 """Headers of one connection, and credentials, which are not relayed."""
@@ -77,9 +86,8 @@ async def relay_response(
             sent = StreamResponse(response.status, shown)
             sent.content_length = 0 if response.status in (204, 304) else len(page) or length
             await sent.prepare(connection)
-            sent.is_chunked = (
-                sent.is_chunked and response.method != "HEAD"
-            )  # which has no body, so no end of one
+            # which has no body, so no end of one
+            sent.is_chunked = sent.is_chunked and response.method != "HEAD"
             await sent.write(page)
             async for chunk in response.content.iter_any():
                 await sent.write(chunk)

@@ -145,7 +145,9 @@ def _split(target: str) -> tuple[str, MultiDict[str]]:
         if _BAD_ESCAPE(raw_path):
             raise HeadError(400, "400 Bad Request")
         raw_path = unquote(raw_path)
-    return raw_path, MultiDict(parse_qsl(raw_query, keep_blank_values=True) if raw_query else ())
+    if not raw_query:
+        return raw_path, MultiDict()
+    return raw_path, MultiDict(parse_qsl(raw_query, keep_blank_values=True))
 
 
 def _content_length(headers: CIMultiDict[str]) -> int | None:

@@ -152,7 +152,9 @@ class StreamResponse:
         """Send a part; wait while the client does not read. Raises ConnectionError if the client has disconnected."""
         assert self._sender is not None
         if data:
-            await self._sender.send(encode_chunk(data) if self.is_chunked else data)
+            if self.is_chunked:
+                data = encode_chunk(data)
+            await self._sender.send(data)
 
     async def write_eof(self) -> None:
         """Send the end. Raises ConnectionError."""

@@ -222,9 +222,8 @@ class _Checker:
             try:
                 await create_object(self._api_server.core, ctx, obj)
             except StatusError as error:
-                if (
-                    error.reason != "AlreadyExists"
-                ):  # an object of this name is in another file; both are valid
+                # an object of this name is in another file; both are valid
+                if error.reason != "AlreadyExists":
                     raise
 
     async def _ensure_namespace(self, name: str) -> None:

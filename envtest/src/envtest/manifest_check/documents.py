@@ -106,9 +106,8 @@ class Document:
                 if _is_scalar(key)
             }
             self._fields[id(node)] = fields
-        for count in range(
-            1, len(steps) + 1
-        ):  # a key such as app.kubernetes.io/name contains the separator
+        # a key such as app.kubernetes.io/name contains the separator
+        for count in range(1, len(steps) + 1):
             entry = fields.get(".".join(steps[:count]))
             if entry is not None:
                 return *entry, count

@@ -258,9 +258,8 @@ class Trace:
         """Do what :meth:`assert_idle` does, without blocking the event loop."""
         started = time.monotonic()
         while (remaining := self._remaining(seconds, started, within, ignore)) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(
-                remaining
-            )  # not polling: the exact time until the last write is old enough
+            # not polling: the exact time until the last write is old enough
+            await asyncio.sleep(remaining)
 
     def __enter__(self) -> Self:
         return self

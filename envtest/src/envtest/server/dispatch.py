@@ -78,9 +78,8 @@ class Dispatcher:
         misplaced = _misplaced(info, attributes, on_collection=on_collection)
         if misplaced is not None:
             return misplaced
-        if (
-            request.method == "HEAD" and attributes.subresource != "proxy"
-        ):  # authorized as GET, but without a route
+        # authorized as GET, but without a route
+        if request.method == "HEAD" and attributes.subresource != "proxy":
             raise method_not_allowed_here()
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
@@ -127,10 +126,10 @@ class Dispatcher:
             special = SUBRESOURCES.get(
                 (info.group, info.plural, attributes.subresource)
             ) or SUBRESOURCES.get(("*", "*", attributes.subresource))
+            # OPTIONS has no verb, and is relayed to what a proxy subresource names
+            is_relayed = not verb and subresource.name == "proxy"
             # CRDs are routed by a handler of their own, whose errors name the resource.
-            if verb not in subresource.verbs and (
-                verb or subresource.name != "proxy"
-            ):  # OPTIONS has no verb
+            if verb not in subresource.verbs and not is_relayed:
                 raise (
                     method_not_supported(info.resource, verb)
                     if info.is_crd
@@ -157,15 +156,14 @@ class Dispatcher:
     def observe(self, attributes: Attributes, response: AnyResponse, seconds: float) -> None:
         """Record a finished request in the metrics."""
         code = response.code if isinstance(response, Response) else response.status
-        scope = ""
-        if attributes.is_resource_request:
-            scope = (
-                "resource"
-                if attributes.name
-                else "namespace"
-                if attributes.namespace
-                else "cluster"
-            )
+        if not attributes.is_resource_request:
+            scope = ""
+        elif attributes.name:
+            scope = "resource"
+        elif attributes.namespace:
+            scope = "namespace"
+        else:
+            scope = "cluster"
         self._metrics.observe(
             RequestLabels(
                 verb=_METRIC_VERBS.get(attributes.verb, attributes.verb.upper()),

@@ -126,9 +126,8 @@ class Server:
         request.faults = self._faults
         request.fault = self._faults.match(attributes)
         injected = await inject(self._faults, request, attributes)
-        if (
-            injected is not None
-        ):  # before authentication, like a failure of the network or of a proxy
+        # before authentication, like a failure of the network or of a proxy
+        if injected is not None:
             return injected
         check_timeout(request.parameter("timeout"), attributes)
         user = self._authenticator.authenticate(

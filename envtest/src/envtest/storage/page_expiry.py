@@ -23,9 +23,8 @@ class PageExpiry:
 
     def begin(self, revision: int, now: float) -> None:
         """Record the first page of a list."""
-        self.expired = min(
-            self.check(now), revision - 1
-        )  # without a write since, the revision has not expired
+        # without a write since, the revision has not expired
+        self.expired = min(self.check(now), revision - 1)
         if self._begun and now - self._begun[-1][0] < _INTERVAL:
             begun, other = self._begun.pop()
             self._begun.append((begun, max(other, revision)))

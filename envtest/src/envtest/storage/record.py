@@ -88,13 +88,15 @@ def record_from(data: bytes) -> Record:
 
 def _record(metadata: dict[str, Any], revision: int, data: bytes) -> Record:
     labels = metadata.get("labels")
+    if labels:
+        labels = {intern(key): intern(value) for key, value in labels.items()}
     return Record(
         intern(metadata.get("namespace") or ""),
         metadata["name"],
         metadata.get("uid") or "",
         revision,
         data,
-        {intern(key): intern(value) for key, value in labels.items()} if labels else None,
+        labels or None,
         bool(metadata.get("deletionTimestamp")),
     )
 

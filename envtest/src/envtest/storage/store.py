@@ -131,9 +131,8 @@ class Store:
         """
         self._check_current(resource, previous)
         obj["metadata"]["resourceVersion"] = str(previous.revision)
-        if (
-            not always and encode(obj) == previous.data
-        ):  # as kube-apiserver: no revision and no event for no change
+        # as kube-apiserver: no revision and no event for no change
+        if not always and encode(obj) == previous.data:
             return previous
         record = record_of(obj, self.revision + 1)
         self._commit(resource, Change(MODIFIED, record, previous))
@@ -175,15 +174,13 @@ class Store:
         Raises :class:`Compacted` or :class:`FutureRevision`.
         """
         cache = self._cache(resource)
-        if (
-            revision is None or revision == self.revision
-        ):  # the newest state needs no reconstruction
+        # the newest state needs no reconstruction
+        if revision is None or revision == self.revision:
             records = cache.records
             return [records[key] for key in cache.current(namespace, after)]
         self.check_revision(resource, revision)
-        if (
-            not cache.history or cache.history[-1].revision <= revision
-        ):  # only other resources changed since
+        # only other resources changed since
+        if not cache.history or cache.history[-1].revision <= revision:
             records = cache.records
             return [records[key] for key in cache.current(namespace, after)]
         records = cache.at(revision)

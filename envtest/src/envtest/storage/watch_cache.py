@@ -61,7 +61,8 @@ class WatchCache:
             self.records[key] = record
         self.changes += 1
         self.history.append(change)
-        self._history_bytes += len(change.previous.data) if change.previous else 0
+        if change.previous is not None:
+            self._history_bytes += len(change.previous.data)
         if len(self.history) > WINDOW_EVENTS or self._history_bytes > WINDOW_BYTES:
             self._discard_oldest()
         for watcher in self.watchers.copy():
@@ -75,7 +76,8 @@ class WatchCache:
 
     def _discard_oldest(self) -> None:
         change = self.history.popleft()
-        self._history_bytes -= len(change.previous.data) if change.previous else 0
+        if change.previous is not None:
+            self._history_bytes -= len(change.previous.data)
         self.compacted = change.revision
 
     def compact(self, revision: int) -> None:

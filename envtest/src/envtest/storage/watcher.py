@@ -91,9 +91,8 @@ class Watcher:
         """Queue a change; the store calls this for each change in order."""
         if self.namespace and change.record.namespace != self.namespace:
             return
-        if (
-            len(self._pending) >= self._limit
-        ):  # a client that does not read must not use up the memory of the server
+        # a client that does not read must not use up the memory of the server
+        if len(self._pending) >= self._limit:
             self._overflow = True
             self._pending = []
             self.close()
@@ -102,9 +101,8 @@ class Watcher:
             return
         self._pending.append(change)
         self._behind.add(self)
-        if (
-            self.sender is None or self._waiter is None
-        ):  # a task that is not waiting takes the change by itself
+        # a task that is not waiting takes the change by itself
+        if self.sender is None or self._waiter is None:
             self._wake()
         elif len(self._pending) == 1:  # more changes are sent together with the first
             self._behind.send_soon(self)

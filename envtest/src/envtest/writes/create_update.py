@@ -8,6 +8,7 @@ because other requests may write while a webhook is called.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import orjson
 
@@ -73,27 +74,25 @@ def registry_key(ctx: RequestContext) -> str:
 def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
     """Remove duplicate owner references, with a warning."""
     owners = obj["metadata"].get("ownerReferences")
-    if (
-        not owners or len(owners) < 2
-    ):  # a single owner has no duplicate; most objects have at most one
+    # a single owner has no duplicate; most objects have at most one
+    if not owners or len(owners) < 2:
         return
     keys = [identity(reference) for reference in owners]
     repeated = repeated_positions(keys)
-    if repeated:
-        several = {keys[position] for position in repeated}
-        obj["metadata"]["ownerReferences"] = [
-            each for index, each in enumerate(owners) if index not in repeated
-        ]
-        uids = (
-            str(each.get("uid", ""))
-            for each, key in zip(owners, keys, strict=True)
-            if key in several
-        )
-        names = ", ".join(dict.fromkeys(uids))
-        ctx.warn(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
-            f"may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {names}"
-        )
+    if not repeated:
+        return
+    several = {keys[position] for position in repeated}
+    obj["metadata"]["ownerReferences"] = [
+        each for index, each in enumerate(owners) if index not in repeated
+    ]
+    uids = (
+        str(each.get("uid", "")) for each, key in zip(owners, keys, strict=True) if key in several
+    )
+    names = ", ".join(dict.fromkeys(uids))
+    ctx.warn(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
+        f"may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {names}"
+    )
 
 
 async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
@@ -128,15 +127,8 @@ async def _insert(
     metadata = obj["metadata"]
     is_generated = bool(metadata.get("generateName")) and not metadata.get("name")
     fill_for_create(metadata, ctx)
-    for _ in range(_NAME_RETRIES if is_generated else 0):
-        if (
-            core.store.get(
-                ctx.info.storage, ctx.namespace if ctx.info.namespaced else "", metadata["name"]
-            )
-            is None
-        ):
-            break
-        metadata["name"] = generated_name(metadata["generateName"])
+    if is_generated:
+        _avoid_existing_names(core, ctx, metadata)
     stored = False
     try:
         stored = await _store_new(core, ctx, obj, is_update=is_update)
@@ -144,6 +136,15 @@ async def _insert(
         if not stored:
             ctx.info.strategy.release(obj["metadata"]["uid"])
     return obj
+
+
+def _avoid_existing_names(core: Core, ctx: RequestContext, metadata: dict[str, Any]) -> None:
+    """Generate another name while an object has the generated one, at most ``_NAME_RETRIES`` times."""
+    namespace = ctx.namespace if ctx.info.namespaced else ""
+    for _ in range(_NAME_RETRIES):
+        if core.store.get(ctx.info.storage, namespace, metadata["name"]) is None:
+            return
+        metadata["name"] = generated_name(metadata["generateName"])
 
 
 async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool) -> bool:
@@ -157,13 +158,12 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
     if is_update:  # the request was authorized as an update
         check_create(core.authorizer, ctx)
     await core.admission.validate(ctx, obj, None)
+    namespace = ctx.namespace if info.namespaced else ""
     name = metadata["name"]
-    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {
-        "",
-        "0",
-    }:  # only the storage checks it
+    # The storage of kube-apiserver checks the resourceVersion, so a dry run does not.
+    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:
         raise plain_error("resourceVersion should not be set on objects to be created")
-    existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
+    existing = core.store.get(info.storage, namespace, name)
     if existing is not None:
         generated = bool(metadata.get("generateName"))
         raise already_exists(
@@ -174,13 +174,12 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
         return False
     stored = await to_storage(info, obj)
     # Another request can have created it while a conversion webhook was called.
-    if core.store.get(info.storage, ctx.namespace if info.namespaced else "", name) is not None:
+    if core.store.get(info.storage, namespace, name) is not None:
         raise already_exists(info.resource, name)
     record = core.store.create(info.storage, stored)
     if info.api_version != info.storage_version:
-        shown = await from_storage(
-            info, record
-        )  # fields that do not exist in the storage version are lost
+        # fields that do not exist in the storage version are lost
+        shown = await from_storage(info, record)
         obj.clear()
         obj.update(shown)
     obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
@@ -244,10 +243,9 @@ async def update_object(
                 stored = core.store.get(info.storage, namespace, ctx.name)
                 if stored is not None:
                     info.strategy.settle(stored.obj())
-        if (
-            result is not None
-        ):  # otherwise another request wrote the object: transform its latest state
+        if result is not None:
             return result, False
+        # Another request wrote the object: transform its latest state.
     raise conflict(info.resource, ctx.name, MODIFIED)
 
 
@@ -294,9 +292,8 @@ async def _replace(
         if not info.strategy.allow_unconditional_update:
             error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_object(info.group, info.plural, ctx.name, [error])
-    elif (
-        revision != record.revision
-    ):  # no second attempt: the client changed another state than the stored one
+    elif revision != record.revision:
+        # no second attempt: the client changed another state than the stored one
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     _restore_generation(new, old)
@@ -311,9 +308,8 @@ async def _replace(
     if ctx.dry_run:  # after all checks, so that the response is that of a write
         return new
     if deletes_during_update(new, old):
-        if not core.store.is_current(
-            info.storage, record
-        ):  # admission may have waited for a webhook
+        # admission may have waited for a webhook
+        if not core.store.is_current(info.storage, record):
             return None
         core.store.delete(info.storage, record)
         info.strategy.release(record.uid)
@@ -351,9 +347,8 @@ _UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
     """Increment ``metadata.generation`` if anything except metadata and status changed."""
-    if (
-        not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding"
-    ):  # kube-apiserver stores it directly
+    # kube-apiserver stores it directly
+    if not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding":
         return
     names = (new.keys() | old.keys()) - _UNCOUNTED
     if any(new.get(name) != old.get(name) for name in names):

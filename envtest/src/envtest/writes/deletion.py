@@ -46,9 +46,8 @@ def deletes_during_update(new: Object, old: Object) -> bool:
         after.get("deletionGracePeriodSeconds") or 0
     ) != 0:
         return False
-    if (
-        new.get("kind") == "Namespace" and new.get("apiVersion") == "v1"
-    ):  # its finalizers in spec also keep it
+    # its finalizers in spec also keep it
+    if new.get("kind") == "Namespace" and new.get("apiVersion") == "v1":
         return not (new.get("spec") or {}).get("finalizers")
     return True
 
@@ -105,9 +104,8 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
     """Start, shorten or confirm graceful deletion, in place."""
     metadata = obj["metadata"]
     requested = options.grace_period
-    if (
-        requested is not None and requested < 0
-    ):  # as kube-apiserver: a negative period is one second
+    # as kube-apiserver: a negative period is one second
+    if requested is not None and requested < 0:
         requested = 1
     seconds = ctx.info.strategy.grace_period(obj, requested)
     if seconds is None:  # the kind has no graceful deletion
@@ -121,9 +119,8 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
         moment = _parse_stamp(metadata["deletionTimestamp"]) + timedelta(
             seconds=requested - current
         )
-        if (
-            moment < ctx.moment
-        ):  # the shorter period is over: the shortest that lets the kubelet delete the pod
+        # the shorter period is over: the shortest that lets the kubelet delete the pod
+        if moment < ctx.moment:
             moment = ctx.moment
             requested = min(requested, 1)
         metadata["deletionTimestamp"] = _stamp(moment)
@@ -207,9 +204,8 @@ async def delete_object(
         check_preconditions(obj, ctx, options)
         if not skip_admission:
             grace = _begin_grace(copy_json(obj), ctx, options)
-            if (
-                grace.pending
-            ):  # kube-apiserver does not ask admission again about a deletion that is under way
+            # kube-apiserver does not ask admission again about a deletion that is under way
+            if grace.pending:
                 return DeletionResult(obj, removed=False)
             if grace.graceful:
                 ctx.options["gracePeriodSeconds"] = grace.seconds
@@ -217,9 +213,8 @@ async def delete_object(
             _settle_grace(ctx, obj, options)
             await core.admission.validate(ctx, {}, obj)
             skip_admission = True
-            if not core.store.is_current(
-                info.storage, record
-            ):  # written while a webhook was called: check it again
+            # written while a webhook was called: check it again
+            if not core.store.is_current(info.storage, record):
                 continue
         result = await _delete_current(core, ctx, options, record, obj)
         if result is not None:  # otherwise a concurrent write: delete the latest state
@@ -267,9 +262,8 @@ async def _delete_current(
         obj["metadata"]["resourceVersion"] = str(record.revision)
         if stays:
             return DeletionResult(obj, removed=False, marked=True)
-        await (
-            core.store.let_watchers_send()
-        )  # the last update is an event of its own, before the deletion
+        # the last update is an event of its own, before the deletion
+        await core.store.let_watchers_send()
         current = core.store.get(info.storage, record.namespace, record.name)
         if current is None or current.uid != record.uid:
             return DeletionResult(obj, removed=True)
