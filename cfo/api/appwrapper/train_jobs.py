@@ -10,12 +10,14 @@ Source: ``trainjob_types.go`` and the JobSet plugin of Kubeflow Trainer 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import replicas_of
-from cfo.runtime import GVK, Object, gvk_of
+from cfo.api.reading import mapping
+from cfo.runtime import GVK, FieldError, Object, gvk_of
+from cfo.runtime.objects.field import Path, invalid, required
 
 TRAIN_JOB: Final = GVK("trainer.kubeflow.org", "v1alpha1", "TrainJob")
 
@@ -25,12 +27,19 @@ RESOURCES_PATH: Final = "template.spec.trainer.resourcesPerNode"
 _NODES_PATH: Final = "template.spec.trainer.numNodes"
 _PATCH_SUFFIX: Final = ".template.spec.template"
 _INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
+_ADMINISTRATORS_RUNTIME: Final = {
+    "apiGroup": TRAIN_JOB.group,
+    "kind": "ClusterTrainingRuntime",
+}
+"""The values, which are also the defaults, of the fields of ``spec.runtimeRef``."""
+
 _NO_POD_SETS: Final = (
     "the pod templates of a TrainJob are in its training runtime, so the queue needs a pod set for each replicated "
     "job, with the path of a pod template in spec.runtimePatches"
 )
+_NO_NODES: Final = "the queue must know the number of nodes, otherwise that of the training runtime"
 _NO_RESOURCES: Final = (
-    "the queue must know the resources of each node, otherwise those of the training runtime"
+    "the queue must know requests or limits of each node, otherwise those of the training runtime"
 )
 _NODE: Final = "node"
 """The name of the container that Trainer gives the resources of a training node."""
@@ -48,26 +57,51 @@ def trained_pod_spec(template: Object, path: str, spec: Mapping[str, Any]) -> Ob
     return {**spec, "containers": containers}
 
 
-def unknown_to_queue(
-    template: Object, declared: Iterable[Mapping[str, Any]]
-) -> Iterator[tuple[str, str]]:
-    """Yield what a queue must know about a component that is a TrainJob: the path of a field, and the reason.
-
-    A path that begins with ``template`` is one of the TrainJob, any other one of the component.
-    """
+def queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error for everything that a queue must know about a component that is a TrainJob, at ``path``."""
+    template: Object = component["template"]
     if gvk_of(template) != TRAIN_JOB:
         return
-    pod_sets = list(declared)
+    yield from _runtime_errors(template, path)
+    pod_sets_path = path.child("podSets")
+    pod_sets = component.get("podSets") or []
     if not pod_sets:
-        yield "podSets", _NO_POD_SETS
+        yield required(pod_sets_path, _NO_POD_SETS)
         return
-    if value_or_none(template, RESOURCES_PATH) is None:
-        yield RESOURCES_PATH, _NO_RESOURCES
+    if not _has_resources(template):
+        yield required(path.child(RESOURCES_PATH), _NO_RESOURCES)
     nodes = value_or_none(template, _NODES_PATH)
+    if nodes is None:
+        yield required(path.child(_NODES_PATH), _NO_NODES)
+        return
     trained = [each for each in pod_sets if not _is_initializer(template, each.get("path") or "")]
     pods = sum(map(replicas_of, trained))
     if isinstance(nodes, int) and pods < nodes:
-        yield "podSets", f"{_NODES_PATH} is {nodes}, but the pod sets have {pods} training pods"
+        detail = f"{_NODES_PATH} is {nodes}, but the pod sets have {pods} training pods"
+        yield required(pod_sets_path, detail)
+
+
+def _runtime_errors(template: Object, path: Path) -> Iterator[FieldError]:
+    """Yield the errors in the reference of a TrainJob to a training runtime that users cannot write.
+
+    A runtime can have replicated jobs of which no pod set of the AppWrapper knows, so a user's own one would run pods
+    that no queue has admitted.
+    """
+    for name, allowed in _ADMINISTRATORS_RUNTIME.items():
+        field = f"template.spec.runtimeRef.{name}"
+        value = value_or_none(template, field)
+        if value is None or value == allowed:
+            continue
+        detail = (
+            f"must be {allowed} in a queue, which does not count all pods of a runtime of users"
+        )
+        yield invalid(path.child(field), value, detail)
+
+
+def _has_resources(template: Object) -> bool:
+    """Return whether the TrainJob replaces the resources that its training runtime gives the nodes."""
+    resources = mapping(value_or_none(template, RESOURCES_PATH))
+    return bool(resources.get("requests") or resources.get("limits"))
 
 
 def _is_initializer(template: Object, path: str) -> bool:

@@ -28,7 +28,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
-from cfo.api.appwrapper.train_jobs import unknown_to_queue
+from cfo.api.appwrapper.train_jobs import queue_errors
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import elements, mapping
 from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
@@ -163,9 +163,8 @@ def create_errors(
         count, found = _pod_set_errors(component, path)
         errors += found
         pod_sets += count
-        if labels_of(appwrapper).get(QUEUE_NAME_LABEL) and not found:
-            errors += _unlimited_errors(template, path)
-            errors += _unknown_errors(component, path)
+        if _is_queued(appwrapper) and not found:
+            errors += _queue_errors(component, path)
     if pod_sets == 0 and not errors:
         errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
     if pod_sets > MAX_POD_SETS:
@@ -221,12 +220,24 @@ def _changes(old: Object, new: Object) -> Iterator[FieldError]:
         return
     for index, (was, now) in enumerate(zip(before, after, strict=True)):
         yield from _component_changes(was, now, COMPONENTS.index(index))
+    if _is_queued(new) and not _is_queued(old):
+        yield from _first_queue_errors(new)
     labels = Path("metadata", "labels")
     for label in (USER_LABEL, USER_ID_LABEL):
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
             yield _immutable(labels.key(label))
     if _spec(old).get("managedBy") != _spec(new).get("managedBy"):
         yield _immutable(Path("spec", "managedBy"))
+
+
+def _first_queue_errors(appwrapper: Object) -> Iterator[FieldError]:
+    """Yield the errors in an AppWrapper that was created without a queue, and gets one."""
+    for index, component in enumerate(_components(appwrapper)):
+        path = COMPONENTS.index(index)
+        if _malformed(component, path):
+            continue
+        _, found = _pod_set_errors(component, path)
+        yield from found or _queue_errors(component, path)
 
 
 def _spec(appwrapper: Object) -> Mapping[str, Any]:
@@ -351,20 +362,19 @@ def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list
     return max(_count(template, declared), _count(template, inferred)), errors
 
 
-def _unlimited_errors(template: Object, path: Path) -> Iterator[FieldError]:
-    """Yield an error for each worker group without a limit, because a queue can admit only a number of pods."""
+def _is_queued(appwrapper: Object) -> bool:
+    return bool(labels_of(appwrapper).get(QUEUE_NAME_LABEL))
+
+
+def _queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the errors in a component whose pod sets are valid, because of which a queue cannot count its pods."""
+    template = component["template"]
     for group in unlimited_worker_groups(template):
-        where = path.child(*f"{group}.maxReplicas".split("."))
+        where = path.child(f"{group}.maxReplicas")
         yield required(
             where, "Ray's autoscaler can add pods, so the queue must know the greatest number"
         )
-
-
-def _unknown_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield an error for everything that a queue must know about a TrainJob, and that only its runtime knows."""
-    declared = component.get("podSets") or []
-    for field, reason in unknown_to_queue(component["template"], declared):
-        yield required(path.child(*field.split(".")), reason)
+    yield from queue_errors(component, path)
 
 
 def _count(template: Object, pod_sets: list[Object]) -> int:

@@ -12,7 +12,8 @@ import pytest
 
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.appwrapper.quota import check_added_pods, pods_with_quota, uncounted_additions
-from cfo.api.appwrapper.train_jobs import unknown_to_queue
+from cfo.api.appwrapper.train_jobs import queue_errors
+from cfo.runtime.objects.field import Path
 
 HEAD: dict[str, Any] = {
     "name": "ray-head",
@@ -277,15 +278,54 @@ def test_invalid_resources_of_a_train_job_are_an_error() -> None:
         check_added_pods(train_job(resourcesPerNode={"requests": ["cpu"]})["template"])
 
 
-def test_queue_must_know_pods_and_resources_of_a_train_job() -> None:
-    complete = train_job(resourcesPerNode={})
-    assert list(unknown_to_queue(complete["template"], complete["podSets"])) == []
-    incomplete = train_job(numNodes=3)
-    found = dict(unknown_to_queue(incomplete["template"], incomplete["podSets"]))
-    assert set(found) == {"template.spec.trainer.resourcesPerNode", "podSets"}
-    assert found["podSets"].endswith("is 3, but the pod sets have 2 training pods")
-    assert [field for field, _ in unknown_to_queue(complete["template"], [])] == ["podSets"]
-    assert list(unknown_to_queue(ray_job(), [])) == []
+def errors_in_queue(component: dict[str, Any]) -> list[str]:
+    """Return the errors in a component of an AppWrapper that has a queue."""
+    return [str(error) for error in queue_errors(component, Path("components[0]"))]
+
+
+KNOWN_RESOURCES = {"requests": {"cpu": "1"}}
+
+
+def test_complete_train_job_has_no_errors_in_a_queue() -> None:
+    assert errors_in_queue(train_job(resourcesPerNode=KNOWN_RESOURCES)) == []
+    assert errors_in_queue({"template": ray_job()}) == []
+
+
+def test_queue_must_know_pod_sets_of_a_train_job() -> None:
+    component = train_job(resourcesPerNode=KNOWN_RESOURCES)
+    (error,) = errors_in_queue({"template": component["template"]})
+    assert error.startswith("components[0].podSets: Required value: the pod templates")
+
+
+def test_queue_must_know_all_nodes_of_a_train_job() -> None:
+    (error,) = errors_in_queue(train_job(resourcesPerNode=KNOWN_RESOURCES, numNodes=3))
+    assert error.startswith("components[0].podSets: Required value: ")
+    assert error.endswith("is 3, but the pod sets have 2 training pods")
+    (error,) = errors_in_queue(train_job(resourcesPerNode=KNOWN_RESOURCES, numNodes=None))
+    assert error.startswith("components[0].template.spec.trainer.numNodes: Required value: ")
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"limits": {}}, {"claims": [{"name": "gpu"}]}])
+def test_queue_must_know_resources_of_a_train_job(resources: Any) -> None:
+    """Without requests and limits, Kubeflow Trainer keeps the resources of the training runtime."""
+    (error,) = errors_in_queue(train_job(resourcesPerNode=resources))
+    assert error.startswith("components[0].template.spec.trainer.resourcesPerNode: Required value")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kind", "TrainingRuntime"), ("kind", ""), ("kind", 1), ("apiGroup", "example.com")],
+)
+def test_train_job_in_a_queue_must_not_refer_to_a_runtime_of_users(field: str, value: Any) -> None:
+    """The runtime can have replicated jobs, and thus pods, that no pod set describes."""
+    component = train_job(resourcesPerNode=KNOWN_RESOURCES)
+    component["template"]["spec"]["runtimeRef"][field] = value
+    (error,) = errors_in_queue(component)
+    assert error.startswith(f"components[0].template.spec.runtimeRef.{field}: Invalid value: ")
+    allowed = {"kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"}
+    assert f"must be {allowed[field]} in a queue" in error
+    component["template"]["spec"]["runtimeRef"][field] = allowed[field]
+    assert errors_in_queue(component) == []
 
 
 def test_other_kinds_are_counted_as_declared() -> None:

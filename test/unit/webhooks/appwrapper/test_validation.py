@@ -326,6 +326,19 @@ def test_train_job_without_pod_sets_is_refused_in_a_queue(queue: str, is_refused
         )
 
 
+def test_queue_that_is_added_later_must_know_what_can_run() -> None:
+    """Kueue can hold AppWrappers without a queue until they get one (``manageJobsWithoutQueueName``)."""
+    old = autoscaled_cluster(replicas=1, queue="")
+    new = autoscaled_cluster(replicas=1, queue="q")
+    (error,) = map(str, update_errors(old, new))
+    assert error.startswith(f"spec.components[0].{WORKERS}.maxReplicas: Required value: ")
+    # An AppWrapper that an earlier version admitted in a queue can still be changed.
+    assert update_errors(new, new) == []
+    assert update_errors(new, old) == []
+    limited = [autoscaled_cluster(replicas=1, maxReplicas=5, queue=queue) for queue in ("", "q")]
+    assert update_errors(*limited) == []
+
+
 def test_worker_group_declared_with_its_replicas_is_admitted_with_a_warning() -> None:
     obj = autoscaled_cluster(
         {"path": "template.spec.headGroupSpec.template"},
