@@ -86,8 +86,9 @@ class NodeNames(msgspec.Struct, frozen=True):
 def requester_of(spec: Mapping[str, Any]) -> Requester:
     """Return the requester in the ``spec`` of a CertificateSigningRequest. Raises :class:`Refusal`."""
     username = str(spec.get("username") or "")
-    namespace, _, account = username.removeprefix(_USERNAME_PREFIX).partition(":")
-    is_account = username.startswith(_USERNAME_PREFIX) and bool(namespace and account)
+    namespace = namespace_of_user(username)
+    account = username.removeprefix(_USERNAME_PREFIX).partition(":")[2]
+    is_account = bool(namespace and account)
     extra = spec.get("extra") or {}
     names = list(extra.get(_POD_NAME) or ())
     uids = list(extra.get(_POD_UID) or ())
@@ -97,6 +98,13 @@ def requester_of(spec: Mapping[str, Any]) -> Requester:
             "The request was not made with the token of a pod's ServiceAccount.",
         )
     return Requester(NamespacedName(namespace, str(names[0])), str(uids[0]), account)
+
+
+def namespace_of_user(username: str) -> str:
+    """Return the namespace of a ServiceAccount by its user name; empty for other users."""
+    if not username.startswith(_USERNAME_PREFIX):
+        return ""
+    return username.removeprefix(_USERNAME_PREFIX).partition(":")[0]
 
 
 def parse_request(spec: Mapping[str, Any]) -> CertificateRequest:

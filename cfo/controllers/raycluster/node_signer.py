@@ -5,7 +5,8 @@ CertificateSigningRequests are called CSRs here. Only those for our signer are w
 another client has approved it), and a Warning Event on the RayCluster gives the reason. Approval and signature are two
 writes. After a crash in between, the CSR is checked again in full, and then signed.
 
-CSRs are cluster-scoped, and a tenant can create any number of them. Therefore objects that are too large are not
+CSRs are cluster-scoped, and a tenant can create any number of them. Therefore they count in the memory budget of their
+requester's namespace, and namespaces take turns in the queue; objects that are too large are not
 cached, a requester gets only a few decisions until Kubernetes deletes the oldest CSRs (after one hour), and further
 CSRs are ignored without a request to the API server. Old CSRs are ignored, so that a restart does not answer those
 whose pods have given up long ago.
@@ -18,6 +19,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 import structlog
 
 from cfo.api.raycluster.certificates import SIGNER_NAME
@@ -31,6 +33,7 @@ from cfo.controllers.raycluster.node_request import (
     check_names,
     check_pod,
     cluster_of_pod,
+    namespace_of_user,
     node_names,
     parse_request,
     requester_of,
@@ -44,6 +47,7 @@ from cfo.runtime import (
     SECRET,
     Builder,
     Client,
+    EnqueueRequestsFromMapFunc,
     Entry,
     Manager,
     NamespacedName,
@@ -78,9 +82,25 @@ _SETTLING_SECONDS: Final = 60.0
 
 _MIN_RETRY_SECONDS: Final = 0.5
 _DECIDED: Final = "decided"
+
+
+class _Requester(msgspec.Struct, gc=False):
+    """The field of a CSR's spec that the API server sets to the user who created it."""
+
+    username: str = ""
+
+
+_requester = msgspec.json.Decoder(_Requester)
+
+
+def _namespace_of_requester(csr: Entry) -> str:
+    return namespace_of_user(_requester.decode(csr.part("spec")).username)
+
+
 _SELECTION: Final[SelectionKeywords] = {
     "field_selector": f"spec.signerName={SIGNER_NAME}",
     "max_bytes": 16 << 10,
+    "budget_of": _namespace_of_requester,
 }
 
 _MAX_LOADED_CAS: Final = 64
@@ -122,8 +142,11 @@ class NodeSigner:
         self._waiting = WaitingCSRs()
 
     async def reconcile(self, request: Request) -> Result:
-        """Decide about one CSR; requeue while the cause of a refusal may disappear."""
-        csr = self._csrs.get(request)
+        """Decide about one CSR; requeue while the cause of a refusal may disappear.
+
+        The request has the namespace of the CSR's requester, because namespaces take turns in the queue.
+        """
+        csr = self._csrs.get(NamespacedName("", request.name))
         if csr is None:
             self._waiting.remove(request.name)
             return Result()
@@ -321,7 +344,13 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: ClusterEn
     """Add the signer to ``manager``."""
     (
         Builder(manager, NodeSigner.name)
-        .for_(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
+        .watches(
+            CERTIFICATE_SIGNING_REQUEST,
+            EnqueueRequestsFromMapFunc(
+                lambda csr: [Request(_namespace_of_requester(csr), csr.name)]
+            ),
+            **_SELECTION,
+        )
         .reads(secret_informer(manager), manager.cache.informer(RAY_CLUSTER))
         .complete(NodeSigner(manager, config, environment.domain))
     )

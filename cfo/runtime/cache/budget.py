@@ -4,7 +4,8 @@ Limits of the size and the number of objects do not limit memory: 350 objects of
 too large. So all informers of a cache share one budget for each namespace. A user who fills it affects only objects of
 the same namespace.
 
-Cluster-scoped objects have no namespace and are not limited: only administrators create those that are cached.
+Cluster-scoped objects have no namespace and are not limited, because administrators create them. Those that pods create
+count in the namespace of their creator (:attr:`.Selection.budget_of`).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import (
     MAX_BYTES,
+    BudgetFunction,
     FieldSelector,
     LabelSelector,
     Requirement,
@@ -106,6 +107,7 @@ class Cache(ClientCache):
         metadata_only: bool = False,
         fields: Collection[str] = (),
         max_bytes: int = MAX_BYTES,
+        budget_of: BudgetFunction | None = None,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
@@ -115,6 +117,9 @@ class Cache(ClientCache):
         Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache; each is logged
         once. The default is more than API servers store. Set a smaller one for objects that any user can create and
         enlarge, and expect that an object that is not in the cache can exist: creating it then fails.
+
+        ``budget_of`` returns the namespace in whose memory budget a cluster-scoped object counts if users can create
+        it.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`. Raises :class:`ValueError` for an invalid selector or size, for a namespace outside the
@@ -135,6 +140,7 @@ class Cache(ClientCache):
             metadata_only=metadata_only,
             fields=fields,
             max_bytes=max_bytes,
+            budget_of=budget_of,
         )
         existing = self._informers.get((gvk, selection))
         if existing is not None:

@@ -244,8 +244,8 @@ class Listing:
         An item that the store already contains in this version uses no additional memory.
         """
         store = self._store
-        namespace = entry.namespace
-        items = self._items.setdefault(namespace, {})
+        namespace = store.budget_of(entry)
+        items = self._items.setdefault(entry.namespace, {})
         size = self._bytes.get(namespace, 0) + entry.size
         reserved = self._reserved.get(namespace, 0)
         needed = max(0, size - store.bytes_of(namespace))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.parsers import is_label_value
 from cfo.runtime.objects.unstructured import NamespacedName
 
@@ -353,6 +354,10 @@ MAX_OBJECTS: Final = 10_000
 """The maximum number of cached objects of one namespace, if their size is limited because any user can create them."""
 
 
+BudgetFunction: TypeAlias = Callable[[Entry], str]
+"""Returns the namespace in whose budget of bytes an object counts; empty if it counts in none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The objects of a kind that an informer lists and watches, and whether it stores only their metadata.
@@ -360,7 +365,8 @@ class Selection:
     ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
     ``metadata_only`` fetches and stores only the metadata. With ``fields``, dotted paths as ``spec.parallelism``, only
     the metadata and these fields are stored. Objects of which more than ``max_bytes`` bytes of JSON would be stored are
-    not in the selection; there is always a limit.
+    not in the selection; there is always a limit. ``budget_of`` is for cluster-scoped objects that users of a namespace
+    can create; other objects count in the budget of their own namespace.
     """
 
     label_selector: LabelSelector = field(default_factory=LabelSelector)
@@ -369,6 +375,7 @@ class Selection:
     metadata_only: bool = False
     fields: tuple[str, ...] = ()
     max_bytes: int = MAX_BYTES
+    budget_of: BudgetFunction | None = None
 
     @classmethod
     def of(
@@ -380,6 +387,7 @@ class Selection:
         metadata_only: bool = False,
         fields: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
+        budget_of: BudgetFunction | None = None,
     ) -> Selection:
         """Parse the selectors; raises :class:`SelectorError`."""
         return cls(
@@ -389,6 +397,7 @@ class Selection:
             metadata_only=metadata_only,
             fields=tuple(sorted(set(fields))),
             max_bytes=max_bytes,
+            budget_of=budget_of,
         )
 
     def matches(self, key: NamespacedName, labels: Mapping[str, str]) -> bool:

@@ -110,6 +110,7 @@ class Store:
         self.budget = budget or ByteBudget()
         self.selection = selection or Selection()
         self._max_objects = self.selection.max_objects  # read for each event
+        self._budget_of = self.selection.budget_of
         self._deliver = deliver
         self._report = report
         self._reported: dict[str, None] = {}
@@ -118,7 +119,7 @@ class Store:
         self._crowded: dict[str, LeftOut] = {}
         """The first object of each namespace that was one too many, here or in :attr:`_too_large`."""
         self._smallest: dict[str, int] = {}
-        """The bytes of the smallest object of each namespace that did not fit into the budget."""
+        """The bytes of the smallest object that did not fit into the budget of each namespace."""
         self._identities: dict[str, dict[str, int]] = {}
         """The bytes of each left-out object that indexes contain, by namespace and name."""
         self._unindexed: dict[str, int] = {}
@@ -160,8 +161,14 @@ class Store:
         return self._unindexed.keys()
 
     def bytes_of(self, namespace: str) -> int:
-        """Return the bytes that the entries of a namespace and their indexes take."""
+        """Return the bytes, with indexes, of the entries that count in the budget of a namespace."""
         return self._bytes.get(namespace, 0)
+
+    def budget_of(self, entry: Entry) -> str:
+        """Return the namespace in whose budget an entry counts."""
+        if self._budget_of is None or entry.namespace:
+            return entry.namespace
+        return self._budget_of(entry)
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -221,7 +228,7 @@ class Store:
         index = Index(name, function, left_out=left_out)
         self._indexes[name] = index
         for entry in self.entries():
-            self._charge(entry.namespace, index.put(None, entry))
+            self._charge(self.budget_of(entry), index.put(None, entry))
         if left_out:
             self._unindexed = dict.fromkeys((*self._too_large, *self._crowded), 0)
 
@@ -236,14 +243,28 @@ class Store:
             self._controllers_of_deleted.pop(entry.key, None)
         if self._too_large or self._identities:
             self.include(entry.key)
+        namespace = self.budget_of(entry)
+        replaced = old
+        if old is not None and self._budget_of and self._budget_of(old) != namespace:
+            # A user of another namespace has recreated the object.
+            self._release(old)
+            replaced = None
         growth = entry.size
-        if old is not None:
-            old.keep_meta()
-            growth -= old.size
+        if replaced is not None:
+            replaced.keep_meta()
+            growth -= replaced.size
         for index in self._indexes.values():
-            growth += index.put(old, entry)
-        self._charge(entry.namespace, growth)
+            growth += index.put(replaced, entry)
+        self._charge(namespace, growth)
         return _changes(old, entry)
+
+    def _release(self, old: Entry) -> None:
+        """Remove an entry from the indexes and from the budget."""
+        old.keep_meta()
+        freed = old.size
+        for index in self._indexes.values():
+            freed += index.remove(old)
+        self._charge(self.budget_of(old), -freed)
 
     def _charge(self, namespace: str, growth: int) -> None:
         held = self._bytes.get(namespace, 0) + growth
@@ -267,9 +288,10 @@ class Store:
             self._report_once(entry.meta.uid, found)
             return False
         namespace = entry.namespace
-        if not self.budget.allows(namespace, growth):
+        charged = self.budget_of(entry)
+        if not self.budget.allows(charged, growth):
             cause = (
-                "the cached objects of its namespace have more than "
+                f"the cached objects of namespace {charged} have more than "
                 f"{self.budget.max_bytes >> 20} MiB together"
             )
             found = LeftOut(
@@ -279,9 +301,9 @@ class Store:
                 f"The operator does not cache this object and others: {cause}",
             )
             self._remember_too_large(found)
-            self._smallest[namespace] = min(entry.size, self._smallest.get(namespace, entry.size))
+            self._smallest[charged] = min(entry.size, self._smallest.get(charged, entry.size))
             self._keep_identity(entry)
-            if self.budget.is_first_report(namespace):
+            if self.budget.is_first_report(charged):
                 self._report(found)
             return False
         if len(others) < self._max_objects or entry.name in others or not namespace:
@@ -397,15 +419,11 @@ class Store:
 
     def remove(self, old: Entry) -> None:
         """Remove an entry; delivers no event."""
-        old.keep_meta()
         entries = self._entries[old.namespace]
         del entries[old.name]
         if not entries:
             del self._entries[old.namespace]
-        freed = old.size
-        for index in self._indexes.values():
-            freed += index.remove(old)
-        self._charge(old.namespace, -freed)
+        self._release(old)
 
     def drop(self) -> None:
         """Release the budget, because the store is not used any more."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 import msgspec
 
 from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.selectors import BudgetFunction
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import (
     EnqueueRequestForObject,
@@ -34,7 +35,8 @@ class SelectionKeywords(TypedDict, total=False):
     ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
     informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
     and cached; with ``fields``, dotted paths as ``spec.parallelism``, only these fields and the metadata are cached.
-    Objects larger than ``max_bytes`` are not cached; the default is more than API servers store.
+    Objects larger than ``max_bytes`` are not cached; the default is more than API servers store. ``budget_of`` returns
+    the namespace in whose budget of bytes a cluster-scoped object counts.
     """
 
     label_selector: str
@@ -43,6 +45,7 @@ class SelectionKeywords(TypedDict, total=False):
     metadata_only: bool
     fields: Collection[str]
     max_bytes: int
+    budget_of: BudgetFunction
 
 
 class _Watch(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,6 +63,43 @@ def hosts_of(found: Entry) -> list[str]:
     return hosts
 
 
+def creator_of(found: Entry) -> str:
+    """Return the namespace in whose budget a cluster-scoped object of these tests counts."""
+    return str(found.meta.labels["creator"])
+
+
+def test_cluster_scoped_objects_count_in_the_namespace_of_their_creator() -> None:
+    reports: list[LeftOut] = []
+    budget = ByteBudget(3000)
+    store = Store(
+        deliver=lambda event: None,
+        clock=FakeClock(),
+        selection=Selection.of(budget_of=creator_of),
+        report=reports.append,
+        budget=budget,
+    )
+    store.add_index("hosts", hosts_of)
+    feed = Feed(store, "")
+
+    def observe(event: EventType, version: int, name: str, creator: str, **content: Any) -> None:
+        found = entry(version, name, namespace="", labels={"creator": creator}, **content)
+        feed.observe(event, found)
+
+    feed.begin().commit("1")
+    observe(ADDED, 2, "a", "one", size=1500, hosts=["h"])
+    observe(ADDED, 3, "b", "one", size=1500)
+    observe(ADDED, 4, "c", "two", size=1500)
+    assert [(found.key.name, found.reason) for found in reports] == [("b", NAMESPACE_TOO_LARGE)]
+    assert {found.name for found in store.entries()} == {"a", "c"}
+    # A user of another namespace has recreated the object, and the deletion was not seen.
+    observe(UPDATED, 5, "a", "three", size=500)
+    assert budget.held("one") == 0
+    assert store.has_room
+    observe(DELETED, 6, "a", "three")
+    observe(DELETED, 7, "c", "two")
+    assert [budget.held(creator) for creator in ("one", "two", "three")] == [0, 0, 0]
+
+
 class Stores:
     """Stores of one budget; ``reports`` and ``events`` are those of all."""
 

@@ -1,0 +1,122 @@
+"""Tests that pods of a tenant who create many CertificateSigningRequests take neither memory nor time of others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.unstructured import Object
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
+from test.support.certificate_requests import address, certificate_request
+from test.support.ray_nodes import create_ray_pod, injected_ray_cluster, pod_token
+from test.support.raycluster_environment import (
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
+    eventually,
+    kuberay_config,
+    run_controllers,
+    start_environment,
+)
+
+SETTINGS = InjectionSettings(
+    version="v1", oauth=False, mtls=True, ingress_domain="apps.test", requests_certificates=True
+)
+CONFIG = kuberay_config(**PLAIN_SETTINGS, ca={"issuer": "certificateSigningRequest"})
+ADDRESS = "10.0.0.1"
+BUDGET = 1 << 20
+
+
+async def create_cluster(env: Environment, namespace: str) -> Object:
+    """Create a namespace with a RayCluster whose pods request certificates."""
+    await env.create_namespace(namespace)
+    cluster = injected_ray_cluster(SETTINGS)
+    cluster["metadata"]["namespace"] = namespace
+    return await env.create(cluster)
+
+
+@asynccontextmanager
+async def pod_client(env: Environment, cluster: Object, name: str) -> AsyncIterator[Client]:
+    """Create a head pod of ``cluster``, and return a client with its token."""
+    pod = await create_ray_pod(env, cluster, name, ADDRESS, node_type="head")
+    config = ClientConfig.for_control_plane(env.plane, token=await pod_token(env, pod))
+    async with Transport(config) as transport:
+        yield Client(transport, RESTMapper(transport), field_manager="pod")
+
+
+async def create_requests(client: Client, prefix: str, number: int, *, size: int = 0) -> None:
+    """Create so many requests for an address that the pod does not have; each has ``size`` more bytes."""
+    for at in range(number):
+        request = certificate_request(f"{prefix}-{at}", address("10.9.9.9"), usages=["client auth"])
+        request["metadata"]["annotations"] = {"filler": "x" * size}
+        await client.create(request)
+
+
+async def wait_for_certificate(env: Environment, name: str) -> Object:
+    """Wait until a request is signed, and return it."""
+
+    async def is_signed() -> Object | None:
+        found = await env.get(CERTIFICATE_SIGNING_REQUEST, name, "")
+        return found if (found.get("status") or {}).get("certificate") else None
+
+    signed: Object = await eventually(is_signed, f"a certificate for {name}")
+    return signed
+
+
+def bytes_of_requests(manager: Manager) -> int:
+    """Return how many bytes of requests the operator has in memory."""
+    return sum(
+        informer.reader.size
+        for informer in manager.cache.informers
+        if informer.gvk == CERTIFICATE_SIGNING_REQUEST
+    )
+
+
+async def test_requests_take_the_budget_of_the_namespace_of_their_pods() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        attacker = await create_cluster(env, "attacker")
+        victim = await create_cluster(env, "victim")
+        async with run_controllers(env, CONFIG) as manager:
+            manager.cache.budget.max_bytes = BUDGET
+            async with pod_client(env, attacker, "rc-head") as client:
+                await create_requests(client, "flood", 150, size=12_000)
+            async with pod_client(env, victim, "rc-head") as client:
+                await client.create(certificate_request("honest", address(ADDRESS)))
+            await wait_for_certificate(env, "honest")
+            await env.wait_until_idle()
+            assert bytes_of_requests(manager) <= BUDGET + 10_000
+            assert manager.cache.budget.held("attacker") <= BUDGET
+        async with run_controllers(env, CONFIG, wait=False) as manager:
+            manager.cache.budget.max_bytes = BUDGET
+            await env.wait_until_idle()
+            assert bytes_of_requests(manager) <= BUDGET + 10_000
+
+
+async def test_requests_of_namespaces_take_turns() -> None:
+    """Many pods have many requests that must be decided; a pod of another namespace does not wait for all of them."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        attacker = await create_cluster(env, "attacker")
+        victim = await create_cluster(env, "victim")
+        async with run_controllers(env, CONFIG):
+            await env.wait_until_idle()
+        for number in range(8):
+            async with pod_client(env, attacker, f"rc-{number}") as client:
+                await create_requests(client, f"flood-{number}", 8)
+        async with pod_client(env, victim, "rc-head") as client:
+            await client.create(certificate_request("honest", address(ADDRESS)))
+        async with run_controllers(env, CONFIG):
+            honest = await wait_for_certificate(env, "honest")
+        signed_at = int(honest["metadata"]["resourceVersion"])
+        earlier = [
+            request
+            for request in await env.client.list(CERTIFICATE_SIGNING_REQUEST)
+            if (request.get("status") or {}).get("conditions")
+            and int(request["metadata"]["resourceVersion"]) < signed_at
+        ]
+        assert len(earlier) < 16
