@@ -19,6 +19,7 @@ from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (
     WORKLOADS,
+    WorkloadPriority,
     completion,
     desired_workload,
     pod_set_infos,
@@ -90,7 +91,9 @@ def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk:
     if stored is None:
         return
     try:
-        workload = desired_workload(stored, gvk, ("scheduling.k8s.io", "PriorityClass", "high", 1))
+        workload = desired_workload(
+            stored, gvk, WorkloadPriority("scheduling.k8s.io", "PriorityClass", "high", 1)
+        )
     except PodSetError:
         return
     json.dumps(workload)

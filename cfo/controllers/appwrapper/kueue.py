@@ -21,7 +21,7 @@ from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import PRIORITY_CLASS_LABEL
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import (
-    Priority,
+    WorkloadPriority,
     desired_workload,
     has_prebuilt_workload,
     is_admitted,
@@ -184,28 +184,29 @@ class KueueReconciler:
         )
         return Result()
 
-    async def _priority(self, wrapper: Object) -> Priority:
+    async def _priority(self, wrapper: Object) -> WorkloadPriority:
         """Return the priority of the class in the AppWrapper's label, else of the pods' class, else no priority."""
         name = labels_of(wrapper).get(PRIORITY_CLASS_LABEL, "")
         if name:
             kind = GVK(_GROUP, self.workload.version, "WorkloadPriorityClass")
             found = await self._client.get(kind, NamespacedName("", name))
             if found is not None:
-                return kind.group, kind.kind, name, int(found.get("value") or 0)
+                return _priority_of_class(kind, name, found)
             self._events.event(
                 wrapper,
                 "Warning",
                 "PriorityClassMissing",
                 f"WorkloadPriorityClass {name} does not exist",
             )
-        for pod_set in desired_workload(wrapper, self.workload, ("", "", "", 0))["spec"]["podSets"]:
+        without_priority = desired_workload(wrapper, self.workload, WorkloadPriority())
+        for pod_set in without_priority["spec"]["podSets"]:
             name = pod_set["template"]["spec"].get("priorityClassName") or ""
-            found = (
-                await self._client.get(PRIORITY_CLASS, NamespacedName("", name)) if name else None
-            )
+            if not name:
+                continue
+            found = await self._client.get(PRIORITY_CLASS, NamespacedName("", name))
             if found is not None:
-                return PRIORITY_CLASS.group, PRIORITY_CLASS.kind, name, int(found.get("value") or 0)
-        return "", "", "", 0
+                return _priority_of_class(PRIORITY_CLASS, name, found)
+        return WorkloadPriority()
 
     async def _start(self, wrapper: Object, workload: Object) -> Result:
         try:
@@ -271,3 +272,7 @@ def setup(manager: Manager, workload: GVK, components: ComponentInformers) -> Ku
     )
     builder.reads(reconciler.flavors).complete(reconciler)
     return reconciler
+
+
+def _priority_of_class(kind: GVK, name: str, priority_class: Object) -> WorkloadPriority:
+    return WorkloadPriority(kind.group, kind.kind, name, int(priority_class.get("value") or 0))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
+
+import msgspec
 
 from cfo.api.appwrapper.inference import pod_sets_of
 from cfo.api.appwrapper.names import APPWRAPPER
@@ -47,7 +48,9 @@ WORKLOADS: Final = (
 
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 _HASH_LENGTH: Final = 5
-_NAME_LENGTH: Final = 252 - _HASH_LENGTH
+_PREFIX_LENGTH: Final = 252 - _HASH_LENGTH
+"""The name has at most 253 characters: this prefix, a dash, and the hash."""
+
 _PREBUILT: Final = f"{PREFIX}prebuilt-workload-name"
 _REQUIRED: Final = f"{PLACEMENT_PREFIX}required-topology"
 _PREFERRED: Final = f"{PLACEMENT_PREFIX}preferred-topology"
@@ -55,14 +58,20 @@ _UNCONSTRAINED: Final = f"{PLACEMENT_PREFIX}unconstrained-topology"
 _SLICE_TOPOLOGY: Final = f"{PLACEMENT_PREFIX}slice-required-topology"
 _SLICE_SIZE: Final = f"{PLACEMENT_PREFIX}slice-size"
 _GROUP_NAME: Final = f"{PLACEMENT_PREFIX}group-name"
-_PLACEMENTS: Final = ("required", "preferred", "unconstrained")
+_PLACEMENT_FIELDS: Final = ("required", "preferred", "unconstrained")
 """The fields of a topology request that say where the pods should be."""
 
 _TOPOLOGY_GATE: Final = f"{PREFIX}topology"
 _MAX_SLICE_SIZE: Final = 2**31 - 1
 
-Priority = tuple[str, str, str, int]
-"""Group, kind and name of a priority class, and its value; an empty name means no class."""
+
+class WorkloadPriority(msgspec.Struct, frozen=True):
+    """The priority of a Workload: the group, kind and name of its class, and its value; without a name, no class."""
+
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+    value: int = 0
 
 
 def queue_of(wrapper: Mapping[str, Any]) -> str:
@@ -77,24 +86,32 @@ def has_prebuilt_workload(wrapper: Mapping[str, Any]) -> bool:
 
 def workload_name(wrapper: Mapping[str, Any]) -> str:
     """Return the name of the AppWrapper's Workload."""
-    text = "\n".join((APPWRAPPER.kind, APPWRAPPER.group, name_of(wrapper), uid_of(wrapper)))
+    text = "\n".join([APPWRAPPER.kind, APPWRAPPER.group, name_of(wrapper), uid_of(wrapper)])
     digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
-    return f"{f'{APPWRAPPER.kind.lower()}-{name_of(wrapper)}'[:_NAME_LENGTH]}-{digest}"
+    prefix = f"{APPWRAPPER.kind.lower()}-{name_of(wrapper)}"
+    return f"{prefix[:_PREFIX_LENGTH]}-{digest}"
 
 
-def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
-    """Return the Workload to create. Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`."""
-    group, kind, class_name, value = priority
+def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> Object:
+    """Return the Workload to create, of the version in ``gvk``.
+
+    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`.
+    """
     spec: Object = {
         "active": True,
         "podSets": _pod_sets(wrapper),
-        "priority": value,
+        "priority": priority.value,
         "queueName": queue_of(wrapper),
     }
-    if class_name and gvk.version == "v1beta1":
-        spec |= {"priorityClassName": class_name, "priorityClassSource": f"{group}/{kind.lower()}"}
-    elif class_name:
-        spec["priorityClassRef"] = {"group": group, "kind": kind, "name": class_name}
+    if priority.name and gvk.version == "v1beta1":
+        spec["priorityClassName"] = priority.name
+        spec["priorityClassSource"] = f"{priority.group}/{priority.kind.lower()}"
+    elif priority.name:
+        spec["priorityClassRef"] = {
+            "group": priority.group,
+            "kind": priority.kind,
+            "name": priority.name,
+        }
     labels = {_JOB_UID_LABEL: uid_of(wrapper)}
     workload = new_object(
         gvk, workload_name(wrapper), namespace_of(wrapper), labels=labels, spec=spec
@@ -107,39 +124,48 @@ def _components(wrapper: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _pod_sets(wrapper: Object) -> list[Object]:
+    """Return the pod sets of the Workload."""
     found: list[Object] = []
-    for _, group in _numbered_groups(wrapper):
-        metadata = {
-            key: dict(values)
-            for key, values in (
-                ("labels", labels_of(group.template)),
-                ("annotations", annotations_of(group.template)),
-            )
-            if values
-        }
-        item: Object = {
-            "name": f"{name_of(wrapper)}-{len(found)}",
+    for number, (_, group) in enumerate(_ordered_groups(wrapper)):
+        labels = labels_of(group.template)
+        annotations = annotations_of(group.template)
+        metadata: Object = {}
+        if labels:
+            metadata["labels"] = dict(labels)
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        pod_set: Object = {
+            "name": _pod_set_name(wrapper, number),
             "count": replicas_of(group.pod_set),
             "template": {"metadata": metadata, "spec": group.template["spec"]},
         }
-        if topology := _topology(group.pod_set, annotations_of(group.template)):
-            item["topologyRequest"] = topology
-        found.append(item)
+        topology = _topology(group.pod_set, annotations)
+        if topology:
+            pod_set["topologyRequest"] = topology
+        found.append(pod_set)
     return found
 
 
-def _numbered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, QuotaGroup]]:
+def _pod_set_name(wrapper: Mapping[str, Any], number: int) -> str:
+    """Return the name of the pod set with this number, from 0, in the order of the Workload."""
+    return f"{name_of(wrapper)}-{number}"
+
+
+def _ordered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, QuotaGroup]]:
     """Return all pods that need quota, each with the index of its component, in the order of the Workload.
 
     Submitters of RayJobs are last, so that they do not change the numbers of other pod sets: a Workload that an earlier
     version created does not have them.
     """
-    groups = [
-        (index, group)
-        for index, component in enumerate(_components(wrapper))
-        for group in pods_with_quota(component)
-    ]
-    return sorted(groups, key=lambda item: item[1].is_submitter)
+    groups: list[tuple[int, QuotaGroup]] = []
+    submitters: list[tuple[int, QuotaGroup]] = []
+    for index, component in enumerate(_components(wrapper)):
+        for group in pods_with_quota(component):
+            if group.is_submitter:
+                submitters.append((index, group))
+            else:
+                groups.append((index, group))
+    return groups + submitters
 
 
 def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
@@ -154,20 +180,29 @@ def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Obj
         request["podSetSliceSize"] = _slice_size(annotations[_SLICE_SIZE])
     if _GROUP_NAME in annotations and ("required" in request or "preferred" in request):
         request["podSetGroupName"] = annotations[_GROUP_NAME]
-    for field, key in (
-        ("podIndexLabel", POD_INDEX_LABEL),
-        ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL),
-    ):
-        if key in pod_set_annotations:
-            request[field] = pod_set_annotations[key]
-    with suppress(ValueError):
-        if (count := parse_integer(pod_set_annotations.get(SUB_GROUP_COUNT, ""))) >= 0:
-            request["subGroupCount"] = count
+    if POD_INDEX_LABEL in pod_set_annotations:
+        request["podIndexLabel"] = pod_set_annotations[POD_INDEX_LABEL]
+    if SUB_GROUP_INDEX_LABEL in pod_set_annotations:
+        request["subGroupIndexLabel"] = pod_set_annotations[SUB_GROUP_INDEX_LABEL]
+    count = _sub_group_count(pod_set_annotations)
+    if count is not None:
+        request["subGroupCount"] = count
     return request
 
 
+def _sub_group_count(annotations: Mapping[str, str]) -> int | None:
+    """Return the number of subgroups of a pod set; ``None`` if it is unset or not a number, as in Kueue."""
+    try:
+        count = parse_integer(annotations.get(SUB_GROUP_COUNT, ""))
+    except ValueError:
+        return None
+    if count < 0:
+        return None
+    return count
+
+
 def _placement(annotations: Mapping[str, str]) -> Object:
-    """Return where pods with these annotations should be: of several requests, the strictest one counts."""
+    """Return the part of a topology request that says where the pods should be; the strictest annotation counts."""
     if _REQUIRED in annotations:
         return {"required": annotations[_REQUIRED]}
     if _PREFERRED in annotations:
@@ -222,15 +257,19 @@ def pod_set_infos(
     """
     admission = workload["status"]["admission"]
     assignments = {item["name"]: item for item in admission["podSetAssignments"]}
-    found = [_empty_infos(component) for component in _components(wrapper)]
-    for number, (index, group) in enumerate(_numbered_groups(wrapper)):
-        name = f"{name_of(wrapper)}-{number}"
-        if name in assignments:
-            info = _info(wrapper, workload, assignments[name], flavor)
-            found[index][group.position : group.position + 1] = [info]
-        elif not group.is_submitter:
+    infos = [_empty_infos(component) for component in _components(wrapper)]
+    for number, (index, group) in enumerate(_ordered_groups(wrapper)):
+        name = _pod_set_name(wrapper, number)
+        if name not in assignments:
+            if group.is_submitter:
+                continue  # the Workload was created by an earlier version
             raise LookupError(f"the admission has no assignment for pod set {name}")
-    return found
+        info = _pod_set_info(wrapper, workload, assignments[name], flavor)
+        if group.position < len(infos[index]):
+            infos[index][group.position] = info
+        else:  # a submitter that no pod set of the component describes
+            infos[index].append(info)
+    return infos
 
 
 def _empty_infos(component: Mapping[str, Any]) -> list[Object]:
@@ -238,12 +277,13 @@ def _empty_infos(component: Mapping[str, Any]) -> list[Object]:
     return [{} for _ in pod_sets_of(component)]
 
 
-def _info(
+def _pod_set_info(
     wrapper: Mapping[str, Any],
     workload: Mapping[str, Any],
     assignment: Mapping[str, Any],
     flavor: Callable[[str], Mapping[str, Any] | None],
 ) -> Object:
+    """Return the changes to the pod template of one pod set, which the admission gave ``assignment``."""
     info: Object = {
         "annotations": {"kueue.x-k8s.io/workload": name_of(workload)},
         "labels": {
@@ -258,34 +298,42 @@ def _info(
         spec = flavor(name)
         if spec is None:
             raise LookupError(f"ResourceFlavor {name} does not exist")
-        _merge(
-            info, {"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")}
-        )
-    for check in (workload["status"].get("admissionChecks")) or ():
+        scheduling = {
+            "nodeSelector": spec.get("nodeLabels"),
+            "tolerations": spec.get("tolerations"),
+        }
+        _merge(info, scheduling)
+    for check in workload["status"].get("admissionChecks") or ():
         for update in check.get("podSetUpdates") or ():
             if update.get("name") == assignment["name"]:
                 _merge(info, update)
     if assignment.get("topologyAssignment"):
         info["schedulingGates"] = [{"name": _TOPOLOGY_GATE}]
         if not _has_placement(workload, assignment["name"]):
-            # Kueue places pods only by an annotation, also if the flavor is what has a topology.
+            # Kueue places only pods that have an annotation, even if the topology is that of the flavor.
             info["annotations"][_UNCONSTRAINED] = "true"
     return {key: value for key, value in info.items() if value}
 
 
 def _has_placement(workload: Mapping[str, Any], pod_set: str) -> bool:
-    """Return whether the pod set of a Workload with this name says where its pods should be."""
-    pod_sets = (workload.get("spec") or {}).get("podSets") or ()
-    requests = [each.get("topologyRequest") or {} for each in pod_sets if each["name"] == pod_set]
-    return any(field in request for request in requests for field in _PLACEMENTS)
+    """Return whether the pod set ``pod_set`` of a Workload says where its pods should be."""
+    for candidate in (workload.get("spec") or {}).get("podSets") or ():
+        if candidate["name"] == pod_set:
+            request = candidate.get("topologyRequest") or {}
+            return any(field in request for field in _PLACEMENT_FIELDS)
+    return False
 
 
 def _merge(info: Object, addition: Mapping[str, Any]) -> None:
-    for key in ("annotations", "labels", "nodeSelector"):
-        info[key] |= addition.get(key) or {}
-    info["tolerations"] += [
-        item for item in addition.get("tolerations") or () if item not in info["tolerations"]
+    """Add the entries of ``addition`` to the same fields of ``info``."""
+    for field in ("annotations", "labels", "nodeSelector"):
+        info[field] |= addition.get(field) or {}
+    new = [
+        toleration
+        for toleration in addition.get("tolerations") or ()
+        if toleration not in info["tolerations"]
     ]
+    info["tolerations"] += new
 
 
 def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -313,14 +361,23 @@ def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> li
     for component, known, done in zip(_components(wrapper), observed, succeeded, strict=True):
         for pod_set in known.pod_sets:
             if is_submitter(gvk_of(component["template"]), pod_set):
-                continue  # the Workload has it after all others
-            name = f"{name_of(wrapper)}-{number}"
-            count = replicas_of(pod_set)
+                continue  # its number is after all others (_ordered_groups)
+            name = _pod_set_name(wrapper, number)
             number += 1
-            if done <= 0 or component["template"].get("kind") != "Job":
+            if component["template"].get("kind") != "Job":
                 continue
-            completions = (component["template"].get("spec") or {}).get("completions")
-            left = (completions if isinstance(completions, int) else count) - done
-            if left < count:
-                found.append({"name": name, "count": count - max(left, 0)})
+            count = _reclaimable(component["template"], replicas_of(pod_set), done)
+            if count > 0:
+                found.append({"name": name, "count": count})
     return found
+
+
+def _reclaimable(job: Mapping[str, Any], parallelism: int, succeeded: int) -> int:
+    """Return how many of the ``parallelism`` pods of a Job no longer need quota."""
+    if succeeded <= 0:
+        return 0
+    completions = (job.get("spec") or {}).get("completions")
+    if not isinstance(completions, int):
+        completions = parallelism
+    remaining = max(completions - succeeded, 0)
+    return max(parallelism - remaining, 0)

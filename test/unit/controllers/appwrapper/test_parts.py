@@ -30,6 +30,7 @@ from cfo.controllers.appwrapper.pods import Termination, WrapperPod, pod_of, pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import (
+    WorkloadPriority,
     _topology,
     desired_workload,
     pod_set_infos,
@@ -349,7 +350,7 @@ def test_workload_has_pod_sets_of_all_components() -> None:
     obj = wrapper("Job", "Pod")
     obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
     created = desired_workload(
-        obj, WORKLOAD, ("kueue.x-k8s.io", "WorkloadPriorityClass", "high", 7)
+        obj, WORKLOAD, WorkloadPriority("kueue.x-k8s.io", "WorkloadPriorityClass", "high", 7)
     )
     assert [(item["name"], item["count"]) for item in created["spec"]["podSets"]] == [
         ("w-0", 1),
@@ -358,7 +359,9 @@ def test_workload_has_pod_sets_of_all_components() -> None:
     assert created["spec"]["priority"] == 7
     assert created["spec"]["priorityClassRef"]["name"] == "high"
     assert created["metadata"]["name"] == workload_name(obj)
-    old = desired_workload(obj, GVK("kueue.x-k8s.io", "v1beta1", "Workload"), ("g", "K", "high", 7))
+    old = desired_workload(
+        obj, GVK("kueue.x-k8s.io", "v1beta1", "Workload"), WorkloadPriority("g", "K", "high", 7)
+    )
     assert (old["spec"]["priorityClassName"], old["spec"]["priorityClassSource"]) == ("high", "g/k")
 
 
@@ -395,7 +398,7 @@ def test_submitter_of_rayjob_is_queued_and_runs_in_its_flavor(
     spec: dict[str, Any], image: str
 ) -> None:
     obj = ray_job_wrapper(**spec)
-    pod_sets = desired_workload(obj, WORKLOAD, ("", "", "", 0))["spec"]["podSets"]
+    pod_sets = desired_workload(obj, WORKLOAD, WorkloadPriority())["spec"]["podSets"]
     images = [item["template"]["spec"]["containers"][0]["image"] for item in pod_sets]
     assert images == ["ray", "busybox", image], (
         "the numbers of other pod sets are those of earlier versions"
