@@ -28,17 +28,18 @@ from cfo.webhooks.access import AccessReviewer
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
-_WITHOUT_PODS: Final = frozenset(
+_FIELDS_WITHOUT_EFFECT_ON_PODS: Final = frozenset(
     {"cleanup", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"}
 )
-"""The fields of a spec that do not change what is created."""
+"""The fields of a spec that do not change which pods are created."""
 
 
 class FluxValidator(Validator[Object]):
-    """The validator of one kind; the rules are imported for the first review.
+    """The validator of one kind; the first review imports the rules.
 
     With ``reviewer``, users who create an object, or change its pods, must be allowed to create Jobs: the operator
-    creates one for the object, whose pods contain what these users wrote. Creators are warned unless ``is_served``.
+    creates one for the object, whose pods contain what these users wrote. Unless ``is_served``, users are warned that
+    the object they create has no effect.
     """
 
     def __init__(self, reviewer: AccessReviewer | None = None, *, is_served: bool = True) -> None:
@@ -50,7 +51,7 @@ class FluxValidator(Validator[Object]):
         """Return the errors in ``obj``."""
 
     def update_errors(self, old: Object, new: Object) -> list[FieldError]:
-        """Return the errors in a change, which depend on the old object."""
+        """Return the errors of rules that compare the new object with the old one."""
         return []
 
     def warnings(self, obj: Object) -> list[str]:
@@ -70,18 +71,20 @@ class FluxValidator(Validator[Object]):
     async def submission_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return an error if the user of ``request`` is not allowed to create what the operator creates for ``obj``.
 
-        Also for webhooks of objects from which ``obj`` is created later.
+        Webhooks of other kinds call this for objects that contain ``obj``, such as AppWrappers.
         """
         if self._reviewer is None:
             return []
-        return await self._reviewer.errors({_JOBS: Path("spec")}, request)
+        field_by_resource = {_JOBS: Path("spec")}
+        return await self._reviewer.errors(field_by_resource, request)
 
     async def validate_update(
         self, old: Object, obj: Object, request: AdmissionRequest
     ) -> list[str]:
-        """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
+        """Return warnings. Raise :class:`FieldErrors` with the errors in the change.
 
-        An object that is being deleted is not validated, so that its finalizers can be removed.
+        These are the errors in ``obj`` that ``old`` does not have, and those of :meth:`update_errors`. An object that
+        is being deleted is not validated, so that its finalizers can be removed.
         """
         if is_deleting(obj):
             return []
@@ -89,12 +92,12 @@ class FluxValidator(Validator[Object]):
             if labels_of(old) != labels_of(obj):
                 FieldErrors.check(self.update_errors(old, obj))
             return []
-        FieldErrors.check(await request.compute(self._changed, old, obj))
-        if _renders_more(old, obj):
+        FieldErrors.check(await request.compute(self._change_errors, old, obj))
+        if _changes_or_adds_pods(old, obj):
             FieldErrors.check(await self.submission_errors(obj, request))
         return self.warnings(obj)
 
-    def _changed(self, old: Object, new: Object) -> list[FieldError]:
+    def _change_errors(self, old: Object, new: Object) -> list[FieldError]:
         from cfo.api.flux.validation import new_errors
 
         return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
@@ -173,26 +176,31 @@ class FluxSetupValidator(FluxValidator):
         namespace = namespace_of(obj)
         if selector is None or namespace in self._admin_namespaces:
             return []
-        reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
-        return [
-            f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"
-        ]
+        warning = (
+            f"spec.namespaceSelector: the FluxSetup is inactive: FluxSetups in namespace {namespace} "
+            "are not allowed to select other namespaces (flux.adminNamespaces)"
+        )
+        return [warning]
 
 
-def _renders_more(old: Object, new: Object) -> bool:
-    """Return whether an update changes the pods, or adds some. Kueue and other controllers suspend and resume."""
+def _changes_or_adds_pods(old: Object, new: Object) -> bool:
+    """Return whether an update changes the pods, or adds some.
+
+    Suspending, resuming and removing pods needs no permission to create Jobs: Kueue and other controllers do this.
+    """
     before = _pod_fields(old)
     after = _pod_fields(new)
-    size = before.get("size")
-    wanted = after.get("size")
-    if isinstance(size, int) and isinstance(wanted, int) and wanted < size:
-        after["size"] = size
+    old_size = before.pop("size", None)
+    new_size = after.pop("size", None)
+    is_smaller = isinstance(old_size, int) and isinstance(new_size, int) and new_size < old_size
+    if new_size != old_size and not is_smaller:
+        return True
     return before != after
 
 
 def _pod_fields(obj: Object) -> dict[str, Any]:
     spec = obj.get("spec") or {}
-    return {key: value for key, value in spec.items() if key not in _WITHOUT_PODS}
+    return {key: value for key, value in spec.items() if key not in _FIELDS_WITHOUT_EFFECT_ON_PODS}
 
 
 def setup(
@@ -206,20 +214,22 @@ def setup(
 
     ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces. ``check_permissions``: whether
     creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``is_served``: whether this operator's
-    controllers run; only then it may read FluxSetups, on which warnings about a FluxJob depend.
+    controllers run; only then is it allowed to read FluxSetups, on which warnings about a FluxJob depend.
     """
-    readers: list[Reader] = []
+    setups: Reader | None = None
 
     def read_setups(manager: Manager) -> None:
-        readers.append(manager.cache.informer(FLUX_SETUP).reader)
+        nonlocal setups
+        setups = manager.cache.informer(FLUX_SETUP).reader
 
     if is_served:
         manager.when_available(FLUX_SETUP, read_setups)
 
     def setups_for(job: Object) -> Iterator[Object]:
-        for reader in readers:
-            for namespace in {namespace_of(job), *admin_namespaces}:
-                yield from reader.list(namespace)
+        if setups is None:  # the kind is not served, or not yet
+            return
+        for namespace in {namespace_of(job), *admin_namespaces}:
+            yield from setups.list(namespace)
 
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
     validators: dict[GVK, FluxValidator] = {
