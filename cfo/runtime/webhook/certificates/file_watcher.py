@@ -7,6 +7,7 @@ link ``..data``), but up to a minute after the Secret has changed. The watchers 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
 
@@ -26,46 +27,55 @@ _POLL_INTERVAL_MS: Final = 30_000
 _log = structlog.get_logger(__name__)
 
 
-class FilesWatcher:
-    """Calls :meth:`_load` at the start and whenever a file in ``directory`` changes. The files may be created later."""
+class FilesWatcher(ABC):
+    """Calls :meth:`_load` at the start and whenever a file in ``directory`` changes. The files may be created later.
 
-    name = "files"
+    ``name`` is what the files are, for logs.
+    """
 
-    def __init__(self, directory: Path) -> None:
-        self._watched = directory
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._name = name
         self._changed = anyio.Event()
         self.failure = "the files have not been read yet"
+        """Why the current files cannot be used; empty if they are in use."""
 
+    @abstractmethod
     def _load(self) -> None:
         """Read and use the files. Raises :class:`OSError` or :class:`ValueError` if they cannot be used."""
-        raise NotImplementedError
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch the files until cancelled."""
         task_status.started()
         while True:
-            directory, inode = self._directory()
-            stop = anyio.Event()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch, directory, stop)
-                try:
-                    # The watch starts before the first read, so that no change is missed in between.
-                    await anyio.lowlevel.checkpoint()
-                    while self._directory() == (directory, inode):
-                        self._changed = anyio.Event()
-                        self._read()
-                        await self._changed.wait()
-                finally:
-                    stop.set()
+            directory, inode = self._existing_directory()
+            await self._run_until_replaced(directory, inode)
 
-    def _directory(self) -> tuple[Path, int]:
+    async def _run_until_replaced(self, directory: Path, inode: int) -> None:
+        """Watch ``directory`` until :meth:`_existing_directory` is another one, which needs a watch of its own."""
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, directory, stop)
+            try:
+                # The watch starts here, before the first read, so that no change is missed in between.
+                await anyio.lowlevel.checkpoint()
+                while self._existing_directory() == (directory, inode):
+                    # A change while the files are read must cause another read.
+                    self._changed = anyio.Event()
+                    self._read()
+                    await self._changed.wait()
+            finally:
+                stop.set()
+
+    def _existing_directory(self) -> tuple[Path, int]:
         """Return the directory of the files, or its nearest parent that exists, and the inode of that directory."""
-        directory = self._watched
+        directory = self._directory
         while not directory.is_dir():
             directory = directory.parent
         return directory, directory.stat().st_ino
 
     async def _watch(self, directory: Path, stop: anyio.Event) -> None:
+        """Set ``_changed`` whenever a file changes, and every :data:`_POLL_INTERVAL_MS`, until ``stop`` is set."""
         from watchfiles import awatch  # imported lazily: 1 MB that is only needed with such files
 
         changes = awatch(
@@ -76,28 +86,29 @@ class FilesWatcher:
             stop_event=stop,
             rust_timeout=_POLL_INTERVAL_MS,
             yield_on_timeout=True,
-            recursive=directory == self._watched,
+            # A parent of the directory can have any number of files.
+            recursive=directory == self._directory,
         )
         async for _ in changes:
             self._changed.set()
 
     def _read(self) -> None:
+        """Load the files, and log a failure once."""
+        failure = ""
         try:
             self._load()
-        except (OSError, ValueError) as error:
-            failure = f"{self._watched}: {error}"
-            if isinstance(error, OSError):
-                failure = f"{error.strerror}: {error.filename}"
-            if failure != self.failure:
-                _log.warning(
-                    "Failed to read files, waiting for them to change",
-                    files=self.name,
-                    directory=str(self._watched),
-                    error=failure,
-                )
-            self.failure = failure
-        else:
-            self.failure = ""
+        except OSError as error:
+            failure = f"{error.strerror}: {error.filename}"
+        except ValueError as error:
+            failure = f"{self._directory}: {error}"
+        if failure and failure != self.failure:
+            _log.warning(
+                "Failed to read files, waiting for them to change",
+                files=self._name,
+                directory=str(self._directory),
+                error=failure,
+            )
+        self.failure = failure
 
 
 class CertificateFilesWatcher(FilesWatcher):
@@ -109,8 +120,7 @@ class CertificateFilesWatcher(FilesWatcher):
     def __init__(
         self, source: CertificateFiles, serving: ServingCertificate, server: str = "webhook"
     ) -> None:
-        super().__init__(source.directory)
-        self.name = f"{server} certificate files"
+        super().__init__(source.directory, f"{server} certificate files")
         self._source = source
         self._serving = serving
 
@@ -130,12 +140,13 @@ class CertificateFilesWatcher(FilesWatcher):
 
 
 class ClientCAWatcher(FilesWatcher):
-    """Reads the CAs (PEM) of client certificates from ``file`` whenever it changes; ``serving`` then requires them."""
+    """Reads the CAs (PEM) of client certificates from ``file`` whenever it changes.
 
-    name = "webhook client CA"
+    ``serving`` then refuses connections without a client certificate of one of them.
+    """
 
     def __init__(self, file: Path, serving: ServingCertificate) -> None:
-        super().__init__(file.parent)
+        super().__init__(file.parent, "webhook client CA")
         self._file = file
         self._serving = serving
 
