@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import structlog
+import msgspec
 from anyio.abc import TaskStatus
 
 from cfo import operator
@@ -48,8 +48,6 @@ from cfo.summaries.overview import Overview
 from envtest import ControlPlane
 from envtest.formats.manifests import read_manifests
 
-_log = structlog.get_logger(__name__)
-
 CONFIGURATION = """\
 # The operator's own proxies authenticate users of dashboards, because the OAuth proxy needs OpenShift.
 kuberay:
@@ -82,7 +80,8 @@ _CONTROLLERS = (
 )
 """The controllers of the control plane: garbage collection, namespaces, quotas, and those that create pods."""
 
-_APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
+_APPLIED_FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
+"""The kinds without which the API server rejects other objects."""
 
 
 async def run_embedded(
@@ -95,20 +94,19 @@ async def run_embedded(
 ) -> None:
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
-    Prints the addresses of the control plane and the dashboard, one line for each change of an object, and one when all
-    applied objects have settled; the log is written to stderr.
+    Prints the addresses of the control plane and the dashboard, one line for each change of an object, and one line
+    when all applied objects have settled; the log is written to stderr.
 
     ``until_settled`` is the number of seconds in which all objects must settle (see :class:`.Summary`); with ``None``,
     run until a signal. Raises :class:`InvalidInput`, and :class:`CommandFailed` with the objects that do not settle.
     """
     objects = read_objects(manifests)
     config_map = NamespacedName(namespace, config_name)
-    async with control_plane(
-        config_map, take_configuration(objects, config_map), kubeconfig
-    ) as target:
+    document = take_configuration(objects, config_map)
+    async with control_plane(config_map, document, kubeconfig) as target:
         echo(f"control plane: {target.server}")
         echo(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
-        await _operate(target, config_map, objects, until_settled)
+        await _run_operator(target, config_map, objects, until_settled)
 
 
 @asynccontextmanager
@@ -134,12 +132,12 @@ async def control_plane(
                 await _prepare(client, config_map, document)
             yield target
         finally:
-            # otherwise another control plane has replaced it
+            # Another control plane may have replaced the file by its own.
             if kubeconfig.is_file() and kubeconfig.read_text() == written:
                 kubeconfig.unlink(missing_ok=True)
 
 
-async def _operate(
+async def _run_operator(
     target: ClientConfig,
     config_map: NamespacedName,
     objects: list[Object],
@@ -149,25 +147,15 @@ async def _operate(
 
     Raises :class:`CommandFailed` with the objects that have not settled after ``until_settled`` seconds.
     """
-    views = all_views()
-    overviews: list[Overview] = []
-    pages: list[LoopbackServer] = []
-    reasons: list[str] = []
+    demo: _Demo | None = None
+    pending: list[str] = []
     async with anyio.create_task_group() as tasks:
 
         def configure_manager(manager: Manager) -> None:
-            simulate_pods(manager)
-            simulate_queues(manager)
-            overview = Overview(
-                manager.cache, views, related=related_kinds(views), clock=manager.clock
-            )
-            overviews.append(overview)
-            page = manager_server(manager, overview, free_port())
-            manager.add(page)
-            pages.append(page)
-            manager.add(partial(print_changes, overview, clock=manager.clock))
+            nonlocal demo
+            demo = _set_up_demo(manager)
 
-        async def operate(*, task_status: TaskStatus[Manager]) -> None:
+        async def run_operator(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
                 target,
                 config_map,
@@ -175,43 +163,64 @@ async def _operate(
                 configure_manager=configure_manager,
                 task_status=task_status,
             )
+            # The operator has stopped, so whatever waits below must end, too.
             tasks.cancel_scope.cancel()
 
-        manager: Manager = await tasks.start(operate)
-        (overview,) = overviews
+        manager: Manager = await tasks.start(run_operator)
+        assert demo is not None  # start() returns after configure_manager was called
+        overview = demo.overview
         if until_settled is None:
-            echo(f"dashboard: {pages[0].url}")
+            echo(f"dashboard: {demo.page.url}")
         await manager.ready()  # so that the webhooks process all applied objects
         await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         with anyio.move_on_after(until_settled):
             await _wait_until_settled(overview, objects)
             _print_settled(overview, objects, manager.clock)
         if until_settled is None:
-            echo(f"dashboard: {pages[0].url}")  # again, because the log has moved it out of sight
+            echo(f"dashboard: {demo.page.url}")  # again, because the log has moved it out of sight
             await anyio.sleep_forever()
-        reasons = await _reasons(overview, objects)
+        pending = await _pending_reasons(overview, objects)
         summaries = await overview.snapshot()
         for line in listing(summaries, manager.clock.now(), None):
             echo(line)
         manager.stop()
-        await anyio.sleep_forever()
-    if reasons:
-        raise CommandFailed(f"not settled within {until_settled or 0:g} s: {'; '.join(reasons)}")
+        await anyio.sleep_forever()  # until the operator has stopped
+    if pending and until_settled is not None:
+        raise CommandFailed(f"not settled within {until_settled:g} s: {'; '.join(pending)}")
+
+
+class _Demo(msgspec.Struct, frozen=True):
+    """What the manager serves in addition to the operator: the state of all objects, and the page that shows it."""
+
+    overview: Overview
+    page: LoopbackServer
+
+
+def _set_up_demo(manager: Manager) -> _Demo:
+    """Add simulated pods and queues, the dashboard, and the lines about changes to ``manager``."""
+    simulate_pods(manager)
+    simulate_queues(manager)
+    views = all_views()
+    overview = Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock)
+    page = manager_server(manager, overview, free_port())
+    manager.add(page)
+    manager.add(partial(print_changes, overview, clock=manager.clock))
+    return _Demo(overview, page)
 
 
 async def _wait_until_settled(overview: Overview, objects: Sequence[Object]) -> None:
     """Wait until all ``objects`` have settled."""
     with overview.subscribe() as changes:
-        while await _reasons(overview, objects):
+        while await _pending_reasons(overview, objects):
             await changes.next()
 
 
 def _print_settled(overview: Overview, objects: Iterable[Object], clock: Clock) -> None:
     """Print that the workloads among ``objects`` have settled, unless there are none."""
-    shown = {(gvk.group, gvk.kind) for gvk in overview.views}
-    workloads = sum(_group_kind(obj) in shown for obj in objects)
+    kinds = _kinds_with_view(overview)
+    workloads = [obj for obj in objects if _group_kind(obj) in kinds]
     if workloads:
-        print_line(f"✓ All applied workloads have settled ({workloads})", clock)
+        print_line(f"✓ All applied workloads have settled ({len(workloads)})", clock)
 
 
 async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
@@ -266,22 +275,33 @@ def read_objects(paths: Sequence[Path]) -> list[Object]:
             raise InvalidInput(
                 f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required"
             )
-    return sorted(found, key=lambda obj: _APPLY_ORDER.get(obj["kind"], 1))
+    first = [obj for obj in found if obj["kind"] in _APPLIED_FIRST]
+    others = [obj for obj in found if obj["kind"] not in _APPLIED_FIRST]
+    return first + others
 
 
-async def _reasons(overview: Overview, objects: Iterable[Object]) -> list[str]:
-    """Return why ``objects`` have not settled yet; those of kinds without a view have."""
-    shown = {(gvk.group, gvk.kind) for gvk in overview.views}
-    pending: dict[tuple[str, str, NamespacedName], str] = {}
+async def _pending_reasons(overview: Overview, objects: Iterable[Object]) -> list[str]:
+    """Return the objects that have not settled yet, each with the reason.
+
+    Objects of kinds without a view are ignored: nothing reports whether they have settled.
+    """
+    kinds = _kinds_with_view(overview)
+    reasons: dict[tuple[str, str, NamespacedName], str] = {}
     for summary in await overview.snapshot():
-        pending[summary.gvk.group, summary.gvk.kind, summary.key] = summary.pending
-    found = []
+        reasons[summary.gvk.group, summary.gvk.kind, summary.key] = summary.pending
+    found: list[str] = []
     for obj in objects:
         group, kind = _group_kind(obj)
-        reason = pending.get((group, kind, key_of(obj)), "is missing")
-        if reason and (group, kind) in shown:
+        if (group, kind) not in kinds:
+            continue
+        reason = reasons.get((group, kind, key_of(obj)), "is missing")
+        if reason:
             found.append(f"{kind} {key_of(obj)} {reason}")
     return found
+
+
+def _kinds_with_view(overview: Overview) -> set[tuple[str, str]]:
+    return {(gvk.group, gvk.kind) for gvk in overview.views}
 
 
 def _group_kind(obj: Object) -> tuple[str, str]:
