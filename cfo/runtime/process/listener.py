@@ -72,25 +72,31 @@ class _Connection:
         self.address = address
         self.protocol = protocol
         self.handshake = anyio.CancelScope()
-        self.established = False
-        self.timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self.is_established = False
+        """Whether the handshake is complete."""
+        self.first_request_timer: asyncio.TimerHandle | None = None
         self.idle_since = opened
-        self.answered = False
+        self.is_answered = False
+        """Whether a request on it has been answered."""
         self.requests = 0
-        self.protected = 0
+        self.protections = 0
+        """The number of handlers that need it."""
+        self._is_closed = False
 
     @property
     def is_open(self) -> bool:
         """Whether neither side has closed the connection."""
-        return not self._closed and (not self.established or self.protocol.transport is not None)
+        if self._is_closed:
+            return False
+        # The protocol gets its transport at the end of the handshake, and loses it when the client disconnects.
+        return not self.is_established or self.protocol.transport is not None
 
     def close(self) -> None:
         """Close the connection without a response, which the client may never read."""
-        self._closed = True
+        self._is_closed = True
         self.handshake.cancel()
-        if self.timer is not None:
-            self.timer.cancel()
+        if self.first_request_timer is not None:
+            self.first_request_timer.cancel()
         if self.protocol.transport is not None:
             self.protocol.transport.abort()
 
@@ -119,9 +125,9 @@ class Listener:
         self._tls = tls
         self._protect_requests = protect_requests
         self._connections: dict[Any, _Connection] = {}
-        self._handler = server.request_handler
-        self._closed = 0
+        self._unreported = 0
         self._next_log = 0.0
+        self._handler = server.request_handler
         server.request_handler = self._handle
         sock.setblocking(False)
         sock.listen(_BACKLOG)
@@ -161,23 +167,22 @@ class Listener:
         connection = self._connections.get(request.protocol)
         if connection is None or not connection.is_open:
             raise ConnectionResetError("the connection is closed")
-        connection.protected += 1
+        connection.protections += 1
         try:
             yield
         finally:
-            connection.protected -= 1
+            connection.protections -= 1
 
     def _admit(self, address: str, loop: asyncio.AbstractEventLoop) -> _Connection | None:
-        """Return a new connection after making room for it; ``None`` if there is no room."""
+        """Return a new connection, for which another one is closed at the limit; ``None`` if that is not possible."""
         if len(self._connections) >= self._limit:
             self._remove_closed()
         if len(self._connections) >= self._limit:
-            self._report(loop.time())
+            self._report_limit(loop.time())
             victim = self._victim(address)
             if victim is None:
                 return None
-            victim.close()
-            del self._connections[victim.protocol]
+            self._close(victim)
         protocol = self._server()
         connection = _Connection(address, protocol, loop.time())
         self._connections[protocol] = connection
@@ -190,10 +195,11 @@ class Listener:
         shares[address] += 1
 
         def rank(connection: _Connection) -> tuple[int, bool, float]:
+            """Return the order in the module's docstring; the connection with the largest rank is closed."""
             share = shares[connection.address]
-            return share, not connection.answered, -connection.idle_since
+            return share, not connection.is_answered, -connection.idle_since
 
-        candidates = [connection for connection in connections if not connection.protected]
+        candidates = [connection for connection in connections if not connection.protections]
         return max(candidates, key=rank, default=None)
 
     def _remove_closed(self) -> None:
@@ -201,13 +207,17 @@ class Listener:
             key: connection for key, connection in self._connections.items() if connection.is_open
         }
 
-    def _report(self, now: float) -> None:
-        self._closed += 1
+    def _report_limit(self, now: float) -> None:
+        """Log that a connection is closed because of the limit, at most once per :data:`_LOG_INTERVAL`."""
+        self._unreported += 1
         if now >= self._next_log:
             _log.warning(
-                "Too many connections", endpoint=self._name, limit=self._limit, closed=self._closed
+                "Too many connections",
+                endpoint=self._name,
+                limit=self._limit,
+                closed=self._unreported,
             )
-            self._closed = 0
+            self._unreported = 0
             self._next_log = now + _LOG_INTERVAL
 
     async def _open(self, accepted: socket.socket, connection: _Connection) -> None:
@@ -219,7 +229,8 @@ class Listener:
                 "ssl_handshake_timeout": _HANDSHAKE_TIMEOUT,
                 "ssl_shutdown_timeout": _SHUTDOWN_TIMEOUT,
             }
-        if not connection.is_open:  # closed for another one before this task has started
+        if not connection.is_open:
+            # It was closed for another one before this task has started; the cancelled scope below ends the handshake.
             accepted.close()
         # An OSError means that the client failed the handshake, or disconnected.
         with connection.handshake, suppress(OSError):
@@ -232,20 +243,22 @@ class Listener:
                 # Frees the buffers now: the traceback refers to a frame that refers to a future with this exception.
                 traceback.clear_frames(error.__traceback__)
                 raise
-            connection.established = True
-        if connection.established and connection.is_open:
-            connection.timer = loop.call_later(_FIRST_REQUEST_TIMEOUT, self._expire, connection)
+            connection.is_established = True
+        if connection.is_established and connection.is_open:
+            connection.first_request_timer = loop.call_later(
+                _FIRST_REQUEST_TIMEOUT, self._close_without_request, connection
+            )
         else:
-            self._forget(connection)
+            self._close(connection)
             if connection.protocol.transport is None:
                 connection.protocol.connection_lost(None)  # also frees its buffers now
 
-    def _expire(self, connection: _Connection) -> None:
+    def _close_without_request(self, connection: _Connection) -> None:
+        """Close a connection on which no request has arrived."""
         if not connection.requests:
-            connection.close()
-            self._forget(connection)
+            self._close(connection)
 
-    def _forget(self, connection: _Connection) -> None:
+    def _close(self, connection: _Connection) -> None:
         connection.close()
         self._connections.pop(connection.protocol, None)
 
@@ -254,16 +267,16 @@ class Listener:
         if connection is None:  # closed for another one just now
             return web.Response(status=503)
         connection.requests += 1
-        if connection.timer is not None:
-            connection.timer.cancel()
+        if connection.first_request_timer is not None:
+            connection.first_request_timer.cancel()
         if self._protect_requests:
-            connection.protected += 1
+            connection.protections += 1
         try:
             return await self._handler(request)
         finally:
             if self._protect_requests:
-                connection.protected -= 1
-            connection.answered = True
+                connection.protections -= 1
+            connection.is_answered = True
             connection.idle_since = asyncio.get_running_loop().time()
 
 
@@ -297,23 +310,31 @@ def bind_socket(
     except OSError as error:
         if bound is not None:
             bound.close()
-        # The numbers of a gaierror are not those of the operating system.
-        is_system_error = not isinstance(error, socket.gaierror)
-        reason = os.strerror(error.errno or 0) if is_system_error else error.strerror
         text = f"{host or ''}:{port}"
-        unavailable = AddressUnavailable(error.errno, f"cannot listen on {text}: {reason}")
+        problem = f"cannot listen on {text}: {_reason(error)}"
+        unavailable = AddressUnavailable(error.errno, problem)
         unavailable.server = server
         unavailable.address = text
         raise unavailable from error
     return bound
 
 
+def _reason(error: OSError) -> str | None:
+    """Return the reason of an error in the words of the operating system."""
+    if isinstance(error, socket.gaierror):  # its number is not one of the operating system
+        return error.strerror
+    return os.strerror(error.errno or 0)
+
+
 def _socket_address(host: str | None, port: int) -> tuple[int, Any]:
+    """Return the address family and the address to which a socket is bound."""
     if host is None:
         if socket.has_dualstack_ipv6():
             return socket.AF_INET6, ("::", port)
         return socket.AF_INET, ("", port)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    ipv4 = [one for one in found if one[0] == socket.AF_INET]
-    family, _, _, _, sockaddr = (ipv4 or found)[0]
+    for family, _, _, _, sockaddr in found:
+        if family == socket.AF_INET:
+            return family, sockaddr
+    family, _, _, _, sockaddr = found[0]
     return family, sockaddr
