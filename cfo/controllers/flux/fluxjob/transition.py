@@ -38,12 +38,12 @@ from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus, JobStep
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
-    KUEUE,
+    MINICLUSTER_REFUSED,
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
-    REFUSED,
     SUSPENDED,
+    WAITING_FOR_KUEUE,
     Blocked,
 )
 from cfo.runtime import (
@@ -111,7 +111,11 @@ def _wait(seen: JobObservation, step: JobStep) -> None:
         _follow_kueue(seen, step, cluster)
         return
     verdict = seen.verdict
-    if _is_paused(seen, step) or verdict is None or verdict.reason in (EVICTED_BY_QUEUE, REFUSED):
+    if (
+        _is_paused(seen, step)
+        or verdict is None
+        or verdict.reason in (EVICTED_BY_QUEUE, MINICLUSTER_REFUSED)
+    ):
         return
     status = step.status
     status["fluxSetup"] = verdict.setup or None
@@ -120,14 +124,14 @@ def _wait(seen: JobObservation, step: JobStep) -> None:
         status.enter(JobState.WAITING, "Creating the MiniCluster")
         status.set(QUOTA_RESERVED, True, ADMITTED, verdict.message)
         status.clear(EVICTED, ADMITTED, "The job was admitted again")
-        if not status.is_true(REFUSED):
+        if not status.is_true(MINICLUSTER_REFUSED):
             step.normal(ADMITTED, verdict.message)
         return
     if verdict.reason in _WARNINGS and status.find(QUOTA_RESERVED).get("reason") != verdict.reason:
         step.warning(verdict.reason, verdict.message)
     status.enter(JobState.WAITING, verdict.message)
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
-    if verdict.reason == KUEUE and seen.named_cluster is None:
+    if verdict.reason == WAITING_FOR_KUEUE and seen.named_cluster is None:
         step.action = MiniClusterAction.CREATE
         step.kueue_queue = verdict.kueue_queue
 
@@ -151,7 +155,7 @@ def _is_paused(seen: JobObservation, step: JobStep) -> bool:
     When the pause ends, the status says so, and the queue considers the job again.
     """
     refused = step.status.find(QUOTA_RESERVED)
-    if refused.get("reason") != REFUSED or not _is_current(refused, seen.job):
+    if refused.get("reason") != MINICLUSTER_REFUSED or not _is_current(refused, seen.job):
         return False
     since = parse_time(refused.get("lastTransitionTime"))
     remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
@@ -179,7 +183,7 @@ def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
         step.action = MiniClusterAction.DELETE  # only Kueue may suspend the Job
         _release(step, SUSPENDED, "Suspended by spec.suspend")
         return
-    step.status.remove(REFUSED)
+    step.status.remove(MINICLUSTER_REFUSED)
     if is_true(cluster, JobState.READY) or is_true(cluster, JobState.FINISHED):
         message = "Admitted by Kueue"
         step.status.enter(JobState.READY, message)
@@ -193,7 +197,7 @@ def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
         or "Creating the MiniCluster"
     )
     step.status.enter(JobState.WAITING, message)
-    step.status.set(QUOTA_RESERVED, False, KUEUE, message)
+    step.status.set(QUOTA_RESERVED, False, WAITING_FOR_KUEUE, message)
 
 
 def _pass_on(step: JobStep, patch: Object | None) -> None:
@@ -222,7 +226,7 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
     elif is_false(cluster, VALID):
         _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
     elif is_by_kueue and is_true(cluster, JobState.WAITING):
-        status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
+        status.clear(QUOTA_RESERVED, WAITING_FOR_KUEUE, "Kueue has suspended the job")
         status.remove(PODS_READY)
         status.enter(JobState.WAITING, message_of(cluster, JobState.WAITING))
     elif status.state is JobState.WAITING:
@@ -300,7 +304,7 @@ def _create(seen: JobObservation, step: JobStep) -> None:
 def _await_objects(step: JobStep, cluster: Object) -> None:
     status = step.status
     status["miniCluster"] = name_of(cluster)
-    status.remove(REFUSED)
+    status.remove(MINICLUSTER_REFUSED)
     conditions = (cluster.get("status") or {}).get("conditions")
     condition = find_condition(conditions, OBJECTS_READY) or {}
     if condition.get("status") == "True" and _is_current(condition, cluster):
@@ -382,11 +386,11 @@ def refused_step(job: Object, now: datetime, message: str) -> JobStep:
     step = JobStep(JobStatus(job, now))
     status = step.status
     text = f"The MiniCluster was refused: {message}"
-    if not status.is_true(REFUSED):
-        step.warning(REFUSED, text)
-    status.set(REFUSED, True, "Forbidden", text)
+    if not status.is_true(MINICLUSTER_REFUSED):
+        step.warning(MINICLUSTER_REFUSED, text)
+    status.set(MINICLUSTER_REFUSED, True, "Forbidden", text)
     status.remove(QUOTA_RESERVED)  # so that its time is that of this refusal
-    _release(step, REFUSED, text)
+    _release(step, MINICLUSTER_REFUSED, text)
     return step
 
 

@@ -23,13 +23,13 @@ from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
     FOREVER,
-    KUEUE,
+    MINICLUSTER_REFUSED,
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
     NOTHING,
-    REFUSED,
     SUSPENDED,
+    WAITING_FOR_KUEUE,
     Blocked,
     Demand,
     Holding,
@@ -242,13 +242,16 @@ def obstacle_of(
     if job.is_suspended:
         return SUSPENDED, "Suspended by spec.suspend"
     if job.is_refused:
-        return REFUSED, "The MiniCluster was refused"
+        return MINICLUSTER_REFUSED, "The MiniCluster was refused"
     if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):
-        return KUEUE, "Waiting for Kueue to admit the job"
+        return WAITING_FOR_KUEUE, "Waiting for Kueue to admit the job"
     if setup is None:
         return NO_SETUP, f"No FluxSetup covers namespace {key.namespace}"
     if setup.kueue_queue:
-        return KUEUE, f"Waiting for LocalQueue {setup.kueue_queue} of Kueue to admit the job"
+        return (
+            WAITING_FOR_KUEUE,
+            f"Waiting for LocalQueue {setup.kueue_queue} of Kueue to admit the job",
+        )
     if priority is None:
         return NO_PRIORITY_CLASS, f"PriorityClass {job.priority_class} does not exist"
     return None

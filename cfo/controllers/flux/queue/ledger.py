@@ -24,7 +24,7 @@ from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obst
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
-    KUEUE,
+    WAITING_FOR_KUEUE,
     Blocked,
     Verdict,
     WaitingJob,
@@ -400,7 +400,7 @@ class Ledger:
         reason, _ = obstacle
         setup_name = str(setup.key) if setup is not None else ""
         is_reported = job.reason == reason and job.setup == setup_name
-        needs_cluster = reason == KUEUE and group.cluster is None
+        needs_cluster = reason == WAITING_FOR_KUEUE and group.cluster is None
         if is_reported and not needs_cluster:
             group.reason = ""
         else:

@@ -1,4 +1,7 @@
-"""The input and output of the queue: the policy of a FluxSetup, waiting jobs, what holds quota, decisions and verdicts.
+"""The input and output of the queue.
+
+Input are the policy of a FluxSetup, the jobs that wait, and the jobs that hold quota. Output is the decision for all
+jobs, and the verdict about each of them.
 
 Times are seconds since the epoch. Amounts of resources are whole thousandths of the unit (``500m`` is 500), so that the
 sums are exact and fast.
@@ -19,25 +22,26 @@ from cfo.runtime import NamespacedName
 FOREVER: Final = float("inf")
 """The end of a job without a deadline, in seconds since the epoch."""
 
+# Reasons of verdicts and of the conditions of FluxJobs. The reasons why the queue does not admit a job are in Blocked.
 ADMITTED: Final = "Admitted"
 EVICTED_BY_QUEUE: Final = "Preempted"
-KUEUE: Final = "WaitingForKueue"
+MINICLUSTER_REFUSED: Final = "MiniClusterRefused"
 NAME_TAKEN: Final = "NameTaken"
 NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 NO_SETUP: Final = "NoFluxSetup"
-REFUSED: Final = "MiniClusterRefused"
 SUSPENDED: Final = "Suspended"
+WAITING_FOR_KUEUE: Final = "WaitingForKueue"
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
-    """What a job takes of a quota, besides being one job: ``pods``, and the requests of all its pods together."""
+    """What a job takes of a quota: the number of its pods, and ``resources``, the sums of their requests."""
 
     pods: int = 0
     resources: Mapping[str, int] = {}
 
     def at_least(self, other: Demand) -> Demand:
-        """Return the larger amount of each of the two demands."""
-        if not other.resources and other.pods <= self.pods:
+        """Return this demand, with each amount raised to that of ``other`` if that is larger."""
+        if not other.resources and other.pods <= self.pods:  # the common case, without a new object
             return self
         names = self.resources.keys() | other.resources.keys()
         resources = {
@@ -53,11 +57,12 @@ NOTHING: Final = Demand()
 class Policy:
     """The quota of a FluxSetup and its rules.
 
-    With the strategy Backfill (EASY backfilling), the first job that does not fit gets a start time, computed from the
-    deadlines of the running jobs, and other jobs pass it if they do not delay it. ``jobs`` is ``None`` for any number.
-    ``resources`` limits the sums of requests. ``shares_by_namespace``: the next job is one of the namespace with the
-    smallest share of the quota, divided by its weight (default 1). ``preempts``: jobs of lower priority are evicted;
-    with ``shares_by_namespace``, only those of the same namespace.
+    The quota is ``pods``, ``jobs`` (``None``: any number) and ``resources``, the sums of requests.
+
+    ``strategy``: with Backfill (EASY backfilling), the first job that does not fit gets a start time, computed from the
+    deadlines of the running jobs; jobs behind it are admitted first if they do not delay it. ``shares_by_namespace``:
+    the next job is one of the namespace with the smallest share of the quota, divided by its weight (default 1).
+    ``preempts``: jobs of lower priority are evicted; with ``shares_by_namespace``, only those of the same namespace.
     """
 
     pods: int
@@ -72,8 +77,8 @@ class Policy:
 class WaitingJob(msgspec.Struct, frozen=True, gc=False):
     """A job that waits for quota.
 
-    ``created``: its creation time; it keeps its place in the queue when it is evicted. ``duration``: seconds after
-    which it ends at the latest, :data:`FOREVER` without a deadline.
+    ``created``: its creation time, which stays the same when it is evicted, and so does its place in the queue.
+    ``duration``: seconds after which it ends at the latest, :data:`FOREVER` without a deadline.
     """
 
     key: NamespacedName
@@ -84,15 +89,15 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def rank(self) -> tuple[int, float, NamespacedName]:
-        """The place in the queue: higher priority, then earlier creation, then namespace and name."""
+        """The sort key of the queue: higher priority first, then earlier creation, then namespace and name."""
         return -self.priority, self.created, self.key
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False):
-    """A job, or the rest of one, that holds quota.
+    """The quota that a job holds: of all its pods, or of those that are not deleted yet (``releasing``).
 
-    ``end``: when it ends at the latest. ``releasing``: it has ended or is being evicted, and holds quota only until its
-    pods are deleted. ``preemptible``: the queue may evict it.
+    ``end``: when the job ends at the latest. ``releasing``: it has ended or is being evicted, and holds quota only
+    until its pods are deleted. ``preemptible``: the queue may evict it.
     """
 
     key: NamespacedName
@@ -118,15 +123,15 @@ class Blocked(Enum):
     """It does not fit in the quota that is free."""
 
     BEHIND = "BehindOtherJobs"
-    """A job before it in the queue does not fit, and it must not pass that job."""
+    """A job before it in the queue does not fit, and must be admitted first."""
 
     RELEASING = "QuotaIsBeingReleased"
-    """Enough quota for it is being released, and no other job gets that quota. Only with preemption."""
+    """Enough quota for it is being released and is reserved for it. Only with preemption."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDecision:
-    """What to do: jobs to admit and to evict; the others, in the order of the queue, with the reason why they wait."""
+    """The jobs to admit, those to evict, and the others with the reasons why they wait, in the order of the queue."""
 
     admit: tuple[NamespacedName, ...] = ()
     preempt: tuple[NamespacedName, ...] = ()
@@ -153,5 +158,8 @@ def position_changed(written: int, current: int) -> bool:
     """Return whether the position in the queue has changed so much that it is written.
 
     It is written when it has halved or doubled. Otherwise each admission would write the status of each waiting job.
+    A position of 0 means that the job has none.
     """
-    return (written == 0) != (current == 0) or current * 2 <= written or current >= written * 2 > 0
+    if written == 0 or current == 0:
+        return written != current
+    return current * 2 <= written or current >= written * 2

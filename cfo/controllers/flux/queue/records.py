@@ -23,7 +23,7 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.controllers.flux.queue.model import ADMITTED, NOTHING, REFUSED, Demand
+from cfo.controllers.flux.queue.model import ADMITTED, MINICLUSTER_REFUSED, NOTHING, Demand
 from cfo.controllers.flux.queue.shape import (
     DEFAULT_DEADLINE,
     ClusterShape,
@@ -182,7 +182,9 @@ def job_record(entry: Entry) -> JobRecord:
     shape = JobShape(size=spec.size, resources=spec.resources, template=spec.template)
     deadline = spec.deadline_seconds or template.deadline_seconds or DEFAULT_DEADLINE
     reserved = _find(status.conditions, QUOTA_RESERVED)
-    is_refused = reserved.reason == REFUSED and reserved.observed_generation == meta.generation
+    is_refused = (
+        reserved.reason == MINICLUSTER_REFUSED and reserved.observed_generation == meta.generation
+    )
     labels = {**(template.job_labels or {}), **meta.labels}
     return JobRecord(
         uid=meta.uid,
