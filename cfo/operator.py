@@ -8,7 +8,7 @@ rejected before anything is written or started, so the operator never starts par
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
@@ -73,12 +73,18 @@ FIELD_MANAGER = "codeflare-operator"
 It is the same as the Go operator's.
 """
 
-_NAMESPACE_BYTES: Final = 64 << 20
+_NAMESPACE_BYTES: Final = 64 * 1024 * 1024
 """How many bytes the cache holds for one namespace.
 
-That is an eighth of the Deployment's memory limit, so that four namespaces that use all of it leave room for the rest.
-It is enough for some 5,000 RayClusters, with the objects that belong to them, in one namespace.
+That is an eighth of the Deployment's memory limit: four namespaces that are full take half of it. It is enough for some
+5,000 RayClusters, with the objects that belong to them, in one namespace.
 """
+
+_DRAIN_SECONDS: Final = 3.0
+"""How long a stopping webhook server serves open connections: until all API servers call another replica."""
+
+_DRAIN_SECONDS_WITH_URL: Final = 1.0
+"""The same for an operator outside the cluster, whose successor listens on the same port."""
 
 _ONE_OPERATOR = (
     "only one CodeFlare operator may reconcile an object: delete the other installation (Open Data Hub's by setting "
@@ -101,13 +107,29 @@ class AddressInUse(Exception):
     """Raised if another process has an address of the operator, or its webhooks; the message says what to change."""
 
     @classmethod
-    def by(cls, cause: AddressUnavailable, config_map: NamespacedName, setting: str = "") -> Self:
+    def of_server(
+        cls, cause: AddressUnavailable, config_map: NamespacedName, webhook_url: WebhookURL | None
+    ) -> Self:
         """Return the error for a server that cannot listen on its address."""
-        if setting:
-            return cls(f"{setting}: {cause.strerror}; choose another port")
-        where = f"{cause.server}.bindAddress in ConfigMap {config_map}"
-        disable = "" if cause.server == "webhook" else ', or "0" to disable the server'
-        return cls(f"{where}: {cause.strerror}; set another port there{disable}")
+        if cause.server == "webhook" and webhook_url is not None:
+            return cls(f"--webhook-url: {cause.strerror}; choose another port")
+        setting = f"{cause.server}.bindAddress in ConfigMap {config_map}"
+        remedy = "set another port there"
+        if cause.server != "webhook":
+            remedy += ', or "0" to disable the server'
+        return cls(f"{setting}: {cause.strerror}; {remedy}")
+
+    @classmethod
+    def of_webhooks(
+        cls, conflict: str, options: WebhookOptions, config_map: NamespacedName
+    ) -> Self:
+        """Return the error for webhooks that another operator serves; ``conflict`` names it."""
+        subject = "--webhook-url" if options.url else "webhooks"
+        remedy = "stop it" if options.url else _ONE_OPERATOR
+        return cls(
+            f"{subject}: {conflict}; {remedy}, or set another webhook.mutatingConfigurationName and "
+            f"webhook.validatingConfigurationName in ConfigMap {config_map} (--config selects another ConfigMap)"
+        )
 
 
 def rules(namespace: str) -> list[Rule]:
@@ -150,7 +172,7 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
             await client.create(
                 new_object(CONFIG_MAP, key.name, key.namespace, data={"config.yaml": document})
             )
-        except AlreadyExists:
+        except AlreadyExists:  # another replica has just created it
             return await load_configuration(client, key)
         _log.info("Created ConfigMap with default configuration", configmap=str(key))
         return parse(document)
@@ -159,9 +181,8 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         parsed = parse(document)
     except ConfigurationError as error:
         raise error.within(f"ConfigMap {key}") from None
-    return replace(
-        parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings]
-    )
+    warnings = [f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings]
+    return replace(parsed, warnings=warnings)
 
 
 def leader_election_options(
@@ -173,7 +194,7 @@ def leader_election_options(
     """Return the leader election options for an operator in ``namespace``; ``None`` if leader election is disabled.
 
     If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
-    there. ``webhook_url`` becomes a part of the identity: it proves that an operator is alive at this URL.
+    there. ``webhook_url`` becomes a part of the identity, so that the Lease proves which URL a living operator serves.
     """
     enabled = configuration.leader_elect
     if enabled is None:
@@ -195,8 +216,12 @@ def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> Metrics
     if not configuration.secure_serving:
         return None
     service = f"{METRICS_SERVICE}.{namespace}.svc"
-    directory = Path(configuration.cert_dir) if configuration.cert_dir else None
-    return MetricsTLS(cert_dir=directory, names=(service, f"{service}.cluster.local", "localhost"))
+    names = (service, f"{service}.cluster.local", "localhost")
+    return MetricsTLS(cert_dir=_path_or_none(configuration.cert_dir), names=names)
+
+
+def _path_or_none(setting: str | None) -> Path | None:
+    return Path(setting) if setting else None
 
 
 def webhook_options(
@@ -212,15 +237,15 @@ def webhook_options(
     election = election or LeaderElection()
     lease = NamespacedName(election.resource_namespace or namespace, election.resource_name)
     certificates: RotatedCertificates | CertificateFiles
-    if not configuration.rotate_certificates:
-        certificates = CertificateFiles(directory=Path(configuration.cert_dir))
-    else:
+    if configuration.rotate_certificates:
         certificates = RotatedCertificates(
             secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME),
             common_name="codeflare",
             organization="openshift.ai",
             key_algorithm="rsa",  # the only algorithm that the Go operator can read, for a rollback
         )
+    else:
+        certificates = CertificateFiles(directory=Path(configuration.cert_dir))
     return WebhookOptions(
         service=ServiceReference(namespace, configuration.service_name),
         certificates=certificates,
@@ -229,8 +254,8 @@ def webhook_options(
         bind_address=configuration.bind_address,
         url=url,
         reuse_port=url is not None,
-        client_ca=Path(configuration.client_ca_file) if configuration.client_ca_file else None,
-        drain=3.0 if url is None else 1.0,
+        client_ca=_path_or_none(configuration.client_ca_file),
+        drain=_DRAIN_SECONDS if url is None else _DRAIN_SECONDS_WITH_URL,
         lease=lease,
     )
 
@@ -298,13 +323,13 @@ async def _should_serve_webhooks(
 
 async def _check_webhook_owner(
     client: Client, options: WebhookOptions, config_map: NamespacedName
-) -> WebhookOptions:
+) -> Mapping[NamespacedName, str]:
     """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
     A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Another
-    operator is recognized by its Lease, and one that renews none, as an older version, by a connection. Only
-    administrators change these configurations, so no tenant can prevent the start of the operator. Returns ``options``
-    with the Leases that are known to have expired.
+    operator is recognized by its Lease; older versions renew none, and are recognized because they accept a connection.
+    Only administrators change these configurations, so no tenant can prevent the start of the operator. Returns the
+    Leases that are known to have expired, with their ``renewTime`` (see :class:`.WebhookOptions`).
     """
     probe = OwnerProbe(client, SystemClock())
     for kind, name in options.configurations.items():
@@ -318,12 +343,9 @@ async def _check_webhook_owner(
         if not other:
             other = await served_elsewhere(stored, options.address)
         if other:
-            raise _in_use(
-                f"another operator serves the webhooks of {kind.kind} {name} at {other}",
-                options,
-                config_map,
-            )
-    return replace(options, expired=dict(probe.expired))
+            conflict = f"another operator serves the webhooks of {kind.kind} {name} at {other}"
+            raise AddressInUse.of_webhooks(conflict, options, config_map)
+    return dict(probe.expired)
 
 
 async def _living_owner(probe: OwnerProbe, configuration: Object, options: WebhookOptions) -> str:
@@ -335,16 +357,6 @@ async def _living_owner(probe: OwnerProbe, configuration: Object, options: Webho
         return ""
     holder = await probe.living_holder(owner)
     return described_owner(owner, holder) if holder else ""
-
-
-def _in_use(conflict: str, options: WebhookOptions, config_map: NamespacedName) -> AddressInUse:
-    """Return the error for ``conflict`` with another operator, with what to do."""
-    subject = "--webhook-url" if options.url else "webhooks"
-    remedy = "stop it" if options.url else _ONE_OPERATOR
-    return AddressInUse(
-        f"{subject}: {conflict}; {remedy}, or set another webhook.mutatingConfigurationName and "
-        f"webhook.validatingConfigurationName in ConfigMap {config_map} (--config selects another ConfigMap)"
-    )
 
 
 def new_manager(
@@ -438,7 +450,7 @@ async def run(
     :class:`ConfigurationError`, :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
     :meth:`cfo.runtime.manager.manager.Manager.run`.
     """
-    webhook = None
+    webhook: WebhookOptions | None = None
     try:
         async with Transport(target) as transport:
             mapper = RESTMapper(transport)
@@ -450,7 +462,8 @@ async def run(
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 election = parsed.configuration.leader_election
                 webhook = webhook_options(settings, config_map.namespace, webhook_url, election)
-                webhook = await _check_webhook_owner(client, webhook, config_map)
+                expired = await _check_webhook_owner(client, webhook, config_map)
+                webhook = replace(webhook, expired=expired)
             if target.in_cluster:
                 roles = await enabled_roles(client, parsed.configuration)
                 await warn_about_missing_roles(client, roles)
@@ -472,9 +485,7 @@ async def run(
     except RunnableFailed as error:
         cause = error.__cause__
         if isinstance(cause, AnotherOperator) and webhook is not None:
-            raise _in_use(str(cause), webhook, config_map) from error
-        if not isinstance(cause, AddressUnavailable):
-            raise
-        is_url = cause.server == "webhook" and webhook_url is not None
-        setting = "--webhook-url" if is_url else ""
-        raise AddressInUse.by(cause, config_map, setting) from error
+            raise AddressInUse.of_webhooks(str(cause), webhook, config_map) from error
+        if isinstance(cause, AddressUnavailable):
+            raise AddressInUse.of_server(cause, config_map, webhook_url) from error
+        raise
