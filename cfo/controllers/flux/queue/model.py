@@ -22,7 +22,7 @@ from cfo.runtime import NamespacedName
 FOREVER: Final = float("inf")
 """The end of a job without a deadline, in seconds since the epoch."""
 
-# Reasons of verdicts and of the conditions of FluxJobs. The reasons why the queue does not admit a job are in Blocked.
+# Reasons for verdicts and for conditions of FluxJobs. Why the queue does not admit a job is in Blocked.
 ADMITTED: Final = "Admitted"
 EVICTED_BY_QUEUE: Final = "Preempted"
 MINICLUSTER_REFUSED: Final = "MiniClusterRefused"
