@@ -156,7 +156,7 @@ class CRDStrategy(BuiltinStrategy):
                     yield invalid(
                         f"metadata.{field}", name, 'must be spec.names.plural+"."+spec.group'
                     )
-        yield from self._spec_errors(spec)
+        yield from self._spec_errors(spec, _unchanged_schemas(spec, old))
         if old is not None:
             yield from _immutable(spec, old)
         yield from _name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
@@ -169,7 +169,9 @@ class CRDStrategy(BuiltinStrategy):
             )
             yield invalid("spec.preserveUnknownFields", True, text)
 
-    def _spec_errors(self, spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    def _spec_errors(
+        self, spec: Mapping[str, Any], unchanged: frozenset[str]
+    ) -> Iterator[FieldError]:
         group = spec.get("group") or ""
         versions = spec.get("versions")
         if not group:
@@ -183,7 +185,7 @@ class CRDStrategy(BuiltinStrategy):
             yield required("spec.scope")
         elif scope not in ("Cluster", "Namespaced"):
             yield not_supported("spec.scope", scope, ("Cluster", "Namespaced"))
-        yield from _version_errors(versions)
+        yield from _version_errors(versions, unchanged)
         names = spec["names"]
         for name in ("plural", "singular", "kind", "listKind"):
             if not names.get(name):
@@ -256,7 +258,23 @@ def _shared(versions: Sequence[Mapping[str, Any]], name: str) -> bool:
     )
 
 
-def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[FieldError]:
+def _unchanged_schemas(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the names of the versions that have the same schema in the stored CRD."""
+    if old is None:
+        return frozenset()
+    before = {
+        version.get("name"): _schema_of(version) for version in old["spec"].get("versions") or ()
+    }
+    return frozenset(
+        version["name"]
+        for version in spec.get("versions") or ()
+        if version.get("name") in before and before[version["name"]] == _schema_of(version)
+    )
+
+
+def _version_errors(
+    given: Sequence[Mapping[str, Any]] | None, unchanged: frozenset[str]
+) -> Iterator[FieldError]:
     versions = given or ()
     shared = {
         name: _shared(versions, name)
@@ -277,11 +295,14 @@ def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[Field
                 yield invalid("spec.version", names[-1], ",".join(problems))
         yield from _deprecation_errors(version, f"{path}.deprecationWarning")
         yield from _content_errors(
-            version, {name: path for name, same in shared.items() if not same}, versions
+            version, {name: path for name, same in shared.items() if not same}, versions, unchanged
         )
     if versions:
         yield from _content_errors(
-            versions[0], {name: "spec" for name, same in shared.items() if same}, versions
+            versions[0],
+            {name: "spec" for name, same in shared.items() if same},
+            versions,
+            unchanged,
         )
     if len(set(names)) < len(names):
         yield invalid(
@@ -302,16 +323,27 @@ def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _content_errors(
-    version: Mapping[str, Any], places: Mapping[str, str], versions: Sequence[Mapping[str, Any]]
+    version: Mapping[str, Any],
+    places: Mapping[str, str],
+    versions: Sequence[Mapping[str, Any]],
+    unchanged: frozenset[str],
 ) -> Iterator[FieldError]:
-    """Yield the errors of the parts of a version that ``places`` maps to their paths."""
+    """Yield the errors of the parts of a version that ``places`` maps to their paths.
+
+    ``unchanged`` are the names of the versions whose schema is stored already.
+    """
     schema = _schema_of(version)
     if "schema" in places and schema is not None:
         top = places["schema"] == "spec"
         path = "spec.validation" if top else f"{places['schema']}.schema"
         watched = versions if top else [version]
         has_status = any("status" in (each.get("subresources") or {}) for each in watched)
-        yield from schema_errors(schema, f"{path}.openAPIV3Schema", has_status=has_status)
+        yield from schema_errors(
+            schema,
+            f"{path}.openAPIV3Schema",
+            has_status=has_status,
+            is_unchanged=version.get("name") in unchanged,
+        )
     if "subresources" in places:
         yield from _subresource_errors(
             version.get("subresources") or {}, f"{places['subresources']}.subresources"

@@ -21,7 +21,9 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.crd.embedded_resources import embedded_resource_errors, embedded_resources
 from envtest.crd.list_types import list_and_map_type_errors
+from envtest.crd.rule_costs import RuleCosts, child_occurrences, rule_cost
 from envtest.schema.cel_rules import compile_rules, prepare_rule
+from envtest.schema.cel_sizes import SizedSchemas
 from envtest.schema.patterns import PatternError, compile_pattern
 from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_pruner, copy_json
@@ -60,8 +62,13 @@ _NOT_IN_BRANCHES = (
 )
 
 
-def schema_errors(raw: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
-    """Return all errors of a version's schema at ``path``."""
+def schema_errors(
+    raw: Mapping[str, Any], path: str, *, has_status: bool, is_unchanged: bool = False
+) -> list[FieldError]:
+    """Return all errors of a version's schema at ``path``.
+
+    ``is_unchanged`` is whether the stored CRD has the same schema; its rules can then exceed the limit of their cost.
+    """
     errors: list[FieldError] = []
     if has_status:
         errors += _root_with_status(raw, path)
@@ -70,9 +77,10 @@ def schema_errors(raw: Mapping[str, Any], path: str, *, has_status: bool) -> lis
     structural = sorted(_structure(raw, path, "root"), key=str)
     defaults = [] if structural else list(_default_errors(raw, raw, path, root=True))
     errors += structural + defaults
-    checker = _OpenAPI(with_rules=not structural and not defaults)
+    costs = RuleCosts(is_unchanged=is_unchanged)
+    checker = _OpenAPI(costs, with_rules=not structural and not defaults)
     checker.visit(raw, path, root=True)
-    return errors + checker.errors + checker.rule_errors
+    return [*errors, *checker.errors, *checker.rule_errors, *costs.total_errors(path)]
 
 
 def _root_with_status(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -259,9 +267,11 @@ def _one_default(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 class _OpenAPI:
     """Checks each node of a schema; errors of rules are collected separately, because they are reported last."""
 
-    def __init__(self, *, with_rules: bool) -> None:
+    def __init__(self, costs: RuleCosts, *, with_rules: bool) -> None:
         self.errors: list[FieldError] = []
         self.rule_errors: list[FieldError] = []
+        self._costs = costs
+        self._sizes = SizedSchemas()
         self._with_rules = with_rules
 
     def visit(
@@ -274,9 +284,15 @@ class _OpenAPI:
         inside_meta: bool = False,
         no_old: str = "",
         rules: bool = True,
+        occurrences: int | None = 1,
     ) -> None:
-        """Check a node and all nodes below. ``no_old`` is the path below which old values cannot be correlated."""
+        """Check a node and all nodes below.
+
+        ``no_old`` is the path below which old values cannot be correlated; ``occurrences`` is how many values of the
+        node an object can have, ``None`` without a limit.
+        """
         before = len(self.errors)
+        inner_occurrences = child_occurrences(raw, occurrences)
         self._node(raw, path, no_defaults, inside_meta=inside_meta)
         embedded = bool(raw.get("x-kubernetes-embedded-resource"))
         additional = raw.get("additionalProperties")
@@ -296,6 +312,7 @@ class _OpenAPI:
                 no_defaults=why,
                 no_old=no_old,
                 rules=rules,
+                occurrences=inner_occurrences,
             )
         for name, inner in properties.items():
             is_meta = (root or embedded) and name in ("metadata", "kind", "apiVersion")
@@ -306,6 +323,7 @@ class _OpenAPI:
                 inside_meta=is_meta or inside_meta,
                 no_old=no_old,
                 rules=rules,
+                occurrences=inner_occurrences,
             )
         for word in ("allOf", "oneOf", "anyOf"):
             for position, branch in enumerate(raw.get(word) or ()):
@@ -315,7 +333,12 @@ class _OpenAPI:
         if isinstance(raw.get("items"), Mapping):
             lost = no_old or ("" if raw.get("x-kubernetes-list-type") == "map" else path)
             self.visit(
-                raw["items"], f"{path}.items", inside_meta=inside_meta, no_old=lost, rules=rules
+                raw["items"],
+                f"{path}.items",
+                inside_meta=inside_meta,
+                no_old=lost,
+                rules=rules,
+                occurrences=inner_occurrences,
             )
         self.errors += list_and_map_type_errors(raw, path)
         clean = len(self.errors) == before
@@ -325,6 +348,7 @@ class _OpenAPI:
             root=root or embedded,
             no_old=no_old,
             compile_them=clean and rules and self._with_rules,
+            occurrences=occurrences,
         )
 
     def _node(
@@ -359,7 +383,14 @@ class _OpenAPI:
             self.errors.append(invalid(field_path, False, "must be true or undefined"))
 
     def _rules(
-        self, raw: Mapping[str, Any], path: str, *, root: bool, no_old: str, compile_them: bool
+        self,
+        raw: Mapping[str, Any],
+        path: str,
+        *,
+        root: bool,
+        no_old: str,
+        compile_them: bool,
+        occurrences: int | None,
     ) -> None:
         rules: Sequence[Mapping[str, Any]] = raw.get("x-kubernetes-validations") or ()
         schema = Schema(raw)
@@ -368,12 +399,17 @@ class _OpenAPI:
             found = list(_rule_text_errors(rule, schema, field_path))
             self.errors += found
             compile_them = compile_them and not found
-        if not compile_them:
+        if not compile_them or not rules:
             return
+        sized = self._sizes.of(raw, is_resource=root)
+        if occurrences is None:
+            occurrences = 0 if sized is None else sized.max_occurrences
         for position, rule in enumerate(rules):
             field_path = f"{path}.x-kubernetes-validations[{position}]"
-            compiled = prepare_rule(rule, schema, resource_root=root)
+            compiled = prepare_rule(rule, schema, resource_root=root, sized=sized)
             shown = _internal_rule(rule)
+            cost = rule_cost(compiled.cost, occurrences)
+            self.rule_errors += self._costs.add("rule", f"{field_path}.rule", cost)
             if compiled.error:
                 self.rule_errors.append(invalid(f"{field_path}.rule", shown, compiled.error))
             if compiled.message_error:
@@ -381,6 +417,10 @@ class _OpenAPI:
                     "compilation failed", "messageExpression compilation failed"
                 )
                 self.rule_errors.append(invalid(f"{field_path}.messageExpression", shown, text))
+            elif compiled.message is not None:
+                self.rule_errors += self._costs.add(
+                    "messageExpression", f"{field_path}.messageExpression", compiled.message_cost
+                )
             if compiled.uses_old and no_old:
                 text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {no_old}"
                 self.rule_errors.append(invalid(f"{field_path}.rule", rule.get("rule"), text))

@@ -4,8 +4,9 @@
 The language is the C++ reference implementation (``cel-expr-python``); the functions that Kubernetes adds are in
 ``cel_functions``.
 
-Limits: there is no cost estimation, and values inside dynamic objects keep their JSON type, so that a ``date-time``
-is a string there (``timestamp(self.at)``).
+Limits: the library stops an evaluation after 10,000 iterations of loops, kube-apiserver at a cost of 1,000,000; values
+inside dynamic objects keep their JSON type, so that a ``date-time`` is a string there
+(``timestamp(self.at)``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from envtest.schema.cel_macros import begin_evaluation
+from envtest.schema.cel_macros import COST_EXCEEDED, begin_evaluation
 
 __all__ = ["CELCompileError", "CELError", "CELType", "Program", "compile_expression"]
 
@@ -47,6 +48,7 @@ _CONVERSIONS = (
 _TYPE_NAME = re.compile(
     rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b"
 )
+_TOO_MANY_ITERATIONS = "Iteration budget exceeded"
 _FUNCTION_PREFIX = re.compile(r"(?:sort|flatten)\(\): ")
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
@@ -87,7 +89,8 @@ class Program:
         try:
             result = self._evaluated.eval(data=variables)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise CELError(str(error)) from None
+            text = str(error)
+            raise CELError(COST_EXCEEDED if _TOO_MANY_ITERATIONS in text else text) from None
         try:
             if result.type() == _cel().Type.ERROR:
                 raise CELError(_cel_go_message(str(result.value())))

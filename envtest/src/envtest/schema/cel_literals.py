@@ -11,90 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any, Final
 
 from envtest.schema.cel import CELCompileError, CELError, Program, compile_expression
+from envtest.schema.cel_checked import checked_expression
 from envtest.schema.formats import parse_duration
 
 __all__ = ["check_literals"]
 
-_PACKAGE: Final = "checked"
 _EXEMPT: Final = frozenset({"format"})
 """Functions whose arguments can be lists of mixed types."""
 
 _PRIMITIVES: Final = ("", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN: Final = ("", "any", "timestamp", "duration")
-_FIELDS: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
-    "Envelope": {"value": (2, "bytes")},
-    "Checked": {"types": (3, "*TypeEntry"), "expr": (4, "Expr"), "source": (5, "Source")},
-    "TypeEntry": {"key": (1, "int64"), "value": (2, "Type")},
-    "Source": {"positions": (4, "*Position")},
-    "Position": {"key": (1, "int64"), "value": (2, "int32")},
-    "Constant": {"integer": (3, "int64"), "text": (6, "string")},
-    "Expr": {
-        "id": (2, "int64"),
-        "constant": (3, "Constant"),
-        "select": (5, "Select"),
-        "call": (6, "Call"),
-        "list": (7, "List"),
-        "struct": (8, "Struct"),
-        "loop": (9, "Loop"),
-    },
-    "Select": {"operand": (1, "Expr")},
-    "Call": {"target": (1, "Expr"), "function": (2, "string"), "args": (3, "*Expr")},
-    "List": {"elements": (1, "*Expr"), "optional": (2, "*int32")},
-    "Struct": {"message_name": (1, "string"), "entries": (2, "*Entry")},
-    "Entry": {"map_key": (3, "Expr"), "value": (4, "Expr"), "optional": (5, "bool")},
-    "Loop": {
-        "range": (2, "Expr"),
-        "initial": (4, "Expr"),
-        "condition": (5, "Expr"),
-        "step": (6, "Expr"),
-        "result": (7, "Expr"),
-    },
-    "Nothing": {},
-    "Type": {
-        "null": (2, "int32"),
-        "primitive": (3, "int32"),
-        "wrapper": (4, "int32"),
-        "well_known": (5, "int32"),
-        "list": (6, "ListType"),
-        "map": (7, "MapType"),
-        "message": (9, "string"),
-        "abstract": (14, "Abstract"),
-    },
-    "ListType": {"element": (1, "Type")},
-    "MapType": {"key": (1, "Type"), "value": (2, "Type")},
-    "Abstract": {"name": (1, "string"), "parameters": (2, "*Type")},
-}
-"""The part of ``cel.expr.CheckedExpr`` that the checks read: the number and type of each field; ``*`` is repeated."""
-
-
-@cache
-def _message(name: str) -> Any:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message_factory import GetMessageClass
-
-    file = FileDescriptorProto(name="checked.proto", package=_PACKAGE, syntax="proto2")
-    for message_name, fields in _FIELDS.items():
-        message = file.message_type.add(name=message_name)
-        for field_name, (number, kind) in fields.items():
-            field = message.field.add(
-                name=field_name, number=number, label=3 if kind.startswith("*") else 1
-            )
-            kind = kind.removeprefix("*")
-            if kind in _FIELDS:
-                field.type = field.TYPE_MESSAGE
-                field.type_name = f".{_PACKAGE}.{kind}"
-            else:
-                field.type = getattr(field, f"TYPE_{kind.upper()}")
-    pool = DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
-
 _CHECKED: Final = re.compile(r"[\[{]|matches|duration|timestamp")
 _TIMESTAMP: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT)(\d\d?)(:[0-5]\d:[0-5]\d)(?:[.,]\d+)?(?:Z|([+-])(\d\d):([0-5]\d))", re.ASCII
@@ -112,13 +41,8 @@ def check_literals(program: Program, source: str, *, dynamic_matches: bool = Fal
     """
     if not _CHECKED.search(source):
         return
-    from google.protobuf.message import DecodeError
-
-    try:
-        checked = _message("Checked").FromString(
-            _message("Envelope").FromString(program.checked()).value
-        )
-    except DecodeError:  # an expression that is nested too deeply for the decoder
+    checked = checked_expression(program)
+    if checked is None:
         return
     types = _Types({entry.key: entry.value for entry in checked.types}, dynamic_matches)
     errors = sorted((position, text) for position, text in _errors(checked, types))

@@ -15,11 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from envtest.schema.cel_tokens import Token, tokens
 
-__all__ = ["begin_evaluation", "limited_range", "merge_entries", "rewrite_macros"]
+__all__ = ["COST_EXCEEDED", "begin_evaluation", "limited_range", "merge_entries", "rewrite_macros"]
 
 _MACROS: Final = frozenset({"transformMap", "transformMapEntry"})
 _COST_LIMIT: Final = 1_000_000
 """The limit of kube-apiserver for the cost of an evaluation; each item of a range costs 1."""
+
+COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 
 
 class _Bracket(NamedTuple):
@@ -108,5 +110,5 @@ def limited_range(size: int) -> list[int]:
     """
     _EVALUATION.items += max(size, 0)
     if _EVALUATION.items > _COST_LIMIT:
-        raise ValueError("operation cancelled: actual cost limit exceeded")
+        raise ValueError(COST_EXCEEDED)
     return list(range(size))

@@ -24,8 +24,11 @@ from envtest.apimachinery.field_errors import (
     required,
 )
 from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
+from envtest.schema.cel_cost import estimate_cost
 from envtest.schema.cel_literals import check_literals
-from envtest.schema.cel_types import check_types, escape, escape_keywords
+from envtest.schema.cel_macros import COST_EXCEEDED
+from envtest.schema.cel_sizes import Sized
+from envtest.schema.cel_types import RESERVED_WORDS, check_types, escape, escape_keywords
 from envtest.schema.formats import parse_duration
 from envtest.schema.schema_node import Schema
 from envtest.schema.validation import json_type
@@ -43,7 +46,6 @@ _SCALARS: dict[str, CELType] = {
     "number": "double",
     "string": "string",
 }
-_COST_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 _MAX_MESSAGE_BYTES = 5 * 1024
 
 
@@ -58,6 +60,10 @@ class Rule:
     error: str = ""
     message_error: str = ""
     path: str = ""
+    cost: int = 0
+    """The estimated cost of the expression, if it was asked for."""
+
+    message_cost: int = 0
 
     @property
     def text(self) -> str:
@@ -234,7 +240,7 @@ def _run(
                     f"'{text}': call arguments did not match a supported operator, function or macro signature for "
                     f"rule: {rule.text}"
                 )
-            elif text.startswith(_COST_EXCEEDED):
+            elif text.startswith(COST_EXCEEDED):
                 why = "no further validation rules will be run due to call cost exceeds limit"
                 errors.append(invalid(field, kind, f"'{text}': {why} for rule: {rule.text}"))
                 return
@@ -277,21 +283,38 @@ def _failure(rule: Rule, path: str, value: Any, detail: str) -> FieldError:
             return invalid(path, value, detail)
 
 
-def prepare_rule(raw: Mapping[str, Any], schema: Schema, *, resource_root: bool) -> Rule:
-    """Compile a rule of a node; the result has its errors in ``error`` and ``message_error``."""
+def prepare_rule(
+    raw: Mapping[str, Any], schema: Schema, *, resource_root: bool, sized: Sized | None = None
+) -> Rule:
+    """Compile a rule of a node; the result has its errors in ``error`` and ``message_error``.
+
+    With the type of the node in ``sized``, the costs of the expressions are estimated too.
+    """
     source = (raw.get("rule") or "").strip()
     if not source:
         return Rule(raw)
     optional = bool(raw.get("optionalOldSelf"))
-    program, error = _compile(source, schema, optional, resource_root, "bool")
+    node = _Node(schema, optional, resource_root, sized)
+    program, error, cost = _compile(source, node, "bool")
     message = None
     message_error = ""
+    message_cost = 0
     expression = (raw.get("messageExpression") or "").strip()
     if expression and not error:
-        message, message_error = _compile(expression, schema, optional, resource_root, "string")
+        message, message_error, message_cost = _compile(expression, node, "string")
     uses_old = _uses_old(source, schema) or _uses_old(expression, schema)
     path = _field_path(raw.get("fieldPath") or "")
-    return Rule(raw, None if error else program, message, uses_old, error, message_error, path)
+    return Rule(
+        raw=raw,
+        program=program,
+        message=message,
+        uses_old=uses_old,
+        error=error,
+        message_error=message_error,
+        path=path,
+        cost=cost,
+        message_cost=message_cost,
+    )
 
 
 def _uses_old(source: str, schema: Schema) -> bool:
@@ -311,16 +334,29 @@ _KIND_ERRORS = {
 }
 
 
-def _compile(
-    source: str, schema: Schema, optional: bool, root: bool, expected: CELType
-) -> tuple[Program | None, str]:
-    """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
-    source = escape_keywords(source)
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node of a schema, as the expressions of one rule see it."""
+
+    schema: Schema
+    has_optional_old: bool
+    is_resource: bool
+    sized: Sized | None
+
+
+def _compile(source: str, node: _Node, expected: CELType) -> tuple[Program | None, str, int]:
+    """Return the program, the error and the estimated cost of an expression.
+
+    Types are checked against the schema, values are evaluated without it.
+    """
+    schema = node.schema
+    given = source
+    source = escape_keywords(given)
     kind = _kind(schema)
     schemas = {"self": schema}
     others = {}
     variables: dict[str, CELType] = {"self": kind}
-    if optional:
+    if node.has_optional_old:
         schemas["old__"] = schema
         others["has__"] = "bool"
         variables |= {"has__": "bool", "old__": kind}
@@ -330,12 +366,19 @@ def _compile(
         variables["oldSelf"] = kind
         text = source
     try:
-        checked = check_types(text, schemas, others, resource_root=root)
+        checked = check_types(text, schemas, others, resource_root=node.is_resource)
         check_literals(checked, text, dynamic_matches=True)
         program = compile_expression(text, variables)
     except CELCompileError as error:
-        return None, f"compilation failed: {error}"
-    return (program, "") if checked.kind in (expected, "dyn") else (None, _KIND_ERRORS[expected])
+        return None, f"compilation failed: {error}", 0
+    if checked.kind not in (expected, "dyn"):
+        return None, _KIND_ERRORS[expected], 0
+    cost = 0
+    if node.sized is not None:
+        escaped = frozenset(f"__{word}__" for word in RESERVED_WORDS) if source != given else ()
+        unsized = frozenset(word for word in escaped if word not in given)
+        cost = estimate_cost(checked, node.sized, unsized=unsized, is_bound=node.has_optional_old)
+    return program, "", cost
 
 
 def _field_path(path: str) -> str:

@@ -405,6 +405,16 @@ def test_a_rule_that_costs_too_much_ends_the_validation_of_a_value() -> None:
     )
 
 
+def test_too_many_iterations_of_a_rule_end_the_evaluation_of_all() -> None:
+    rules = ({"rule": "self.l.all(x, self.l.all(y, y == x))"}, {"rule": "self.l.size() > 900"})
+    values = {"type": "array", "items": INTEGER}
+    (text,) = rule_errors(schema_with(*rules, l=values), {"l": [20] * 725})
+    assert (
+        "'operation cancelled: actual cost limit exceeded': no further validation rules will be run"
+        in text
+    )
+
+
 @pytest.mark.parametrize("value", ["optional.of(v)", "m.?a", "m[?'a']"])
 def test_optional_values_in_transformed_maps_are_refused(value: str) -> None:
     with pytest.raises(CELCompileError, match="optional values"):
