@@ -108,6 +108,11 @@ class Validator(Protocol):
         """Validate the object after mutation. Raises StatusError to reject the request."""
 
 
+def _plugins_for(plugins: Sequence[Plugin], resource: GroupResource) -> list[Plugin]:
+    """Return the plugins of a resource and those of all resources, in their order."""
+    return [plugin for plugin in plugins if not plugin.resources or resource in plugin.resources]
+
+
 class AdmissionChain:
     """The implementation of ``envtest.writes.server_core.Admission``.
 
@@ -122,12 +127,7 @@ class AdmissionChain:
         final_plugins: Sequence[Plugin] = (),
     ) -> None:
         resources = {resource for plugin in plugins for resource in plugin.resources}
-        self._plugins_of = {
-            resource: [
-                plugin for plugin in plugins if not plugin.resources or resource in plugin.resources
-            ]
-            for resource in resources
-        }
+        self._plugins_of = {resource: _plugins_for(plugins, resource) for resource in resources}
         self._general_plugins = [plugin for plugin in plugins if not plugin.resources]
         self._mutators = list(mutators)
         self._validators = list(validators)

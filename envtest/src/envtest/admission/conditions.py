@@ -117,7 +117,9 @@ class MatchConditions:
         if self._ignore_errors:
             return MatchResult(matches=False)
         messages = list(errors)
-        return MatchResult(False, messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
+        if len(messages) == 1:
+            return MatchResult(False, messages[0])
+        return MatchResult(False, f"[{', '.join(messages)}]")
 
 
 def request_variables(request: Mapping[str, Any], ctx: RequestContext) -> dict[str, Any]:

@@ -32,10 +32,9 @@ class DeviceAdminAccess(StorePlugin):
         if ctx.operation not in ("CREATE", "UPDATE"):
             return
         if old is None:
-            requested = next(
-                _requests(obj["spec"] if ctx.info.resource == _CLAIMS else obj["spec"].get("spec")),
-                "",
-            )
+            is_claim = ctx.info.resource == _CLAIMS
+            claim_spec = obj["spec"] if is_claim else obj["spec"].get("spec")
+            requested = next(_requests(claim_spec), "")
         elif ctx.subresource == "status" and next(_results(old), "") == "":
             requested = next(_results(obj), "")
         else:

@@ -95,17 +95,20 @@ class Rule:
 
     def matches(self, ctx: RequestContext, obj: Object, info: ResourceInfo) -> bool:
         """Report whether the rule matches the request for ``info``, which is ``ctx.info`` or an equivalent of it."""
-        return (
-            (ctx.operation in self._operations or "*" in self._operations)
-            and (info.group in self._groups or "*" in self._groups)
-            and (info.version in self._versions or "*" in self._versions)
-            and any(
-                name in ("*", info.plural) and subresource in ("*", ctx.subresource)
-                for name, subresource in self._resources
-            )
-            and self._in_scope(ctx, obj)
-            and (not self._names or object_name(ctx, obj) in self._names)
-        )
+        if ctx.operation not in self._operations and "*" not in self._operations:
+            return False
+        if info.group not in self._groups and "*" not in self._groups:
+            return False
+        if info.version not in self._versions and "*" not in self._versions:
+            return False
+        if not any(
+            name in ("*", info.plural) and subresource in ("*", ctx.subresource)
+            for name, subresource in self._resources
+        ):
+            return False
+        if not self._in_scope(ctx, obj):
+            return False
+        return not self._names or object_name(ctx, obj) in self._names
 
     def _in_scope(self, ctx: RequestContext, obj: Object) -> bool:
         if self._scope == "*":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from envtest.admission.chain import StorePlugin
@@ -56,9 +56,7 @@ class RuntimeClass(StorePlugin):
             spec["nodeSelector"] = selector
         tolerations = spec.get("tolerations") or []
         wanted = scheduling.get("tolerations") or ()
-        missing = [
-            each for each in wanted if not any(_covers(present, each) for present in tolerations)
-        ]
+        missing = [each for each in wanted if not _is_covered(each, tolerations)]
         if missing:
             spec["tolerations"] = [*tolerations, *missing]
 
@@ -87,10 +85,13 @@ class RuntimeClass(StorePlugin):
 
 
 def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    quantities = [
-        {name: parse_quantity(text).value for name, text in each.items()} for each in (one, other)
-    ]
-    return quantities[0] == quantities[1]
+    if one.keys() != other.keys():
+        return False
+    return all(parse_quantity(one[name]).value == parse_quantity(other[name]).value for name in one)
+
+
+def _is_covered(toleration: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    return any(_covers(present, toleration) for present in tolerations)
 
 
 def _covers(present: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -99,11 +100,12 @@ def _covers(present: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         same_key = True
     else:
         same_key = (present.get("key") or "") == (other.get("key") or "")
-    exists = present.get("operator") == "Exists"
-    same_value = exists or (
-        (other.get("operator") or "Equal") == (present.get("operator") or "Equal")
-        and (present.get("value") or "") == (other.get("value") or "")
-    )
+    if present.get("operator") == "Exists":
+        same_value = True
+    else:
+        same_operator = (other.get("operator") or "Equal") == (present.get("operator") or "Equal")
+        same_text = (present.get("value") or "") == (other.get("value") or "")
+        same_value = same_operator and same_text
     same_effect = not present.get("effect") or present["effect"] == other.get("effect")
     seconds = present.get("tolerationSeconds")
     wanted = other.get("tolerationSeconds")

@@ -146,12 +146,16 @@ class PodSecurity(StorePlugin):
             pod = record.obj()
             found = violations(level, pod["metadata"], pod["spec"])
             if found:
-                pods.setdefault(", ".join(each.reason for each in found), []).append(record.name)
+                reasons = ", ".join(each.reason for each in found)
+                pods.setdefault(reasons, []).append(record.name)
         if pods:
             yield f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{level}"'
         for reasons, names in pods.items():
             others = len(names) - 1
-            more = f" (and {others} other {'pod' if others == 1 else 'pods'})" if others else ""
+            more = ""
+            if others:
+                word = "pod" if others == 1 else "pods"
+                more = f" (and {others} other {word})"
             yield f"{names[0]}{more}: {reasons}"
 
 

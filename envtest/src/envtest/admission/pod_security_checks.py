@@ -165,9 +165,12 @@ def _containers(names: Sequence[str]) -> str:
 
 def _setters(pod_is_bad: object, names: Sequence[str]) -> str:
     """Return who violates a rule that both pods and containers can violate."""
-    return " and ".join(
-        [*(["pod"] if pod_is_bad else []), *([_containers(names)] if names else [])]
-    )
+    setters = []
+    if pod_is_bad:
+        setters.append("pod")
+    if names:
+        setters.append(_containers(names))
+    return " and ".join(setters)
 
 
 def _since(table: Mapping[int, Sequence[str]], version: int) -> set[str]:
@@ -195,10 +198,12 @@ def _app_armor(pod: _Pod) -> Violation | None:
     values |= {f'{name}="{value}"' for name, value in annotations.items()}
     if not values:
         return None
-    setters = [
-        *filter(None, [_setters(is_bad(pod.security), names)]),
-        *(["annotation"] if annotations else []),
-    ]
+    setters = []
+    own_setters = _setters(is_bad(pod.security), names)
+    if own_setters:
+        setters.append(own_setters)
+    if annotations:
+        setters.append("annotation")
     detail = (
         f"{' and '.join(setters)} must not set AppArmor profile type to {_quoted(sorted(values))}"
     )
@@ -241,12 +246,7 @@ def _host_path_volumes(pod: _Pod) -> Violation | None:
 
 
 def _host_ports(pod: _Pod) -> Violation | None:
-    used = {
-        str(each.get("name")): [
-            port["hostPort"] for port in each.get("ports") or () if port.get("hostPort")
-        ]
-        for each in pod.containers
-    }
+    used = {str(each.get("name")): _host_ports_of(each) for each in pod.containers}
     names = [name for name, ports in used.items() if ports]
     if not names:
         return None
@@ -256,6 +256,10 @@ def _host_ports(pod: _Pod) -> Violation | None:
         "hostPort",
         f"{_containers(names)} {verb} {_plural('hostPort', numbers)} {', '.join(numbers)}",
     )
+
+
+def _host_ports_of(container: Mapping[str, Any]) -> list[int]:
+    return [port["hostPort"] for port in container.get("ports") or () if port.get("hostPort")]
 
 
 def _probe_hosts(pod: _Pod) -> Violation | None:

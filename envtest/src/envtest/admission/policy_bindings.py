@@ -191,7 +191,7 @@ class PolicySource(Generic[P]):
     ) -> Iterator[Any]:
         if reference.get("name"):
             record = self._store.get(info.storage, namespace, reference["name"])
-            return iter([record] if record is not None else [])
+            return iter(()) if record is None else iter((record,))
         selector = label_selector(reference.get("selector"))
         return (
             record

@@ -52,11 +52,11 @@ def expression_warnings(policy: Object, registry: Registry) -> list[dict[str, st
     environments = [_Environment(each, params, spec) for each in types]
     warnings = []
     for path, source in sources:
-        texts = [
-            f"{each.type}: {problem}\n"
-            for each in environments
-            if (problem := each.problem(source))
-        ]
+        texts = []
+        for each in environments:
+            problem = each.problem(source)
+            if problem:
+                texts.append(f"{each.type}: {problem}\n")
         if texts:
             warnings.append({"fieldRef": path, "warning": "\n".join(texts)})
     return warnings

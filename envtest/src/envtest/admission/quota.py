@@ -186,7 +186,8 @@ def _scope_matches(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
             return not _is_best_effort(pod)
         case "PriorityClass":
             name = pod.get("priorityClassName")
-            return _selects(scope, [name] if name else ())
+            names = [name] if name else []
+            return _selects(scope, names)
         case "CrossNamespacePodAffinity":
             return _crosses_namespaces(pod.get("affinity"))
     return False
@@ -194,12 +195,17 @@ def _scope_matches(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
 
 def _is_best_effort(pod: Mapping[str, Any]) -> bool:
     containers = [*(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
-    resources = [each.get("resources") or {} for each in containers]
-    return not any(
+    for container in containers:
+        resources = container.get("resources") or {}
+        if _has_compute(resources.get("requests")) or _has_compute(resources.get("limits")):
+            return False
+    return True
+
+
+def _has_compute(quantities: Mapping[str, str] | None) -> bool:
+    return any(
         name in ("cpu", "memory") and quantity.value
-        for each in resources
-        for field in ("requests", "limits")
-        for name, quantity in parse_quantities(each.get(field)).items()
+        for name, quantity in parse_quantities(quantities).items()
     )
 
 

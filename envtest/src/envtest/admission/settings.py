@@ -6,7 +6,7 @@ set. Each has its name in kube-apiserver's ``--enable-admission-plugins``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from envtest.admission.chain import Plugin, StorePlugin
@@ -125,24 +125,24 @@ class DefaultTolerationSeconds(Plugin):
             return
         spec = obj.setdefault("spec", {})
         tolerations = spec.get("tolerations") or []
-        missing = [
-            key
-            for key in (_NOT_READY, _UNREACHABLE)
-            if not any(_tolerates(each, key) for each in tolerations)
-        ]
+        missing = []
+        for key in (_NOT_READY, _UNREACHABLE):
+            if _is_tolerated(key, tolerations):
+                continue
+            missing.append(
+                {
+                    "key": key,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _TOLERATION_SECONDS,
+                }
+            )
         if missing:
-            spec["tolerations"] = [
-                *tolerations,
-                *(
-                    {
-                        "key": key,
-                        "operator": "Exists",
-                        "effect": "NoExecute",
-                        "tolerationSeconds": _TOLERATION_SECONDS,
-                    }
-                    for key in missing
-                ),
-            ]
+            spec["tolerations"] = [*tolerations, *missing]
+
+
+def _is_tolerated(key: str, tolerations: Iterable[dict[str, Any]]) -> bool:
+    return any(_tolerates(each, key) for each in tolerations)
 
 
 def _tolerates(toleration: dict[str, Any], key: str) -> bool:

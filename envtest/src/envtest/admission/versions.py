@@ -33,6 +33,7 @@ def decode_patched(ctx: RequestContext, info: ResourceInfo, patched: Object) -> 
         unknown = info.strategy.decode(patched, ctx)
     except StatusError as error:
         _, found, decoder = error.message.partition("json: ")
-        raise internal_error(f"json: {decoder}" if found else error.message) from error
+        message = f"json: {decoder}" if found else error.message
+        raise internal_error(message) from error
     info.strategy.default(patched)
     return unknown

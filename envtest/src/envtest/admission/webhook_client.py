@@ -263,12 +263,10 @@ class WebhookClient:
         async with request as response:
             content = await read_bounded(response)
             if not 200 <= response.status <= 206:
-                text = response.headers.get("Content-Type", "").startswith("text/")
-                raise CallFailed(
-                    _http_error(
-                        response.status, content.decode(errors="replace").strip() if text else ""
-                    )
-                )
+                message = ""
+                if response.headers.get("Content-Type", "").startswith("text/"):
+                    message = content.decode(errors="replace").strip()
+                raise CallFailed(_http_error(response.status, message))
             return content
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:

@@ -58,7 +58,9 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
     copied = 0
     try:
         for operation in operations:
-            copied += _apply(document, operation if isinstance(operation, dict) else {})
+            # an operation that is no object has no op, which is an error of its own
+            fields = operation if isinstance(operation, dict) else {}
+            copied += _apply(document, fields)
             _check_copied_size(copied)
     except PatchNotApplicable as error:
         raise StatusError(422, "Invalid", _MESSAGE, {}) from error

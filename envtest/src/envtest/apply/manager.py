@@ -90,10 +90,12 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
                 f'invalid fieldsType "{fields_type}" in managed fields entry {index}'
             )
         applied = operation == APPLY
+        # the identity of an applier does not depend on the version
+        own_version = "" if applied else version
         manager = ManagerId(
             entry.get("manager") or "",
             operation,
-            "" if applied else version,
+            own_version,
             entry.get("subresource") or "",
         )
         managers[manager] = OwnedFields(
@@ -156,13 +158,11 @@ def restore_times(new: Object, old: Mapping[str, Any]) -> bool:
 
 
 def _without_times(entries: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    return [
-        orjson.dumps(
-            {name: value for name, value in entry.items() if name != "time"},
-            option=orjson.OPT_SORT_KEYS,
-        )
-        for entry in entries
-    ]
+    encoded = []
+    for entry in entries:
+        content = {name: value for name, value in entry.items() if name != "time"}
+        encoded.append(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
+    return encoded
 
 
 def _equal_except_managed_fields(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
@@ -208,11 +208,8 @@ class Tracker:
         self._kind_name = kind_name
         self._subresource = subresource
         self._types = types
-        self._updater = Updater(
-            self._type_of,
-            convert or _set_api_version,
-            {api_version: reset} if reset is not None and reset else {},
-        )
+        reset_fields = {api_version: reset} if reset else {}
+        self._updater = Updater(self._type_of, convert or _set_api_version, reset_fields)
 
     def _type_of(self, api_version: str) -> ObjectType | None:
         if api_version == self._api_version:
@@ -254,10 +251,9 @@ class Tracker:
         empty: dict[str, Any] = {
             name: [] for name, value in new.items() if value is None and sent.get(name) == []
         }
+        tracked = {**new, **empty} if empty else new
         try:
-            entries = self._track(
-                old, {**new, **empty} if empty else new, sent_managers, manager, now
-            )
+            entries = self._track(old, tracked, sent_managers, manager, now)
         except ConversionPending:
             metadata["managedFields"] = sent_managers
             raise
@@ -311,9 +307,9 @@ class Tracker:
         if fields:
             own_id = ManagerId(manager or "unknown", UPDATE, self._api_version, self._subresource)
             before = managers.get(own_id)
-            managers[own_id] = OwnedFields(
-                fields | before.fields if before else fields, self._api_version, applied=False
-            )
+            if before:
+                fields = fields | before.fields
+            managers[own_id] = OwnedFields(fields, self._api_version, applied=False)
             times = {**times, own_id: now}
         return _cap(managers, times)
 
@@ -371,9 +367,11 @@ class Tracker:
         except (TypeMismatch, ConversionFailed) as error:
             raise plain_error(str(error)) from error
         own_id = ManagerId(manager or "unknown", APPLY, "", self._subresource)
-        if result is not ABSENT:
+        if result is ABSENT:
+            result = current
+        else:
             times = {**times, own_id: now}
-        obj: Object = _deep_copy(current if result is ABSENT else result)
+        obj: Object = _deep_copy(result)
         if manager == "kubectl" and _last_applied(obj):
             obj["metadata"]["annotations"][LAST_APPLIED] = _last_applied_annotation(applied)
         if managers:
@@ -439,11 +437,12 @@ class Tracker:
             unchanged = field_set(root, last) - change.modified - change.added - change.removed
         except (ValueError, TypeMismatch):
             return conflicts.by_manager
-        remaining = {
-            manager: [path for path in paths if not unchanged.has(path)]
-            for manager, paths in conflicts.by_manager.items()
-        }
-        return {manager: paths for manager, paths in remaining.items() if paths}
+        remaining = {}
+        for manager, paths in conflicts.by_manager.items():
+            changed = [path for path in paths if not unchanged.has(path)]
+            if changed:
+                remaining[manager] = changed
+        return remaining
 
 
 def _set_api_version(obj: Mapping[str, Any], api_version: str) -> Mapping[str, Any]:

@@ -62,7 +62,9 @@ def from_scale(
         path = paths[owned.api_version]
         if not path or not owned.fields.has(path) or scale_managers.pop(manager, None) is not None:
             result[manager] = owned
-        elif rest := owned.fields - FieldSet.of(path):
+            continue
+        rest = owned.fields - FieldSet.of(path)
+        if rest:
             result[manager] = owned._replace(fields=rest)
     for manager, owned in scale_managers.items():
         if owned.fields.has(_REPLICAS):

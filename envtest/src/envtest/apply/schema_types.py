@@ -182,7 +182,9 @@ class Type:
             return ANYTHING if self._preserve or not self.has_fields else None
         if isinstance(additional, Mapping):
             inner = self._schema.additional
-            return self._child(inner if inner is not None else _EMPTY)
+            if inner is None:
+                inner = _EMPTY
+            return self._child(inner)
         return ANYTHING if additional else None
 
     def key_default(self, name: str) -> Any:
@@ -243,10 +245,9 @@ class ObjectType:
     @classmethod
     def custom(cls, schema: Schema | None, metadata: Schema) -> ObjectType:
         """Return the type of a custom resource; ``metadata`` is the schema of ``ObjectMeta``."""
-        return cls(
-            Type(schema if schema is not None else _FREE_FORM, metadata=Type(metadata), root=True),
-            {},
-        )
+        if schema is None:
+            schema = _FREE_FORM
+        return cls(Type(schema, metadata=Type(metadata), root=True), {})
 
 
 def _zero_object(schema: Schema, zero_value: Mapping[str, Any]) -> dict[str, Any]:

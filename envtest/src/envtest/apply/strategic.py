@@ -121,7 +121,9 @@ def _merge_value(
         original[name] = _merge_list_value(current, value, field, deletes=deletes)
     elif not deletes:
         same_kind = name in original and type(current) is type(value)
-        value_to_set = _without_directives(value if same_kind else _without_nulls(value))
+        if not same_kind:
+            value = _without_nulls(value)
+        value_to_set = _without_directives(value)
         if value_to_set is _REMOVED:
             original.pop(name, None)
         else:
@@ -234,19 +236,21 @@ def _merge_list_value(
     key = field.patch_merge_key if field is not None else ""
     if not _check_items(current, patch):
         if deletes:
-            return [
-                item for item in current if not any(json_equal(item, deleted) for deleted in patch)
-            ]
+            return [item for item in current if not _contains(patch, item)]
         merged = _unique([*current, *patch])
     else:
         if not key:
-            raise plain_error(
-                f"cannot merge lists without merge key for {plain_name(field.ref) if field is not None else ''}"
-            )
+            type_name = plain_name(field.ref) if field is not None else ""
+            raise plain_error(f"cannot merge lists without merge key for {type_name}")
         current, patch = _apply_item_directives(current, patch, key)
-        merged = _merge_items(current, patch, key, field.items if field is not None else None)
+        item_schema = field.items if field is not None else None
+        merged = _merge_items(current, patch, key, item_schema)
     listed, others = _partition(merged, patch, key)
     return _in_order(listed, others, patch, current, key)
+
+
+def _contains(items: list[Any], item: Any) -> bool:
+    return any(json_equal(item, each) for each in items)
 
 
 def _unique(items: list[Any]) -> list[Any]:
@@ -333,8 +337,10 @@ def _sorted_by(items: list[Any], order: list[Any], key: str) -> list[Any]:
     """Sort items in the order of another list; an item that is not in that list precedes the item before it."""
     if key:
         for item in (*items, *order):
-            if not isinstance(item, dict) or key not in item:
-                raise _no_merge_key(item if isinstance(item, dict) else {}, key)
+            if not isinstance(item, dict):
+                raise _no_merge_key({}, key)
+            if key not in item:
+                raise _no_merge_key(item, key)
     placed = [item for item in items if not (key and _is_deletion(item))]
     for start in range(1, len(placed)):
         position = start

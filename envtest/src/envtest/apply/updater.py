@@ -165,7 +165,8 @@ class Updater:
             value = self._convert_object(typed.value, api_version)
             validate(kind.root, value)
         except (TypeMismatch, ConversionFailed) as error:
-            raise ConversionFailed(f"{failure}: {error}" if failure else str(error)) from error
+            message = f"{failure}: {error}" if failure else str(error)
+            raise ConversionFailed(message) from error
         return _VersionedValue(value, api_version)
 
     def _without_reset_fields(self, fields: FieldSet, api_version: str) -> FieldSet:

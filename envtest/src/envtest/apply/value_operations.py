@@ -58,11 +58,10 @@ class TypeMismatch(Exception):
 
     def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
         lines = [f"{path}: {message}" if path else message for path, message in errors]
-        super().__init__(
-            lines[0]
-            if len(lines) == 1
-            else "\n".join(["errors:", *(f"  {line}" for line in lines)])
-        )
+        if len(lines) == 1:
+            super().__init__(lines[0])
+        else:
+            super().__init__("\n".join(["errors:", *(f"  {line}" for line in lines)]))
 
 
 class _InvalidItem(ValueError):
@@ -105,7 +104,9 @@ def _item_element(kind: Type, item: Any) -> str:
         for name in kind.list_keys:
             if name in item:
                 keys[name] = item[name]
-            elif (default := kind.item.key_default(name)) is not None:
+                continue
+            default = kind.item.key_default(name)
+            if default is not None:
                 keys[name] = default
         if not keys:
             names = " ".join(orjson.dumps(name).decode() for name in kind.list_keys)
@@ -420,7 +421,8 @@ def merge(kind: Type, left: Any, right: Any) -> Any:
     Items that are in ``right`` have its order, the others keep their position.
     Raises TypeMismatch for duplicates in ``right``.
     """
-    form = _form(kind, left if right is ABSENT else right)
+    shown = left if right is ABSENT else right
+    form = _form(kind, shown)
     if form == _MAP and not kind.map_atomic:
         ones = left if isinstance(left, dict) else None
         others = right if isinstance(right, dict) else None
@@ -526,7 +528,9 @@ def remove(kind: Type, value: Any, items: FieldSet) -> Any:
             if element in items.members:
                 continue
             child = items.children.get(element)
-            rest.append(remove(kind.item, item, child) if child else item)
+            if child:
+                item = remove(kind.item, item, child)
+            rest.append(item)
         return rest or None
     return None
 

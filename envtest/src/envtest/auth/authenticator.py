@@ -206,7 +206,8 @@ class _Certificate(NamedTuple):
 def _parse_certificate(der: bytes, authorities: ClientAuthorities | None) -> _Certificate:
     certificate = x509.load_der_x509_certificate(der)
     user = _certificate_user(certificate.subject, der)
-    is_client, is_proxy = True, False
+    is_client = True
+    is_proxy = False
     if authorities is not None:
         name = next(iter(_name_values(certificate.subject, NameOID.COMMON_NAME)), "")
         is_client = authorities.is_client(certificate)

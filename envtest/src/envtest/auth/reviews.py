@@ -123,7 +123,8 @@ class Reviews:
         status: dict[str, Any] = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason
-        if ignored := _ignored_selectors(_spec(obj).get("resourceAttributes") or {}):
+        ignored = _ignored_selectors(_spec(obj).get("resourceAttributes") or {})
+        if ignored:
             status["evaluationError"] = ignored
         obj["status"] = status
         return obj
@@ -263,7 +264,8 @@ def _selector_errors(selector: Mapping[str, Any], path: str, name: str) -> Itera
 
 
 def _operator_errors(requirement: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    operator = requirement.get("operator") or ""
+    values = requirement.get("values") or ()
     if operator in ("In", "NotIn") and not values:
         text = "must be specified when `operator` is 'In' or 'NotIn'"
         yield required(f"{path}.values", text)

@@ -197,7 +197,10 @@ def _metadata_problem(new: Object) -> str:
         for word, text in texts.items():
             if not isinstance(text, str):
                 return f"metadata.{name}[{word}] must be a string, but is {type(text).__name__} in converted object"
-        errors += _label_errors(texts) if name == "labels" else _annotation_errors(texts)
+        if name == "labels":
+            errors += _label_errors(texts)
+        else:
+            errors += _annotation_errors(texts)
     return aggregate(errors) if errors else ""
 
 

@@ -174,9 +174,10 @@ class CRDStrategy(BuiltinStrategy):
     ) -> Iterator[FieldError]:
         group = spec.get("group") or ""
         versions = spec.get("versions")
+        problems = dns_subdomain(group)
         if not group:
             yield required("spec.group")
-        elif problems := dns_subdomain(group):
+        elif problems:
             yield invalid("spec.group", group, ",".join(problems))
         elif "." not in group:
             yield invalid("spec.group", group, "should be a domain with at least one dot")
@@ -374,10 +375,11 @@ def _internal_versions(
     )
     texts = []
     for version in versions:
-        shown = [
-            f'"{go}":{go_json(zero if shared.get(name) else version.get(name, zero))}'
-            for go, name, zero in fields
-        ]
+        shown = []
+        for go, name, zero in fields:
+            # the internal type has what all versions share outside of them
+            value = zero if shared.get(name) else version.get(name, zero)
+            shown.append(f'"{go}":{go_json(value)}')
         texts.append("{" + ",".join(shown) + "}")
     return Verbatim("[" + ",".join(texts) + "]")
 

@@ -12,7 +12,11 @@ from envtest.apimachinery.name_rules import qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import OBJECT_META
 from envtest.builtins.normalization import DecodeError, EmbeddedTypeError, decode
-from envtest.crd.embedded_resources import embedded_resource_errors, embedded_resources
+from envtest.crd.embedded_resources import (
+    embedded_resource_errors,
+    embedded_resources,
+    path_below,
+)
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.schema.cel_rules import compile_rules
 from envtest.schema.schema_node import Schema
@@ -108,7 +112,8 @@ class CustomResourceStrategy(Strategy):
         unknown += sorted(pruned)
         if self._special.embedded:
             for path, embedded in embedded_resources(self.schema, obj, ""):
-                unknown += _coerce_embedded(embedded, f"{path}." if path else "")
+                prefix = f"{path}." if path else ""
+                unknown += _coerce_embedded(embedded, prefix)
         return unknown
 
     def default(self, obj: Object) -> None:
@@ -316,7 +321,7 @@ def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldErr
                 is_field = name in schema.properties
                 node = schema.properties[name] if is_field else schema.additional
                 if node is not None:
-                    below = (f"{path}.{name}" if path else name) if is_field else f"{path}[{name}]"
+                    below = path_below(path, name, is_field=is_field)
                     yield from _list_duplicates(node, item, below)
     elif isinstance(value, list):
         if schema.list_type == "set":
@@ -327,15 +332,17 @@ def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldErr
                     detail = "must be an object for an array of list-type map"
                     yield invalid(f"{path}[{position}]", item, detail)
             items = [item for item in value if isinstance(item, dict)]
-            keys = [
-                {key: item[key] for key in schema.list_map_keys if key in item} for item in items
-            ]
+            keys = [_keys_of(item, schema.list_map_keys) for item in items]
             if len(keys) == len(value):
                 yield from _repeated_items(keys, keys, path)
         if schema.items is not None:
             for position, item in enumerate(value):
                 if isinstance(item, (dict, list)):
                     yield from _list_duplicates(schema.items, item, f"{path}[{position}]")
+
+
+def _keys_of(item: Mapping[str, Any], names: Sequence[str]) -> Object:
+    return {name: item[name] for name in names if name in item}
 
 
 def _repeated_items(items: Sequence[Any], shown: Sequence[Any], path: str) -> Iterator[FieldError]:

@@ -16,7 +16,7 @@ from envtest.builtins.normalization import DecodeError, decode
 from envtest.registry.object_metadata import validate_embedded_metadata
 from envtest.schema.schema_node import Schema
 
-__all__ = ["embedded_resource_errors", "embedded_resources"]
+__all__ = ["embedded_resource_errors", "embedded_resources", "path_below"]
 
 
 def embedded_resources(schema: Schema, value: Any, path: str) -> Iterator[tuple[str, Object]]:
@@ -29,12 +29,19 @@ def embedded_resources(schema: Schema, value: Any, path: str) -> Iterator[tuple[
                 is_field = name in schema.properties
                 node = schema.properties[name] if is_field else schema.additional
                 if node is not None:
-                    below = (f"{path}.{name}" if path else name) if is_field else f"{path}[{name}]"
+                    below = path_below(path, name, is_field=is_field)
                     yield from embedded_resources(node, item, below)
     elif isinstance(value, list) and schema.items is not None:
         for position, item in enumerate(value):
             if isinstance(item, (dict, list)):
                 yield from embedded_resources(schema.items, item, f"{path}[{position}]")
+
+
+def path_below(path: str, name: str, *, is_field: bool) -> str:
+    """Return the path of a declared field, or of a key of ``additionalProperties``, as kube-apiserver shows it."""
+    if not is_field:
+        return f"{path}[{name}]"
+    return f"{path}.{name}" if path else name
 
 
 def embedded_resource_errors(obj: Object, path: str) -> Iterator[FieldError]:
@@ -51,9 +58,11 @@ def embedded_resource_errors(obj: Object, path: str) -> Iterator[FieldError]:
             yield invalid(field_path, "", "must not be empty")
         elif name == "apiVersion" and value.count("/") > 1:
             yield invalid(field_path, value, f"unexpected GroupVersion string: {value}")
-        elif name == "kind" and (problems := dns_1035_label(value.lower())):
-            detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
-            yield invalid(field_path, value, detail)
+        elif name == "kind":
+            problems = dns_1035_label(value.lower())
+            if problems:
+                detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
+                yield invalid(field_path, value, detail)
     if obj.get("metadata") is None:
         return
     try:

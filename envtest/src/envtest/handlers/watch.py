@@ -140,9 +140,8 @@ class _Encoder:
             "apiVersion": self.info.api_version,
             "metadata": metadata,
         }
-        if (
-            self.info.schema is not None and not self.info.is_crd
-        ):  # kube-apiserver sends an empty object with all fields that it always writes
+        # kube-apiserver sends an empty object with all fields that it always writes
+        if self.info.schema is not None and not self.info.is_crd:
             obj = {**zero(self.info.schema.ref), **obj}
         return self._encode("BOOKMARK", self._convert(obj))
 

@@ -112,9 +112,11 @@ _ARGUMENT_TYPE_NAMES = (
 def _cel_go_type(name: str) -> str:
     """Translate the name of a type to cel-go's."""
     name = name.replace("<", "(").replace(">", ")")
-    return _TYPE_NAME.sub(
-        lambda match: "null_type" if match[0] == "NULL" else match[0].lower(), name
-    )
+    return _TYPE_NAME.sub(_lower_type_name, name)
+
+
+def _lower_type_name(match: re.Match[str]) -> str:
+    return "null_type" if match[0] == "NULL" else match[0].lower()
 
 
 def _cel_go_argument_types(match: re.Match[str]) -> str:

@@ -27,7 +27,10 @@ _QUOTED = re.compile(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
 
 
 def _format_rule(name: str, problem: str) -> Callable[[str], list[str]]:
-    return lambda text: [] if FORMATS[name](text) else [problem]
+    def problems(text: str) -> list[str]:
+        return [] if FORMATS[name](text) else [problem]
+
+    return problems
 
 
 _RULES: Final[dict[str, Callable[[str], list[str]]]] = {

@@ -160,12 +160,12 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
         return []
     if not separator:
         parts = list(text)
-        return (
-            parts
-            if limit < 0 or len(parts) <= limit
-            else [*parts[: limit - 1], "".join(parts[limit - 1 :])]
-        )
-    return text.split(separator, -1 if limit < 0 else limit - 1)
+        if limit < 0 or len(parts) <= limit:
+            return parts
+        return [*parts[: limit - 1], "".join(parts[limit - 1 :])]
+    if limit < 0:
+        return text.split(separator)
+    return text.split(separator, limit - 1)
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -231,8 +231,8 @@ def _to_string(value: Any) -> str:
 
 
 def _lists(table: _Table) -> None:
-    table.method("isSorted", lambda items: all(a <= b for a, b in pairwise(items)), BOOL, LIST)
-    table.method("sum", lambda items: sum(items[1:], items[0]) if items else 0, DYN, LIST)
+    table.method("isSorted", _is_sorted, BOOL, LIST)
+    table.method("sum", _sum, DYN, LIST)
     table.method("min", lambda items: _extreme(min, items), DYN, LIST)
     table.method("max", lambda items: _extreme(max, items), DYN, LIST)
     for element in _ELEMENTS:
@@ -242,6 +242,15 @@ def _lists(table: _Table) -> None:
         )
     table.add("lists.limitedRange", limited_range, _T.List(INT), INT)
     table.method("mergeEntries", merge_entries, _T.Map(DYN, DYN), _T.List(_T.Map(DYN, DYN)))
+
+
+def _is_sorted(items: list[Any]) -> bool:
+    return all(a <= b for a, b in pairwise(items))
+
+
+def _sum(items: list[Any]) -> Any:
+    # starts with the first item, which can be a duration
+    return sum(items[1:], items[0]) if items else 0
 
 
 def _extreme(choose: Callable[[list[Any]], Any], items: list[Any]) -> Any:
@@ -259,15 +268,21 @@ def _last_index(items: list[Any], item: Any) -> int:
 
 
 def _sets(table: _Table) -> None:
-    table.add("sets.contains", lambda a, b: all(item in a for item in b), BOOL, LIST, LIST)
-    table.add("sets.intersects", lambda a, b: any(item in a for item in b), BOOL, LIST, LIST)
-    table.add(
-        "sets.equivalent",
-        lambda a, b: all(item in a for item in b) and all(item in b for item in a),
-        BOOL,
-        LIST,
-        LIST,
-    )
+    table.add("sets.contains", _contains_all, BOOL, LIST, LIST)
+    table.add("sets.intersects", _intersects, BOOL, LIST, LIST)
+    table.add("sets.equivalent", _is_equivalent, BOOL, LIST, LIST)
+
+
+def _contains_all(items: list[Any], others: list[Any]) -> bool:
+    return all(other in items for other in others)
+
+
+def _intersects(items: list[Any], others: list[Any]) -> bool:
+    return any(other in items for other in others)
+
+
+def _is_equivalent(items: list[Any], others: list[Any]) -> bool:
+    return _contains_all(items, others) and _contains_all(others, items)
 
 
 def _patterns(table: _Table) -> None:
@@ -425,7 +440,9 @@ def _is_ip(text: str) -> bool:
 
 
 def _address(opaque: dict[str, str]) -> Any:
-    return ip_address(opaque["ip"] if "ip" in opaque else opaque["cidr"].split("/")[0])
+    if "ip" in opaque:
+        return ip_address(opaque["ip"])
+    return ip_address(opaque["cidr"].split("/")[0])
 
 
 def _link_local_multicast(opaque: dict[str, str]) -> bool:
@@ -486,7 +503,9 @@ def _semver_text(text: str, lax: bool) -> str | None:
             r"([^-+]*)([-+]?)(.*)", text.removeprefix("v"), re.DOTALL
         ).groups()  # type: ignore[union-attr]
         numbers = [part.lstrip("0") or "0" for part in core.split(".")]
-        text = ".".join((*numbers, "0", "0")[: max(3, len(numbers))]) + mark + tail
+        while len(numbers) < 3:
+            numbers.append("0")
+        text = ".".join(numbers) + mark + tail
     return text if _SEMVER.fullmatch(text) else None
 
 

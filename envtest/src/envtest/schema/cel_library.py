@@ -64,12 +64,12 @@ def _configuration(*, with_comparisons: bool, with_lists: bool) -> Any:
             "overloads": [{"id": "optional_unwrapOpt", "target": _OPTIONALS, "return": _LIST}],
         },
     ]
+    extensions = [{"name": "two-var-comprehensions"}]
+    if with_lists:
+        extensions.append({"name": "lists"})
     content = {
         "name": "kubernetes",
-        "extensions": [
-            {"name": "two-var-comprehensions"},
-            *([{"name": "lists"}] if with_lists else []),
-        ],
+        "extensions": extensions,
         # A function can be declared only once, so the comparisons of the standard library are replaced.
         "stdlib": {"exclude_functions": [{"name": name} for name in comparisons]},
         "functions": functions,

@@ -49,7 +49,8 @@ def rewrite_macros(source: str) -> str:
                 and before[0].mark == "."
                 and before[1].word in _MACROS
             )
-            brackets.append(_Bracket(before[1] if is_macro else None, []))
+            macro = before[1] if is_macro else None
+            brackets.append(_Bracket(macro, []))
         elif token.mark in (")", "]", "}") and brackets:
             bracket = brackets.pop()
             if bracket.macro is not None and len(bracket.arguments) in (3, 4):

@@ -225,12 +225,11 @@ def _run(
         if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
             continue
         inputs = dict(variables)
-        if rule.uses_old:
-            inputs |= (
-                {"has__": old is not None, "old__": before}
-                if rule.optional_old
-                else {"oldSelf": before}
-            )
+        if rule.uses_old and rule.optional_old:
+            inputs["has__"] = old is not None
+            inputs["old__"] = before
+        elif rule.uses_old:
+            inputs["oldSelf"] = before
         try:
             holds = rule.program.evaluate(inputs)
         except CELError as error:
@@ -250,9 +249,9 @@ def _run(
             continue
         if holds is True or (unchanged and not rule.uses_old):
             continue
-        rule_field = (
-            (f"{path}{rule.path}" if path else rule.path.removeprefix(".")) if rule.path else field
-        )
+        rule_field = field
+        if rule.path:
+            rule_field = f"{path}{rule.path}" if path else rule.path.removeprefix(".")
         bad_value = OMIT if kind in ("object", "array") else value
         errors.append(_failure(rule, rule_field, bad_value, _message(rule, inputs)))
 
@@ -411,35 +410,44 @@ def _kind(schema: Schema, *, nested: bool = False) -> CELType:
 def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
     """Return the conversion of a node's JSON value to its static type; ``None`` when none is necessary."""
     if schema.type == "number":
-        return lambda value: (
-            float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        )
+        return _to_float
     if schema.type == "string" and not nested:
         return _format_adapter(schema.format)
     if schema.type == "array" and schema.items is not None:
         item = _adapter(schema.items, nested=True)
-        return (
-            None
-            if item is None
-            else lambda value: (
-                [item(each) for each in value] if json_type(value) == "array" else value
-            )
-        )
+        return None if item is None else _list_adapter(item)
     if schema.type == "object":
         return _object_adapter(schema)
     return None
 
 
+def _to_float(value: Any) -> Any:
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_integer else value
+
+
+def _list_adapter(item: Adapter) -> Adapter:
+    def adapt(value: Any) -> Any:
+        if json_type(value) != "array":
+            return value
+        return [item(each) for each in value]
+
+    return adapt
+
+
+def _map_adapter(entry: Adapter) -> Adapter:
+    def adapt(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: entry(item) for name, item in value.items()}
+
+    return adapt
+
+
 def _object_adapter(schema: Schema) -> Adapter | None:
     if schema.additional is not None and not schema.properties:
         entry = _adapter(schema.additional, nested=True)
-        if entry is None:
-            return None
-        return lambda value: (
-            {name: entry(item) for name, item in value.items()}
-            if isinstance(value, dict)
-            else value
-        )
+        return None if entry is None else _map_adapter(entry)
     parts = {name: _adapter(node, nested=True) for name, node in schema.properties.items()}
     names = {name: escape(name) for name in parts}
     if not any(parts.values()) and all(name == escaped for name, escaped in names.items()):

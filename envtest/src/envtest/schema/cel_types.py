@@ -89,9 +89,13 @@ def escape_keywords(source: str) -> str:
     """
     if not _HAS_KEYWORD.search(source):
         return source
-    return _FIELD_OR_TEXT.sub(
-        lambda match: f"{match[1]}__{match[2]}__" if match[2] else match[0], source
-    )
+    return _FIELD_OR_TEXT.sub(_escaped_field, source)
+
+
+def _escaped_field(match: re.Match[str]) -> str:
+    if not match[2]:
+        return match[0]
+    return f"{match[1]}__{match[2]}__"
 
 
 def check_types(

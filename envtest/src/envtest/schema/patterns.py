@@ -141,14 +141,18 @@ def _translate(pattern: str) -> str:
         elif match.group(1) or match.group(2):
             negated = part.startswith("\\P") != ("{^" in part)
             ranges = _character_ranges(match.group(1) or match.group(2), negated)
-            out.append(ranges if inside else f"[{ranges}]")
-        elif part == "$":
-            out.append("$" if inside else r"\Z")
-        elif part == r"\z":
+            if not inside:
+                ranges = f"[{ranges}]"
+            out.append(ranges)
+        elif part == "$" and inside:
+            out.append("$")
+        elif part in ("$", r"\z"):
             out.append(r"\Z")
         elif part == "[":
-            out.append("\\[" if inside else "[")
-            if not inside:
+            if inside:
+                out.append("\\[")
+            else:
+                out.append("[")
                 inside = True
                 head = re.match(r"\^?\]?", pattern[position:])
                 if head and head.group().endswith("]"):
@@ -162,8 +166,8 @@ def _translate(pattern: str) -> str:
             out.append(_translate_group(part, flags))
         elif len(part) == 2 and part[1] in "123456789":
             raise PatternError(f"error parsing regexp: invalid escape sequence: `{part}`")
-        elif match.group(3) is not None or match.group(4):
-            out.append(part.replace("[", "\\[") if inside else part)
+        elif inside and (match.group(3) is not None or match.group(4)):
+            out.append(part.replace("[", "\\["))
         else:
             out.append(part)
     out.append(pattern[position:])

@@ -86,12 +86,17 @@ def parse_quantity(text: str) -> Quantity:
         factor = Fraction(10) ** exponent
     else:
         factor = Fraction(10) ** _DECIMAL[suffix]
-    value = Fraction(digits + "0" if digits.endswith(".") else digits) * factor
+    # Fraction requires a digit after the point
+    if digits.endswith("."):
+        digits += "0"
+    value = Fraction(digits) * factor
     nanos, rest = divmod(value, _NANO)
     value = (nanos + (1 if rest else 0)) * _NANO
     if family == "binary" and value > _LARGEST:
         value = _LARGEST
-    return Quantity(-value if sign == "-" else value, family)
+    if sign == "-":
+        value = -value
+    return Quantity(value, family)
 
 
 @lru_cache(maxsize=4096)

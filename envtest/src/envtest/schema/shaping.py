@@ -71,11 +71,10 @@ def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Pru
                 unknown.append(prefix + name)
         elif isinstance(value, list):
             if not items:
-                items.append(
-                    compile_pruner(schema.items)
-                    if not preserve or schema.items is not None
-                    else _prune_none
-                )
+                if preserve and schema.items is None:
+                    items.append(_prune_none)
+                else:
+                    items.append(compile_pruner(schema.items))
             inner = items[0]
             for position, item in enumerate(value):
                 if isinstance(item, (dict, list)):
@@ -147,7 +146,8 @@ def _null_dropper(schema: Schema, skip: frozenset[str] = frozenset()) -> Default
                 del value[name]
         elif isinstance(value, list):
             if not items:
-                items.append(_null_dropper(schema.items) if schema.items is not None else None)
+                dropper = _null_dropper(schema.items) if schema.items is not None else None
+                items.append(dropper)
             inner = items[0]
             if inner is not None:
                 for item in value:

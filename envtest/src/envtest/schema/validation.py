@@ -89,16 +89,19 @@ def json_type(value: Any) -> str:
 
 def compile_validator(schema: Schema) -> Check:
     """Return the check of a node and everything below it."""
-    types = (
-        ("integer", "string") if schema.int_or_string else ((schema.type,) if schema.type else ())
-    )
+    types: tuple[str, ...] = ()
+    if schema.int_or_string:
+        types = ("integer", "string")
+    elif schema.type:
+        types = (schema.type,)
     kinds = frozenset(types)
     type_names = ",".join(types)
     format_name = _supported_format(schema, types)
     enum = schema.enum
     nullable = schema.nullable
     composite = _composite(schema.raw)
-    text = _string_check(schema.raw, format_name if "string" in kinds or not kinds else "")
+    string_format = format_name if "string" in kinds or not kinds else ""
+    text = _string_check(schema.raw, string_format)
     number = _number_check(schema.raw, types, format_name)
     listing = _list_check(schema)
     mapping = _map_check(schema)
@@ -261,7 +264,8 @@ def _list_check(schema: Schema) -> Check:
 
     def check(value: list[Any], path: str, problems: list[Problem]) -> None:
         if not items:
-            items.append(compile_validator(schema.items) if schema.items is not None else None)
+            item_check = compile_validator(schema.items) if schema.items is not None else None
+            items.append(item_check)
         inner = items[0]
         if inner is not None:
             for position, item in enumerate(value):
@@ -315,7 +319,8 @@ def _composite(raw: Mapping[str, Any]) -> Check | None:
     any_of = _alternatives(raw.get("anyOf"))
     one_of = _alternatives(raw.get("oneOf"))
     all_of = _alternatives(raw.get("allOf"))
-    negated = _alternatives([raw["not"]] if raw.get("not") is not None else None)
+    excluded = [raw["not"]] if raw.get("not") is not None else None
+    negated = _alternatives(excluded)
     if raw.get("x-kubernetes-int-or-string") and not one_of and not all_of and not negated:
         kinds = [part.raw.get("type") for part, _ in any_of]
         if kinds == ["integer", "string"]:
@@ -395,8 +400,10 @@ def _weight(schema: Schema, value: Any) -> int:
         weight += 2
         if schema.items is not None:
             weight += sum(_weight(schema.items, item) for item in value)
+    elif isinstance(value, str):
+        weight += 1
     elif not isinstance(value, bool) and value is not None:
-        weight += 1 if isinstance(value, str) else 2
+        weight += 2
     return weight
 
 
@@ -416,7 +423,8 @@ def _unchanged(
                 continue
             node = schema.field(name)
             if node is not None:
-                yield from _unchanged(node, item, old[name], f"{path}.{name}" if path else name)
+                below = f"{path}.{name}" if path else name
+                yield from _unchanged(node, item, old[name], below)
     elif (
         isinstance(value, list)
         and isinstance(old, list)

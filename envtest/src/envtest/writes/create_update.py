@@ -65,9 +65,8 @@ def registry_key(ctx: RequestContext) -> str:
     """Return the object's etcd key as storage errors of kube-apiserver show it."""
     info = ctx.info
     prefix = f"{info.group}/{info.plural}" if info.is_crd else info.plural
-    root = (
-        "/" if ctx.dry_run else "/registry/"
-    )  # a dry run does not reach the layer that adds the prefix
+    # a dry run does not reach the layer that adds the prefix
+    root = "/" if ctx.dry_run else "/registry/"
     return root + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
 
 
