@@ -12,7 +12,7 @@ from typing import Any, Final
 from envtest.apimachinery.objects import Object, annotations_of, labels_of
 from envtest.controllers.pod_state import is_available, is_finished, is_ready, pod_from_template
 from envtest.controllers.rollouts import resolve_int_or_percent
-from envtest.scenarios.fit import matches_node_affinity, tolerates
+from envtest.simulation.fit import matches_node_affinity, tolerates
 
 __all__ = ["HASH", "daemon_pod", "daemon_status", "node_of", "outdated_pods", "should_run"]
 

@@ -1,7 +1,7 @@
 """The kubelets of a scenario: write the status of the pods on each node as time passes, and stop deleted pods.
 
-The status is a function of the pod, its behavior in the scenario and the time (``envtest.scenarios.pod_status``), so it
-is the same after missed changes. The kubelet of a node that is not ready does nothing.
+The status is a function of the pod, its behavior in the scenario and the time (``envtest.simulation.pod_status``), so
+it is the same after missed changes. The kubelet of a node that is not ready does nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.pod_failures import obvious_behavior
 from envtest.controllers.pod_state import PODS, address_number, is_finished
-from envtest.scenarios.fit import NO_FREE_PORTS, Usage, conflicts, demand_of
-from envtest.scenarios.node_state import internal_address
-from envtest.scenarios.pod_status import pod_state
+from envtest.simulation.fit import NO_FREE_PORTS, Usage, conflicts, demand_of
+from envtest.simulation.node_state import internal_address
+from envtest.simulation.pod_status import pod_state
 from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
 

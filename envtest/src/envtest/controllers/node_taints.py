@@ -10,7 +10,7 @@ from typing import Final
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.scenarios.node_state import desired_taints
+from envtest.simulation.node_state import desired_taints
 from envtest.storage import Change
 
 __all__ = ["NODES", "NodeTaints", "taint_node"]

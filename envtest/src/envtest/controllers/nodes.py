@@ -16,8 +16,8 @@ from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.node_taints import NODES, taint_node
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.scenarios.model import NodeTemplate
-from envtest.scenarios.node_state import (
+from envtest.simulation.model import NodeTemplate
+from envtest.simulation.node_state import (
     eviction_time,
     failure_at,
     initial_status,

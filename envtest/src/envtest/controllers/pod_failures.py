@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from envtest.apimachinery.objects import Object
 from envtest.builtins.pod_resources import total_resources
-from envtest.scenarios import model
 from envtest.schema.quantity import parse_quantity
+from envtest.simulation import model
 
 __all__ = [
     "CAPACITY",

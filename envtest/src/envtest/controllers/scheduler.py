@@ -15,7 +15,7 @@ from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.apimachinery.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.scenarios.fit import (
+from envtest.simulation.fit import (
     Demand,
     NodeInfo,
     Refusal,
@@ -25,8 +25,8 @@ from envtest.scenarios.fit import (
     refusal_of,
     score,
 )
-from envtest.scenarios.fit import unschedulable_message as message_of
-from envtest.scenarios.preemption import Candidate, plan_preemption
+from envtest.simulation.fit import unschedulable_message as message_of
+from envtest.simulation.preemption import Candidate, plan_preemption
 from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
 

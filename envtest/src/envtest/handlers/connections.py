@@ -1,6 +1,6 @@
 """Subresources that connect to a kubelet, a pod or a Service: log, exec, attach, portforward and proxy.
 
-Requests are validated as by kube-apiserver. If the control plane has a scenario, it answers them (``pod_connections``);
+Requests are validated as by kube-apiserver. If the control plane has a scenario, its pod service answers them;
 otherwise they end with an error, since there is no node to connect to, and logs are empty.
 """
 
@@ -69,11 +69,9 @@ async def connect(
     if not node:
         raise bad_request(f"pod {ctx.name} does not have a host assigned")
     _stored(core, _NODES, "", node)
-    if core.scenario is None:
+    if core.pod_service is None:
         raise internal_error(_NO_NODES)
-    from envtest.handlers.pod_connections import serve
-
-    return await serve(core, core.scenario, request, ctx, pod)
+    return await core.pod_service.connect(core, request, ctx, pod)
 
 
 async def _admit(core: Core, ctx: RequestContext, options: Object) -> None:
@@ -128,11 +126,9 @@ async def read_log(
         return Response(b"", 204, "")
     if core.store.get(_NODES, "", node) is None:
         raise not_found(ctx.info.resource, node)
-    if core.scenario is None:
+    if core.pod_service is None:
         return Response(b"", 200, "text/plain")
-    from envtest.handlers.pod_connections import send_log
-
-    return await send_log(core, core.scenario, request, pod, numbers)
+    return await core.pod_service.send_log(core, request, pod, numbers)
 
 
 def _integer(text: str) -> int | None:

@@ -218,8 +218,11 @@ class EmbeddedServer(BaseControlPlane):
         self._context = context
         self.ca_pem = authority.pem
         if self._scenario is not None:
+            from envtest.scenarios.pod_service import ScenarioPods
+
             self._scenario.now = api_server.core.clock.now
             api_server.core.scenario = self._scenario
+            api_server.core.pod_service = ScenarioPods(self._scenario)
             api_server.cluster.endpoints.ports_of = self._scenario.ports_of
         try:
             await api_server.server.start(self._host, self._port, context)

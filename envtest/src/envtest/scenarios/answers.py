@@ -11,8 +11,8 @@ from typing import Any, Final
 from envtest.apimachinery.clock import Clock
 from envtest.apimachinery.errors import internal_error
 from envtest.apimachinery.objects import Object
-from envtest.scenarios.model import CommandAnswer
 from envtest.scenarios.scenario import Scenario
+from envtest.simulation.model import CommandAnswer
 from envtest.streams.port_forward import Forwarded, ForwardError
 from envtest.streams.remote_command import STDERR, STDOUT, Streams, exit_status
 

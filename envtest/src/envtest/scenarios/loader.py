@@ -11,7 +11,7 @@ from typing import Any, Final
 from envtest.apimachinery.name_rules import annotation_errors, dns_subdomain, label_errors
 from envtest.formats.bounded_file import read_file
 from envtest.scenarios.fields import Fields, ScenarioError
-from envtest.scenarios.model import (
+from envtest.simulation.model import (
     DEFAULT_CAPACITY,
     Behavior,
     CommandAnswer,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from envtest.apimachinery.objects import Object, annotations_of
 from envtest.scenarios.fields import Fields, ScenarioError
 from envtest.scenarios.loader import load_document, read_nodes, read_rules
-from envtest.scenarios.model import DEFAULT_CAPACITY, Behavior, Match, NodeTemplate, Run
+from envtest.simulation.model import DEFAULT_CAPACITY, Behavior, Match, NodeTemplate, Run
 
 __all__ = [
     "ANNOTATIONS",

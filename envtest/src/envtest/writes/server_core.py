@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,9 +21,11 @@ from envtest.storage import Store, Watcher
 
 if TYPE_CHECKING:
     from envtest.admission.webhook_client import WebhookClient
-    from envtest.scenarios.scenario import Scenario
+    from envtest.endpoints.request import Request, Response
+    from envtest.http_server.responses import SentResponse
+    from envtest.simulation.protocol import Simulation
 
-__all__ = ["Admission", "Core"]
+__all__ = ["Admission", "Core", "PodService"]
 
 
 class Admission(Protocol):
@@ -53,6 +55,20 @@ class NoAdmission:
         """Accept the connection."""
 
 
+class PodService(Protocol):
+    """Answers requests that a kubelet would answer. The methods raise StatusError."""
+
+    async def connect(
+        self, core: Core, request: Request, ctx: RequestContext, pod: Object
+    ) -> SentResponse:
+        """Answer exec, attach or portforward."""
+
+    async def send_log(
+        self, core: Core, request: Request, pod: Object, numbers: Mapping[str, int | None]
+    ) -> Response | SentResponse:
+        """Answer GET of a log; ``numbers`` are the integers among its options."""
+
+
 @dataclass(slots=True)
 class Core:
     """The state of a control plane that requests read and change; API servers can share store and registry."""
@@ -72,8 +88,10 @@ class Core:
     authorizer: Authorizer = field(init=False)
     client: WebhookClient | None = None
     """The client of other servers: webhooks, pods that a scenario plays."""
-    scenario: Scenario | None = None
-    """What the pods answer to exec, logs and port-forward; without it they have no containers."""
+    scenario: Simulation | None = None
+    """The nodes and the behavior of pods; without it there are no nodes."""
+    pod_service: PodService | None = None
+    """What answers exec, logs and port-forward; without it pods have no containers."""
 
     def shard_selector(self, text: str) -> ShardSelector | None:
         """Return the ``shardSelector`` of a request; ``None`` if it has none, or if the feature is off.

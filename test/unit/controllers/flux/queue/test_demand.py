@@ -21,7 +21,7 @@ from cfo.controllers.flux.queue.shape import PodShape, amounts_of, demand_of_job
 from cfo.runtime.objects import parse_quantity
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest.builtins.pod_resources import set_resource_defaults
-from envtest.scenarios.fit import requests_of
+from envtest.simulation.fit import requests_of
 from test.support.flux_environment import flux_job, flux_setup
 from test.support.flux_queue import Queue
 

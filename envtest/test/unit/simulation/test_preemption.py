@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from envtest.apimachinery.objects import NamespacedName
-from envtest.scenarios.fit import Demand, demand_of, node_info
-from envtest.scenarios.preemption import Candidate, Plan, plan_preemption
+from envtest.simulation.fit import Demand, demand_of, node_info
+from envtest.simulation.preemption import Candidate, Plan, plan_preemption
 
 NODES = tuple(
     node_info({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from envtest.apimachinery.objects import NamespacedName
-from envtest.scenarios.fit import Demand, NodeInfo, Usage, refusal_of
+from envtest.simulation.fit import Demand, NodeInfo, Usage, refusal_of
 
 __all__ = ["Candidate", "Plan", "plan_preemption"]
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from envtest.apimachinery.objects import Object, find_condition, format_time
-from envtest.scenarios.model import Behavior, ImageProblem, Run
-from envtest.scenarios.timeline import Progress, progress
+from envtest.simulation.model import Behavior, ImageProblem, Run
+from envtest.simulation.timeline import Progress, progress
 
 __all__ = ["PodState", "pod_state"]
 

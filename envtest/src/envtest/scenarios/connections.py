@@ -19,8 +19,8 @@ from envtest.http_server.responses import StreamResponse
 from envtest.registry.resource import RequestContext
 from envtest.scenarios.answers import forward_port, run_attach, run_command
 from envtest.scenarios.logs import LogOptions, container_status, log_source, stream
-from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.scenario import Scenario
+from envtest.simulation.node_state import internal_address
 from envtest.streams.port_forward import serve_port_forward
 from envtest.streams.remote_command import Options, serve_command
 from envtest.writes.server_core import Core

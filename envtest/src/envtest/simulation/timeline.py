@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from envtest.scenarios.model import Run
+from envtest.simulation.model import Run
 
 __all__ = ["FIRST_BACKOFF", "MAX_BACKOFF", "Progress", "progress"]
 

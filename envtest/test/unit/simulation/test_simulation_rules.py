@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envtest.controllers import scheduler
-from envtest.scenarios.fit import (
+from envtest.simulation.fit import (
     Demand,
     NodeInfo,
     Refusal,
@@ -18,11 +18,11 @@ from envtest.scenarios.fit import (
     refusal_of,
     tolerates,
 )
-from envtest.scenarios.fit import unschedulable_message as message_of
-from envtest.scenarios.model import Behavior, Eviction, ImageProblem, NodeFailure, Run
-from envtest.scenarios.node_state import desired_taints, eviction_time, failure_at
-from envtest.scenarios.pod_status import pod_state
-from envtest.scenarios.timeline import progress
+from envtest.simulation.fit import unschedulable_message as message_of
+from envtest.simulation.model import Behavior, Eviction, ImageProblem, NodeFailure, Run
+from envtest.simulation.node_state import desired_taints, eviction_time, failure_at
+from envtest.simulation.pod_status import pod_state
+from envtest.simulation.timeline import progress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GPU_TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}

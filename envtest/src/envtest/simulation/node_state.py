@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from envtest.apimachinery.objects import Object, find_condition
 from envtest.builtins.resource_names import is_extended
-from envtest.scenarios.fit import UNSCHEDULABLE_TAINT, tolerates
-from envtest.scenarios.model import DEFAULT_CAPACITY, NodeFailure, NodeTemplate
+from envtest.simulation.fit import UNSCHEDULABLE_TAINT, tolerates
+from envtest.simulation.model import DEFAULT_CAPACITY, NodeFailure, NodeTemplate
 
 __all__ = [
     "FailureState",
