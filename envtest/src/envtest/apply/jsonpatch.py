@@ -58,7 +58,7 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
     copied = 0
     try:
         for operation in operations:
-            # an operation that is no object has no op, which is an error of its own
+            # other values have no op, which is an error of its own
             fields = operation if isinstance(operation, dict) else {}
             copied += _apply(document, fields)
             _check_copied_size(copied)

@@ -38,7 +38,7 @@ def embedded_resources(schema: Schema, value: Any, path: str) -> Iterator[tuple[
 
 
 def path_below(path: str, name: str, *, is_field: bool) -> str:
-    """Return the path of a declared field, or of a key of ``additionalProperties``, as kube-apiserver shows it."""
+    """Return the path that kube-apiserver shows for a declared field or a key of ``additionalProperties``."""
     if not is_field:
         return f"{path}[{name}]"
     return f"{path}.{name}" if path else name
