@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
+import msgspec
 import structlog
 import yaml
 
@@ -39,11 +40,21 @@ __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "
 
 _log = structlog.get_logger(__name__)
 
-_RELOAD_SECONDS = 60.0
-_EXPIRY_MARGIN_SECONDS = 60.0
-_RENEWAL_LIMIT_SECONDS = 60.0
-_RENEWAL_INTERVAL_SECONDS = 5.0
-_USER_FILES = ("tokenFile", "client-certificate", "client-key")
+_RELOAD_SECONDS: Final = 60.0
+"""How often files and the token of an auth provider are read again."""
+
+_EXPIRY_MARGIN_SECONDS: Final = 60.0
+"""How long before they expire the credentials of an exec plugin are renewed."""
+
+_RENEWAL_LIMIT_SECONDS: Final = 60.0
+"""How long a renewal may take."""
+
+_RENEWAL_INTERVAL_SECONDS: Final = 5.0
+"""The least time between two renewals because of rejected credentials."""
+
+_USER_FILES: Final = ("tokenFile", "client-certificate", "client-key")
+"""The fields of a user that contain paths, not secrets."""
+
 _AUTH_PROVIDERS: Final = frozenset({"gcp", "oidc"})
 """The auth providers that kubernetes-asyncio supports."""
 
@@ -124,6 +135,18 @@ class ServiceAccount:
         return Credentials(self._authorization)
 
 
+class _KubeconfigEntry(msgspec.Struct, frozen=True):
+    """A context, cluster or user, and the file that contains it."""
+
+    value: dict[str, Any]
+    file: str
+
+    @property
+    def directory(self) -> str:
+        """The directory to which the paths in the entry are relative."""
+        return str(Path(self.file).resolve().parent)
+
+
 class Kubeconfig:
     """The user that one context names in a kubeconfig file, or in several merged files.
 
@@ -142,47 +165,53 @@ class Kubeconfig:
         self._reload_at: float | None = None
         self._program: asyncio.Task[Any] | None = None
         self.user: dict[str, Any] = {}
-        self._user_base = ""
         self._documents = _read_files(paths)
-        self._file = os.pathsep.join(self._documents)
-        # As in kubectl, the first file that has a value or an entry takes precedence.
-        current = (document.get("current-context") for document in self._documents.values())
-        self._context_name = str(context or next(filter(None, current), ""))
-        if not self._context_name:
-            contexts = (
-                ", ".join(sorted({entry["name"] for _, entry in self._entries("contexts")}))
-                or "none"
-            )
-            raise KubeconfigError(
-                f"current-context is not set, and no context was given ({contexts})",
-                file=self._file,
-            )
-        self.context, self._file, _ = self._entry("contexts", self._context_name, "context")
-        self.cluster, self._file, base = self._entry(
-            "clusters", self.context.get("cluster") or "", "cluster"
-        )
+        self._context_name = context or self._current_context()
+        self.context = self._entry("contexts", self._context_name, "context").value
+
+        cluster = self._entry("clusters", self.context.get("cluster") or "", "cluster")
         cluster_field = f"clusters[name={self.context.get('cluster')}].cluster"
+        self.cluster = cluster.value
         self.server = str(self.cluster.get("server") or "").rstrip("/")
         if not self.server:
-            raise self._located(KubeconfigError("is missing", field=f"{cluster_field}.server"))
-        self._user_field = f"users[name={self.context.get('user')}].user"
+            problem = KubeconfigError("is missing", field=f"{cluster_field}.server")
+            raise self._located(problem, cluster.file)
         try:
-            self.ca_pem = read_pem(self.cluster, "certificate-authority", base, cluster_field)
-            if self.context.get("user"):
-                self.user, self._file, self._user_base = self._entry(
-                    "users", self.context["user"], "user"
-                )
+            self.ca_pem = read_pem(
+                self.cluster, "certificate-authority", cluster.directory, cluster_field
+            )
         except KubeconfigError as error:
-            raise self._located(error) from None
+            raise self._located(error, cluster.file) from None
+
+        # Without a user, requests have no credentials.
+        user = _KubeconfigEntry({}, cluster.file)
+        if self.context.get("user"):
+            user = self._entry("users", self.context["user"], "user")
+        self.user = user.value
+        self._user_file = user.file
+        self._user_base = user.directory
+        self._user_field = f"users[name={self.context.get('user')}].user"
+
+    def _current_context(self) -> str:
+        """Return the current context. As in kubectl, the first file that has one takes precedence."""
+        for document in self._documents.values():
+            if document.get("current-context"):
+                return str(document["current-context"])
+        names = sorted({entry["name"] for _, entry in self._entries("contexts")})
+        contexts = ", ".join(names) or "none"
+        raise KubeconfigError(
+            f"current-context is not set, and no context was given ({contexts})",
+            file=os.pathsep.join(self._documents),
+        )
 
     def _entries(self, section: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the entries of all files with their files."""
+        """Yield the entries of all files, each after the path of its file."""
         for path, document in self._documents.items():
             for entry in document.get(section) or ():
                 yield path, entry
 
-    def _entry(self, section: str, name: str, key: str) -> tuple[dict[str, Any], str, str]:
-        """Return an entry by name, its file, and the directory to which its relative paths are relative."""
+    def _entry(self, section: str, name: str, key: str) -> _KubeconfigEntry:
+        """Return an entry by name. As in kubectl, the first file that has it takes precedence."""
         for path, entry in self._entries(section):
             if entry["name"] != name:
                 continue
@@ -192,31 +221,35 @@ class Kubeconfig:
                     "must be a mapping", field=f"{section}[name={name}].{key}"
                 )
                 raise self._located(problem, path)
-            return value, path, str(Path(path).resolve().parent)
+            return _KubeconfigEntry(value, path)
         files = os.pathsep.join(self._documents)
         raise self._located(KubeconfigError(f"no entry is named {name!r}", field=section), files)
 
-    def _located(self, error: KubeconfigError, file: str = "") -> KubeconfigError:
-        """Return ``error`` with its file and the context, and without secrets."""
+    def _located(self, error: KubeconfigError, file: str) -> KubeconfigError:
+        """Return ``error`` with its file (``file`` if it has none) and the context, and without secrets."""
         return KubeconfigError(
             self._redacted(error.problem),
-            file=error.file or file or self._file,
+            file=error.file or file,
             context=error.context or self._context_name,
             field=error.field,
             hint=error.hint,
         )
 
     async def load(self) -> None:
-        """Load the credentials: run an exec plugin, refresh a token, read the files; :meth:`__call__` returns them."""
+        """Load the credentials for :meth:`__call__`: run an exec plugin, refresh a token, or read the files."""
         self._last_attempt = self._clock.monotonic()
         try:
             self._credentials, expiry = await self._login()
         except KubeconfigError as error:
-            raise self._located(error) from None
-        self._reload_at = self._next_load(expiry)
+            raise self._located(error, self._user_file) from None
+        self._reload_at = self._next_reload(expiry)
 
     async def _login(self) -> tuple[Credentials, datetime | None]:
-        """Return the credentials, and when those of an exec plugin expire."""
+        """Return the credentials, and when those of an exec plugin expire.
+
+        A client certificate is used in any case; in addition, the first of these that the user has: an auth provider,
+        an exec plugin, a token, a password.
+        """
         user = self.user
         field = self._user_field
         certificate = read_pem(user, "client-certificate", self._user_base, field)
@@ -253,7 +286,7 @@ class Kubeconfig:
 
         plugin = self.user["exec"]
         field = f"{self._user_field}.exec"
-        status = await self._finish(lambda: run_exec_plugin(plugin, self._user_base, field))
+        status = await self._run_login(lambda: run_exec_plugin(plugin, self._user_base, field))
         token = str(status.get("token") or "").strip()
         if status.get("clientCertificateData") and status.get("clientKeyData"):
             certificate = str(status["clientCertificateData"]).encode()
@@ -276,9 +309,10 @@ class Kubeconfig:
             refreshed = await self._refresh_oidc_tokens(settings, field)
             token = settings["id-token"]
         if refreshed:
-            content = yaml.safe_dump(self._documents[self._file])
+            # The settings, which now have the new token, are a part of this document.
+            content = yaml.safe_dump(self._documents[self._user_file])
             try:
-                Path(self._file).write_text(content, encoding="utf-8")
+                Path(self._user_file).write_text(content, encoding="utf-8")
             except OSError as error:
                 raise KubeconfigError(
                     f"cannot write the new token to the file: {error.strerror}", field=field
@@ -287,13 +321,13 @@ class Kubeconfig:
 
     async def _refresh_oidc_tokens(self, settings: dict[str, Any], field: str) -> bool:
         """Refresh the id token in ``settings`` if it expires soon; return whether it was refreshed."""
-        try:
-            if "id-token" in settings and is_id_token_valid(
-                str(settings["id-token"]), self._clock.now()
-            ):
+        if "id-token" in settings:
+            try:
+                is_valid = is_id_token_valid(str(settings["id-token"]), self._clock.now())
+            except ValueError as error:
+                raise KubeconfigError(f"the login failed: {reason(error)}", field=field) from None
+            if is_valid:
                 return False
-        except ValueError as error:
-            raise KubeconfigError(f"the login failed: {reason(error)}", field=field) from None
         ca_pem = read_pem(settings, "idp-certificate-authority", self._user_base, f"{field}.config")
         await anyio.to_thread.run_sync(_import_logins)
         from cfo.runtime.client.kubeconfig_logins import refresh_oidc_tokens
@@ -310,11 +344,11 @@ class Kubeconfig:
         await anyio.to_thread.run_sync(_import_logins)
         from cfo.runtime.client.kubeconfig_logins import refresh_google_token
 
-        await self._finish(lambda: refresh_google_token(settings, field))
+        await self._run_login(lambda: refresh_google_token(settings, field))
         return True
 
-    async def _finish(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a program to its end; if an earlier, cancelled login left it running, return the result of that run.
+    async def _run_login(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Start a login that runs a program, and return its result; if one is still running, return that one's.
 
         A cancelled login does not end its program (see :mod:`.kubeconfig_logins`). Without this, each renewal would
         start one more program that hangs.
@@ -330,33 +364,42 @@ class Kubeconfig:
                 self._program = None
         return result
 
-    def _next_load(self, expiry: datetime | None) -> float | None:
+    def _next_reload(self, expiry: datetime | None) -> float | None:
+        """Return the monotonic time, in seconds, of the next reload; ``None`` if only a rejection causes one.
+
+        ``expiry`` is when the credentials of an exec plugin expire.
+        """
         now = self._clock.monotonic()
         if "exec" in self.user:
             if expiry is None:
                 return None
             left = (expiry - self._clock.now()).total_seconds()
+            # Short-lived credentials are used for half of their life, and a plugin runs at most once a second.
             return now + max(left - _EXPIRY_MARGIN_SECONDS, left / 2, 1.0)
         if any(key in self.user for key in ("auth-provider", "tokenFile", "client-certificate")):
             return now + _RELOAD_SECONDS
         return None
 
     def _redacted(self, message: str) -> str:
-        plugin = self.user.get("exec")
-        provider = self.user.get("auth-provider")
-        environment = plugin.get("env") if isinstance(plugin, dict) else None
-        settings = provider.get("config") if isinstance(provider, dict) else provider
-        rest = {
-            key: value
-            for key, value in self.user.items()
-            if key not in {"exec", "auth-provider", *_USER_FILES}
-        }
-        for secret in _secret_strings([rest, environment, settings]):
+        """Return ``message`` without the secrets of the user: in its fields, the plugin's environment, the provider."""
+        values: list[Any] = []
+        for field, value in self.user.items():
+            if field == "exec" and isinstance(value, dict):
+                values.append(value.get("env"))
+            elif field == "auth-provider" and isinstance(value, dict):
+                values.append(value.get("config"))
+            elif field != "exec" and field not in _USER_FILES:
+                values.append(value)
+        # Longer secrets first: one that is contained in another would leave the rest of that.
+        for secret in sorted(_secret_strings(values), key=len, reverse=True):
             message = message.replace(secret, "***")
         return message
 
     def _is_due(self, renew: bool) -> bool:
-        """Return whether to reload; rate-limited, so that the plugin does not run once per rejection."""
+        """Return whether to reload. ``renew`` does so at most every :data:`_RENEWAL_INTERVAL_SECONDS`.
+
+        Otherwise an exec plugin would run for each request that the server rejects.
+        """
         now = self._clock.monotonic()
         if renew:
             return now - self._last_attempt >= _RENEWAL_INTERVAL_SECONDS
@@ -368,18 +411,20 @@ class Kubeconfig:
         if previous is not None and not self._is_due(renew):
             return previous
         async with self._lock:
-            if self._credentials is not None and (
-                self._credentials is not previous or not self._is_due(renew)
-            ):
-                return self._credentials  # another task has just renewed them or has tried to
+            # While this task waited for the lock, another one may have renewed them, or may have tried to.
+            current = self._credentials
+            if current is not None and current is not previous:
+                return current
+            if current is not None and not self._is_due(renew):
+                return current
             try:
                 with anyio.fail_after(_RENEWAL_LIMIT_SECONDS):
                     await self.load()
             except (CredentialError, TimeoutError) as error:
-                reason = str(error) or f"no result within {_RENEWAL_LIMIT_SECONDS:.0f} s"
+                problem = str(error) or f"no result within {_RENEWAL_LIMIT_SECONDS:.0f} s"
                 if renew or previous is None:
-                    raise CredentialError(reason) from None
-                _log.warning("Failed to renew credentials, using the previous ones", error=reason)
+                    raise CredentialError(problem) from None
+                _log.warning("Failed to renew credentials, using the previous ones", error=problem)
                 self._reload_at = self._clock.monotonic() + _RELOAD_SECONDS
             assert self._credentials is not None
             return self._credentials

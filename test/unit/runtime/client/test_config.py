@@ -249,6 +249,14 @@ async def test_errors_contain_no_secrets(tmp_path: Path) -> None:
     assert TOKEN not in str(caught.value)
 
 
+async def test_secret_that_starts_with_another_secret_is_removed_completely(tmp_path: Path) -> None:
+    settings = {"a": "secret", "b": "secret-long"}
+    provider = {"name": "secret-long", "config": settings}
+    file = kubeconfig(tmp_path / "k", {"auth-provider": provider})
+    with pytest.raises(ConfigError, match=r"'\*\*\*' is not supported"):
+        await load_config(str(file), environ=environment(tmp_path))
+
+
 # Credentials.
 
 
