@@ -80,6 +80,8 @@ class CachedState(msgspec.Struct, frozen=True, eq=False):
 
 
 class _ApplyOptions(TypedDict, total=False):
+    """The options of :meth:`Client.apply`, for its overloads."""
+
     owner: Object | TypedObject | ForeignModel | None
     subresource: str
     force: bool
@@ -196,11 +198,11 @@ class Client:
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
         kind, wire = split_kind(obj)
-        target = await self._requests.resolve_collection(gvk_of(wire), namespace_of(wire))
-        changed = target._replace(key=target.key._replace(name=name_of(wire)))
-        await self._requests.require_controller(changed, wire)
-        request = APIRequest("POST", target.path, verb="create", resource=target.label)
-        persisted = await self._write(request, changed, wire, dry_run=dry_run)
+        collection = await self._requests.resolve_collection(gvk_of(wire), namespace_of(wire))
+        target = collection._replace(key=collection.key._replace(name=name_of(wire)))
+        await self._requests.require_controller(target, wire)
+        request = APIRequest("POST", collection.path, verb="create", resource=collection.label)
+        persisted = await self._write(request, target, wire, dry_run=dry_run)
         created: Object | TypedObject = kind.decode(persisted)
         return created
 
@@ -263,10 +265,11 @@ class Client:
     ) -> T:
         """Patch an object and return it as persisted.
 
-        ``uid`` and ``resource_version`` are preconditions, as in :meth:`delete`. If the resourceVersion is another,
-        a merge patch raises :class:`~cfo.runtime.client.errors.Conflict`; if only the uid is, and for a JSON patch, the
-        error is :class:`~cfo.runtime.client.errors.Invalid`. Set ``resource_version`` for a patch that replaces
-        what another client may have changed, for example a list.
+        ``uid`` and ``resource_version`` are preconditions, as in :meth:`delete`. If they do not hold, a JSON patch
+        raises :class:`~cfo.runtime.client.errors.Invalid`. A merge patch raises
+        :class:`~cfo.runtime.client.errors.Conflict` if the resourceVersion differs, and
+        :class:`~cfo.runtime.client.errors.Invalid` if only the uid differs. Set ``resource_version`` for a patch that
+        replaces what another client may have changed, for example a list.
         """
         if not isinstance(body, Mapping | Sequence):
             body = model_to_wire(body)
@@ -346,16 +349,15 @@ class Client:
 
         # A dry run must reach the server; only the object and its status have managedFields that the cache can compare;
         # and after a write with unknown outcome, the cached state may be outdated.
-        comparable: StoredObject | None = None
-        if not dry_run and subresource in {"", "status"} and not self._cache.is_uncertain(gvk, key):
-            comparable = stored
+        is_comparable = (
+            not dry_run and subresource in {"", "status"} and not self._cache.is_uncertain(gvk, key)
+        )
+        compared: StoredObject | None = None
         current: Object = {}
-        if comparable is not None:
-            if cached is not None and cached.stored is comparable:
-                current = cached.object
-            else:
-                current = orjson.loads(comparable.object)
-            if self._is_unchanged(intent, current, comparable):
+        if stored is not None and is_comparable:
+            compared = stored
+            current = _decode_stored(stored, cached)
+            if self._is_unchanged(intent, current, stored):
                 unchanged: Object | TypedObject = kind.decode(current)
                 return unchanged
 
@@ -376,17 +378,19 @@ class Client:
         params = {
             "fieldManager": intent.manager,
             "force": "true" if force else "false",
-            **_dry_run(dry_run),
+            **_dry_run_params(dry_run),
         }
         uid = stored.uid if stored is not None else None
         result = await self._requests.write(request, target, desired, params=params, cached_uid=uid)
-        if comparable is not None and resource_version_of(result) == comparable.resource_version:
+        if compared is not None and resource_version_of(result) == compared.resource_version:
+            # The request changed nothing, so the same one is not sent again.
             with suppress(orjson.JSONEncodeError):  # nested too deeply
-                self._unchanged.remember(intent, current, comparable.managers)
+                self._unchanged.remember(intent, current, compared.managers)
         applied: Object | TypedObject = kind.decode(result)
         return applied
 
     def _is_unchanged(self, intent: ApplyIntent, current: Object, stored: StoredObject) -> bool:
+        """Return whether an apply would change nothing in ``current``, the decoded object of ``stored``."""
         managers = stored.managers
         try:
             if is_applied(intent, current, managers):
@@ -462,10 +466,19 @@ class Client:
             self._cache.record_deletion(target.gvk, target.key, deleted_uid)
 
     async def _write(
-        self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool
+        self, request: APIRequest, target: RequestTarget, body: Any, *, dry_run: bool
     ) -> Object:
-        params = {"fieldManager": self.field_manager, **_dry_run(dry_run)}
-        return await self._requests.write(request, changed, body, params=params)
+        """Send a write to ``target``, and return the object or subresource in the response."""
+        params = {"fieldManager": self.field_manager, **_dry_run_params(dry_run)}
+        return await self._requests.write(request, target, body, params=params)
+
+
+def _decode_stored(stored: StoredObject, cached: CachedState | None) -> Object:
+    """Return the decoded object of ``stored``, which ``cached`` has already if it is the same state."""
+    if cached is not None and cached.stored is stored:
+        return cached.object
+    decoded: Object = orjson.loads(stored.object)
+    return decoded
 
 
 def _with_preconditions(
@@ -486,6 +499,7 @@ def _with_preconditions(
 
 
 def _preconditions(*, uid: str | None, resource_version: str | None) -> dict[str, str]:
+    """Return the preconditions that are set, by the names of the fields in the metadata."""
     preconditions: dict[str, str] = {}
     if uid:
         preconditions["uid"] = uid
@@ -494,8 +508,8 @@ def _preconditions(*, uid: str | None, resource_version: str | None) -> dict[str
     return preconditions
 
 
-def _dry_run(dry_run: bool) -> dict[str, str]:
-    """Return the query parameter of a dry run, if it is one."""
+def _dry_run_params(dry_run: bool) -> dict[str, str]:
+    """Return the query parameter that makes a request a dry run; empty if ``dry_run`` is false."""
     return {"dryRun": "All"} if dry_run else {}
 
 
