@@ -191,7 +191,8 @@ async def observe(client: Client, children: StackInformers, stack: Object) -> St
     names = names_of(stack)
     deployments: dict[str, LiveDeployment] = {}
     config_maps: dict[str, Object] = {}
-    for name in (names.gateway, *(names.application(name) for name in application_names(stack))):
+    applications = [names.application(application) for application in application_names(stack)]
+    for name in [names.gateway, *applications]:
         key = NamespacedName(namespace_of(stack), name)
         obj, managers = await _read(client, children, DEPLOYMENT, key, found)
         if obj is None or not belongs_to(obj, stack):

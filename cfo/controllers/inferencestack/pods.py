@@ -107,7 +107,7 @@ NO_PODS: Final = ComponentPods()
 UNKNOWN_PODS: Final = ComponentPods(are_known=False)
 """The pods of a stack whose pods are not cached."""
 
-_REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,79}")
+_REASON_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,79}")
 
 
 def report_of(pod: Entry | None) -> PodReport:
@@ -138,7 +138,7 @@ def _eviction(status: PodStatus) -> Eviction | None:
     for condition in status.conditions or ():
         if condition.type == TERMINATION_TARGET and condition.reason.startswith(EVICTION_PREFIX):
             reason = condition.reason.removeprefix(f"{EVICTION_PREFIX}DueTo")
-            if not _REASON.fullmatch(reason):
+            if not _REASON_PATTERN.fullmatch(reason):
                 reason = EVICTION_PREFIX
             return Eviction(reason, shortened(condition.message))
     return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfo.runtime.objects.resource.field_types import Condition  # imports pydantic
 
 _MAX_REASON: Final = 1024
-_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_REASON_PATTERN: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 class Conditions:
@@ -176,7 +176,7 @@ def _conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_reason(text: str) -> bool:
-    return len(text) <= _MAX_REASON and _REASON.fullmatch(text) is not None
+    return len(text) <= _MAX_REASON and _REASON_PATTERN.fullmatch(text) is not None
 
 
 def _is_outdated(condition: Mapping[str, Any], generation: Any) -> bool:

@@ -60,7 +60,7 @@ EmbeddedResource = Annotated[
 ]
 """A whole object of any kind; the schema does not describe its fields."""
 
-_REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+_REASON_PATTERN = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _CONDITION_TYPE = rf"^({_LABEL}(\.{_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 
@@ -95,7 +95,7 @@ class Condition(APIModel):
     reason: Annotated[
         str,
         Field(
-            json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": _REASON},
+            json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": _REASON_PATTERN},
             description="Reason of the last transition, in CamelCase.",
         ),
     ]
