@@ -42,6 +42,45 @@ async def test_image_that_cannot_be_pulled(image: str, reason: str, later: str) 
         assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == expected
 
 
+def reason_of(status: dict[str, Any]) -> str:
+    (state,) = status["state"].values()
+    return str(state["reason"])
+
+
+@pytest.mark.parametrize(
+    ("bad", "inits", "main"),
+    [
+        ("second", ["Completed", "ErrImagePull"], "PodInitializing"),
+        ("main", ["Completed", "Completed"], "ErrImagePull"),
+    ],
+)
+async def test_containers_before_the_one_without_image_have_completed(
+    bad: str, inits: list[str], main: str
+) -> None:
+    images = {name: name for name in ("first", "second", "main")}
+    images[bad] = "image:does-not-exist"
+    init_containers = [{"name": name, "image": images[name]} for name in ("first", "second")]
+    status = await status_of({"image": images["main"]}, initContainers=init_containers)
+    assert [reason_of(each) for each in status["initContainerStatuses"]] == inits
+    assert [reason_of(each) for each in status["containerStatuses"]] == [main]
+
+
+async def test_scheduled_pod_has_no_reason_of_its_removed_gate() -> None:
+    body = {
+        "metadata": {"name": "pod"},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": "g"}]},
+    }
+    async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
+        await api.post(PODS, body)
+        await plane.advance(0)
+        await api.merge(f"{PODS}/pod", {"spec": {"schedulingGates": None}})
+        await plane.advance(0)
+        status = (await api.get(f"{PODS}/pod")).body["status"]
+    assert status["phase"] == "Running"
+    (scheduled,) = [each for each in status["conditions"] if each["type"] == "PodScheduled"]
+    assert (scheduled["status"], "reason" in scheduled) == ("True", False)
+
+
 @pytest.mark.parametrize(("code", "phase"), [(3, "Failed"), (0, "Succeeded")])
 async def test_command_that_exits(code: int, phase: str) -> None:
     status = await status_of(

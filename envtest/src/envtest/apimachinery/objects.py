@@ -98,6 +98,7 @@ def find_condition(
 def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *, now: str) -> bool:
     """Add or replace the condition of the same type; return whether anything changed.
 
+    A reason or message that ``condition`` does not have is removed; other fields are kept.
     ``lastTransitionTime`` becomes ``now`` (RFC 3339) only if the status changes, as in apimachinery's
     ``meta.SetStatusCondition``.
     """
@@ -105,7 +106,10 @@ def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *
         if existing.get("type") != condition["type"]:
             continue
         transitioned = existing.get("status") != condition["status"]
-        merged = {**existing, **condition}
+        kept = {
+            name: value for name, value in existing.items() if name not in ("reason", "message")
+        }
+        merged = {**kept, **condition}
         merged["lastTransitionTime"] = (
             now if transitioned else existing.get("lastTransitionTime", now)
         )

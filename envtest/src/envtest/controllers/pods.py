@@ -236,18 +236,33 @@ class PodRunner(Controller[NamespacedName]):
                 message = f"Back-off pulling image: ErrImagePull: {message}"
                 remaining = None
         waiting = {"waiting": {"reason": reason, "message": message}}
-        creating = {"waiting": {"reason": "ContainerCreating"}}
+        now, status = self.client.now(), pod.get("status") or {}
+        known = {one["name"]: one for one in status.get("initContainerStatuses") or ()}
+        inits = pod["spec"].get("initContainers") or ()
+        fails_in_init = any(one["name"] == problem.container for one in inits)
+        later = {"waiting": {"reason": "PodInitializing" if fails_in_init else "ContainerCreating"}}
+        init_statuses = []
+        has_failed = False
+        for one in inits:
+            if one["name"] == problem.container:
+                has_failed = True
+                init_statuses.append(_container_status(one, waiting, ready=False))
+            elif has_failed:
+                init_statuses.append(_container_status(one, later, ready=False))
+            elif "terminated" in known.get(one["name"], {}).get("state", {}):
+                init_statuses.append(known[one["name"]])  # another id would be another write
+            else:
+                completed = _terminated_state("Completed", 0, now)
+                init_statuses.append(_container_status(one, completed, ready=True))
+        container_statuses = []
+        for one in pod["spec"].get("containers") or ():
+            state = waiting if one["name"] == problem.container else later
+            container_statuses.append(_container_status(one, state, ready=False))
         statuses: dict[str, Any] = {
-            f"{part}Statuses": [
-                _container_status(
-                    one, waiting if one["name"] == problem.container else creating, ready=False
-                )
-                for one in pod["spec"].get(f"{part}s") or ()
-            ]
-            or None
-            for part in ("container", "initContainer")
+            "containerStatuses": container_statuses,
+            "initContainerStatuses": init_statuses or None,
         }
-        statuses["startTime"] = (pod.get("status") or {}).get("startTime") or self.client.now()
+        statuses["startTime"] = status.get("startTime") or now
         await self._write_status(pod, {**_scheduled_status(), **statuses})
         return remaining
 

@@ -57,9 +57,16 @@ def load_crds(sources: Iterable[Manifests]) -> list[Object]:
                 if isinstance(source, Mapping)
                 else str(source)
             )
-            raise ValueError(f"no {CRD} in {where}")
+            raise ValueError(f"no {CRD} in {where}{_subfolder_hint(source)}")
         found += crds
     return found
+
+
+def _subfolder_hint(source: Manifests) -> str:
+    """Return the subfolder that kubebuilder and controller-gen use, if it exists: subfolders are not read."""
+    if isinstance(source, Mapping) or not Path(source, "bases").is_dir():
+        return ""
+    return f"; subfolders are not read, use {Path(source, 'bases')}"
 
 
 def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:

@@ -31,3 +31,13 @@ def test_source_without_any_crd_is_an_error(tmp_path: Path) -> None:
         load_crds([{"kind": "ConfigMap"}])
     with pytest.raises(FileNotFoundError):
         load_crds([tmp_path / "missing"])
+
+
+def test_folder_of_kubebuilder_names_its_subfolder(tmp_path: Path) -> None:
+    bases = tmp_path / "bases"
+    bases.mkdir()
+    (bases / "crd.yaml").write_text(CRD)
+    with pytest.raises(ValueError, match=r"; subfolders are not read, use ") as refused:
+        load_crds([str(tmp_path)])
+    assert str(refused.value).endswith(str(bases))
+    assert len(load_crds([bases])) == 1
