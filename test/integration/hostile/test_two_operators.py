@@ -40,6 +40,7 @@ from test.support.raycluster_environment import VANILLA_CRDS, Environment, start
 
 METRIC = "cfo_webhook_configuration_overwrites_total"
 WRITE = "Updated webhook configuration"
+_ANOTHER = "Webhooks of another installation"
 KINDS = (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
 
 
@@ -195,15 +196,24 @@ async def test_operator_at_a_service_does_not_write_what_names_another_service(
             await operator.address("health")
             await wait_until(lambda: _holds_lease(environment), "the heartbeat")
             assert await stored(environment) == before
+            await wait_until(lambda: _warned_of_service(operator), "the warnings")
             operator.process.send_signal(signal.SIGTERM)
             assert await operator.exit_code() == 0, operator.output
         assert writes(operator) == 0
+        warnings = [line for line in operator.output.splitlines() if _ANOTHER in line]
+        assert len(warnings) == 2, "one for each configuration"
+        for line in warnings:
+            assert "Service installed/codeflare-operator-webhook-service" in line
 
 
 async def _holds_lease(environment: Environment) -> bool:
     key = NamespacedName("default", "codeflare-operator-lock")
     lease = await environment.client.get(LEASE, key, live=True)
     return bool(lease and lease["spec"].get("holderIdentity"))
+
+
+async def _warned_of_service(operator: OperatorProcess) -> bool:
+    return operator.output.count(_ANOTHER) == 2
 
 
 async def test_tool_that_overwrites_the_bundle_again_is_reported_and_not_answered(
@@ -255,11 +265,12 @@ async def test_tool_that_overwrites_the_bundle_again_is_reported_and_not_answere
 
             async def has_event() -> bool:
                 events = await user.client.list(EVENT, live=True)
-                return [
-                    event["reason"]
-                    for event in events
-                    if event["regarding"]["name"] == CONFIGURATION_NAME
-                ] == ["WebhookConfigurationOverwritten"]
+                own = [
+                    event for event in events if event["regarding"]["name"] == CONFIGURATION_NAME
+                ]
+                for event in own:
+                    assert "not corrected for up to 60 s" in event["note"]
+                return [event["reason"] for event in own] == ["WebhookConfigurationOverwritten"]
 
             await wait_until(has_event, "the Event")
             patches = [

@@ -159,8 +159,8 @@ class CAInjector:
         """Update one target; return the seconds after which it must be checked again, or 0."""
         url = self._options.url
         obj = target.stored()
-        self._services_of_dead_owners.pop(target, None)
         if obj is None:
+            self._services_of_dead_owners.pop(target, None)
             if url is not None:
                 await self._create(target, bundle, url)
             return 0.0
@@ -173,8 +173,9 @@ class CAInjector:
                 self._stop_because_of(target, owner, holder)
                 return 0.0
             if url is None and is_service(owner.address):
-                self._services_of_dead_owners[target] = owner.address
+                self._report_service(target, owner.address)
                 return _RECHECK
+        self._services_of_dead_owners.pop(target, None)
         if url is None and was_created_for_url(obj):
             await self._delete(target, obj)
             return 0.0
@@ -243,10 +244,22 @@ class CAInjector:
         )
         self.found_conflict.set()
 
+    def _report_service(self, target: InjectionTarget, service: str) -> None:
+        """Log, once, that the API server calls ``service``, whose operator does not run, instead of this one."""
+        if self._services_of_dead_owners.get(target) == service:
+            return
+        self._services_of_dead_owners[target] = service
+        _log.warning(
+            "Webhooks of another installation that does not run are called, objects cannot be created or changed",
+            object=str(target),
+            service=service,
+            hint="apply the manifests of this operator; outside the cluster, set --webhook-url",
+        )
+
     def _report(self, target: InjectionTarget, obj: Object) -> None:
         message = (
             f"Another client overwrote the webhooks of {target} twice within {OVERWRITE_WINDOW:g} s. They are not "
-            "corrected for up to {OVERWRITE_WINDOW:g} s: find the other operator with cfo doctor, and delete it."
+            f"corrected for up to {OVERWRITE_WINDOW:g} s: find the other operator with cfo doctor, and delete it."
         )
         _log.error(
             "Webhook configuration is overwritten by another client, not writing it again",
