@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.appwrapper.inference import pod_numbers
+from cfo.api.appwrapper.inference import SERVICES, pod_numbers
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
@@ -20,7 +20,7 @@ from cfo.api.appwrapper.names import (
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import items, mapping, milliseconds, number, path, text
-from cfo.runtime import Object, is_deleting, labels_of, namespace_of
+from cfo.runtime import Object, gvk_of, is_deleting, labels_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
@@ -89,14 +89,35 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     if level is not Level.OK:
         problems += warning_problems(unknown, _REMEDIES, events)
     facts = _facts(wrapper, conditions, related)
-    pending = ""
-    # A suspended AppWrapper waits for a queue, which can take any time.
-    if phase not in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED):
-        pending = f"is {phase or 'new'}"
     ready = _ready(wrapper, phase, conditions, related)
     return new_summary(
-        wrapper, related, phase, level, problems, facts, ready=ready, pending=pending
+        wrapper,
+        related,
+        phase,
+        level,
+        problems,
+        facts,
+        ready=ready,
+        pending=_pending(wrapper, phase, conditions),
     )
+
+
+def _pending(wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...]) -> str:
+    # A suspended AppWrapper waits for a queue, which can take any time.
+    if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED):
+        return ""
+    if phase == Phase.RUNNING and is_true(conditions, "PodsReady") and _runs_services(wrapper):
+        return ""
+    return f"is {phase or 'new'}"
+
+
+def _runs_services(wrapper: Object) -> bool:
+    """Return whether a component runs until it is deleted, as a Deployment or RayCluster."""
+    templates = [
+        mapping(component.get("template"))
+        for component in items(path(wrapper, "spec", "components"))
+    ]
+    return any(gvk_of(template) in SERVICES for template in templates)
 
 
 def _components_of(wrapper: Object) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cfo.api.flux.names import (
+    BROKERS_READY,
     EVICTED,
     FLUX_JOB,
     FLUX_SETUP,
@@ -18,7 +19,7 @@ from cfo.api.flux.names import (
     VALID,
     JobState,
 )
-from cfo.api.reading import number, path, text
+from cfo.api.reading import items, number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, is_deleting, name_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
@@ -41,6 +42,9 @@ _WRONG_REASONS: Final = {
     "MiniClusterRefused": "correct the spec; the message is that of the API server or a webhook",
 }
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
+
+_SETTLED_REASONS: Final = {*_WRONG_REASONS, "Suspended", "WaitingForKueue"}
+"""Reasons for which a job waits for a user, or for Kueue, and not for other jobs."""
 
 
 def _summarize_setup(setup: Object, related: Related) -> Summary:
@@ -111,13 +115,29 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         level,
         problems,
         _job_facts(job, conditions),
-        pending=_pending(conditions),
+        pending=_pending(conditions, level, is_interactive=not path(job, "spec", "command")),
         row=row,
     )
 
 
-def _pending(conditions: tuple[SummaryCondition, ...]) -> str:
-    return "" if is_true(conditions, JobState.FINISHED) else f"is {_state(conditions) or 'new'}"
+def _pending(
+    conditions: tuple[SummaryCondition, ...], level: Level, *, is_interactive: bool
+) -> str:
+    """Return what has to happen until it ends, or until it can be used if it ``is_interactive``."""
+    if is_true(conditions, JobState.FINISHED):
+        return ""
+    if is_interactive and level is Level.OK:
+        return ""
+    reserved = condition_of(conditions, "QuotaReserved")
+    if reserved is not None and reserved.status == "False" and reserved.reason in _SETTLED_REASONS:
+        return ""
+    return f"is {_state(conditions) or 'new'}"
+
+
+def _is_interactive(cluster: Object) -> bool:
+    if path(cluster, "spec", "interactive") is True:
+        return True
+    return not any(each.get("command") for each in items(path(cluster, "spec", "containers")))
 
 
 def _job_facts(job: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
@@ -168,7 +188,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         problems,
         _cluster_facts(cluster, conditions),
         ready=f"{ready}/{size}",
-        pending=_pending(conditions),
+        pending=_pending(conditions, level, is_interactive=_is_interactive(cluster)),
     )
 
 
@@ -206,7 +226,13 @@ def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     pods_ready = condition_of(conditions, PODS_READY)
     if pods_ready is not None and pods_ready.status == "False":
         return Level.PROGRESSING
-    return Level.OK if is_true(conditions, JobState.RUNNING) else Level.PROGRESSING
+    if is_true(conditions, JobState.RUNNING):
+        return Level.OK
+    # A FluxJob without a command stays JobMiniClusterReady, for interactive use.
+    is_usable = pods_ready is not None and pods_ready.reason == BROKERS_READY
+    if is_usable and is_true(conditions, JobState.READY):
+        return Level.OK
+    return Level.PROGRESSING
 
 
 def _event_problems(related: Related) -> Iterator[Problem]:

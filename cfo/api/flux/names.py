@@ -50,6 +50,9 @@ PODS_READY: Final = "PodsReady"
 
 A MiniCluster has it once a pod could not start."""
 
+BROKERS_READY: Final = "BrokersReady"
+"""The reason of a FluxJob's ``PodsReady`` when it is true."""
+
 STARTING: Final = "Starting"
 """The reason of ``PodsReady`` while no pod reports a problem, but not all brokers are ready."""
 

@@ -57,6 +57,20 @@ def condition(kind: str, status: str, reason: str = "Reason", message: str = "me
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
+READY_FOR_USE = [
+    condition("JobMiniClusterReady", "True"),
+    condition("PodsReady", "True", "BrokersReady"),
+]
+"""The conditions of a FluxJob without a command whose brokers are ready."""
+
+
+def waits_for(reason: str) -> list[Object]:
+    return [
+        condition("JobWaitingForResources", "True"),
+        condition("QuotaReserved", "False", reason),
+    ]
+
+
 def messages(summary: Summary) -> list[str]:
     return [problem.message for problem in summary.problems]
 
@@ -457,6 +471,24 @@ def test_appwrapper_has_settled_when_it_has_ended(state: str, pending: str) -> N
     assert summarize(APPWRAPPER, obj(APPWRAPPER, status={"phase": state})).pending == pending
 
 
+@pytest.mark.parametrize(
+    ("kind", "ready", "pending"),
+    [
+        (GVK("ray.io", "v1", "RayCluster"), "True", ""),
+        (GVK("apps", "v1", "Deployment"), "True", ""),
+        (GVK("apps", "v1", "Deployment"), "False", "is Running"),
+        (GVK("batch", "v1", "Job"), "True", "is Running"),
+    ],
+)
+def test_appwrapper_that_never_ends_has_settled_when_its_pods_are_ready(
+    kind: GVK, ready: str, pending: str
+) -> None:
+    template = {"apiVersion": kind.api_version, "kind": kind.kind}
+    status = {"phase": "Running", "conditions": [condition("PodsReady", ready)]}
+    wrapper = obj(APPWRAPPER, spec={"components": [{"template": template}]}, status=status)
+    assert summarize(APPWRAPPER, wrapper).pending == pending
+
+
 def test_raycluster_has_settled_when_it_is_exposed_and_protected() -> None:
     ray_cluster, nothing = cluster(pod=TLS_HEAD), {INGRESS: [], NETWORK_POLICY: [], SECRET: []}
     pending = summarize(RAY_CLUSTER, ray_cluster, related(children=nothing)).pending
@@ -674,6 +706,47 @@ def waiting_pod(reason: str) -> Object:
     """Return a pod whose container waits for ``reason``."""
     status = {"name": "c", "state": {"waiting": {"reason": reason, "message": "not found"}}}
     return obj(POD, status={"phase": "Pending", "containerStatuses": [status]})
+
+
+@pytest.mark.parametrize(
+    ("command", "conditions", "pending"),
+    [
+        ("", [condition("JobMiniClusterReady", "True")], "is JobMiniClusterReady"),
+        ("", READY_FOR_USE, ""),
+        ("sleep 1", READY_FOR_USE, "is JobMiniClusterReady"),
+        ("sleep 1", [condition("JobRunning", "True")], "is JobRunning"),
+        ("sleep 1", [condition("JobFinished", "True")], ""),
+        ("sleep 1", waits_for("TooLarge"), ""),
+        ("sleep 1", waits_for("Suspended"), ""),
+        ("sleep 1", waits_for("WaitingForKueue"), ""),
+        ("sleep 1", waits_for("InsufficientQuota"), "is JobWaitingForResources"),
+    ],
+)
+def test_fluxjob_has_settled_when_it_ended_or_is_ready_for_use_or_waits_for_a_user(
+    command: str, conditions: list[Object], pending: str
+) -> None:
+    job = obj(FLUX_JOB, spec={"command": command}, status={"conditions": conditions})
+    assert summarize(FLUX_JOB, job).pending == pending
+
+
+def test_fluxjob_for_interactive_use_is_ok_when_its_brokers_are_ready() -> None:
+    job = obj(FLUX_JOB, status={"conditions": READY_FOR_USE})
+    assert summarize(FLUX_JOB, job).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("spec", "pending"),
+    [
+        ({"containers": [{"image": "flux"}]}, ""),
+        ({"interactive": True, "containers": [{"command": "hostname"}]}, ""),
+        ({"containers": [{"command": "hostname"}]}, "is JobRunning"),
+    ],
+)
+def test_interactive_minicluster_has_settled_when_it_runs(
+    spec: dict[str, Any], pending: str
+) -> None:
+    cluster = obj(MINICLUSTER, spec=spec, status={"conditions": [condition("JobRunning", "True")]})
+    assert summarize(MINICLUSTER, cluster).pending == pending
 
 
 def test_fluxjob_is_not_ok_while_a_pod_of_its_minicluster_cannot_start() -> None:

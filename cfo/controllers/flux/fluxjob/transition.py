@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from cfo.api.flux.facts import is_false, is_true, message_of, own_queue, queue_of
 from cfo.api.flux.names import (
+    BROKERS_READY,
     EVICTED,
     OBJECTS_READY,
     PODS_READY,
@@ -350,7 +351,7 @@ def _report_pods(step: JobStep, cluster: Object) -> str:
         status.set(PODS_READY, False, reason, message)
         return message
     if is_true(cluster, JobState.RUNNING):
-        status.set(PODS_READY, True, "BrokersReady", "The brokers are ready")
+        status.set(PODS_READY, True, BROKERS_READY, "The brokers are ready")
         return "The brokers are ready"
     status.set(PODS_READY, False, STARTING, "The pods are being started")
     return "The pods are being started"
