@@ -129,7 +129,9 @@ class APIClient:
         """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones."""
         assert self._session is not None
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        sent = self._headers(content_type if data is not None else "", headers)
+        if data is None:
+            content_type = ""
+        sent = self._headers(content_type, headers)
         async with self._session.request(
             method, path, data=data, params=query, headers=sent
         ) as response:
@@ -137,11 +139,8 @@ class APIClient:
             if response.content_type == "application/vnd.kubernetes.protobuf":
                 return Response(response.status, raw, response.headers)
             is_json = response.content_type == "application/json"
-            return Response(
-                response.status,
-                json.loads(raw) if is_json and raw else raw.decode(),
-                response.headers,
-            )
+            content = json.loads(raw) if is_json and raw else raw.decode()
+            return Response(response.status, content, response.headers)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Response:
         """GET ``path``."""

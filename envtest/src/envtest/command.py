@@ -222,7 +222,9 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
 def _fail(error: Exception) -> NoReturn:
     """Exit with one line: with code 2 for invalid input, such as a port in use, and 1 for all other failures."""
     click.echo(f"Error: {error}", err=True)
-    sys.exit(2 if isinstance(error, ValueError | FileExistsError) else 1)
+    is_bad_input = isinstance(error, ValueError | FileExistsError)
+    code = 2 if is_bad_input else 1
+    sys.exit(code)
 
 
 async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:

@@ -283,7 +283,8 @@ def _listed_resources(content: bytes) -> list[dict[str, Any]]:
 def identity_headers(user: User) -> list[tuple[str, str]]:
     """Return the headers that name a user of this server to another one."""
     headers = [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
-    headers += [("X-Remote-Uid", user.uid)] if user.uid else []
+    if user.uid:
+        headers.append(("X-Remote-Uid", user.uid))
     for name, values in user.extra.items():
         headers += [(f"X-Remote-Extra-{quote(name.lower(), safe='')}", value) for value in values]
     return headers

@@ -181,9 +181,8 @@ def type_invalid(path: str, value: Any, detail: str) -> FieldError:
 def not_supported(path: str, value: Any, supported: Iterable[Any]) -> FieldError:
     """Return the error for a value that is not in ``supported``, which are quoted in their order."""
     words = ", ".join(go_quote(str(item)) for item in supported)
-    return FieldError(
-        "FieldValueNotSupported", path, value, f"supported values: {words}" if words else ""
-    )
+    detail = f"supported values: {words}" if words else ""
+    return FieldError("FieldValueNotSupported", path, value, detail)
 
 
 def forbidden(path: str, detail: str) -> FieldError:

@@ -173,7 +173,9 @@ def _requirement(key: str, operator: str, values: list[str]) -> Requirement:
                 f"values[{index}][{key}]: Invalid value: {go_value(value)}: {'; '.join(problems)}"
             )
     if errors:
-        raise _SelectorError(errors[0] if len(errors) == 1 else "[" + ", ".join(errors) + "]")
+        if len(errors) == 1:
+            raise _SelectorError(errors[0])
+        raise _SelectorError("[" + ", ".join(errors) + "]")
     allowed = frozenset(values)
     if operator in {"in", "=", "=="}:
         return lambda labels: labels.get(key) in allowed

@@ -68,7 +68,8 @@ def dns_label(name: str) -> list[str]:
     if len(name.encode()) > 63:
         problems.append("must be no more than 63 characters")
     if not _LABEL.match(name):
-        problems.append("must not contain dots" if _SUBDOMAIN.match(name) else _LABEL_RULE)
+        problem = "must not contain dots" if _SUBDOMAIN.match(name) else _LABEL_RULE
+        problems.append(problem)
     return problems
 
 

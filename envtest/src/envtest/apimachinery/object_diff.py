@@ -63,7 +63,9 @@ def _changes(
     assert old_items is not None
     assert new_items is not None
     for key in {**old_items, **new_items}:
-        inner = f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}" if path else str(key)
+        inner = f"{path}.{key}" if path else str(key)
+        if isinstance(key, int):
+            inner = f"{path}[{key}]"
         yield from _changes(
             inner, old_items.get(key, _ABSENT), new_items.get(key, _ABSENT), depth + 1, ignored
         )

@@ -119,12 +119,9 @@ def impersonate(
         try:
             if mode:
                 on_request = attributes.with_verb(f"impersonate-on:{mode}:{attributes.verb}")
-                _check(
-                    authorizer,
-                    _with_associated_node_keys(on_request)
-                    if mode == "associated-node"
-                    else on_request,
-                )
+                if mode == "associated-node":
+                    on_request = _with_associated_node_keys(on_request)
+                _check(authorizer, on_request)
             user = _check_mode(authorizer, attributes.user, requested, mode)
         except StatusError as error:
             first_error = first_error or error

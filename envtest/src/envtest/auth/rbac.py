@@ -156,7 +156,8 @@ class RBACAuthorizer:
                 self._namespaced.setdefault(namespace, _Bindings()) if namespace else self._cluster
             )
             record = self._store.get(resource, namespace, name)
-            bindings.put(name, [] if record is None else list(_subject_grants(record)))
+            grants = [] if record is None else list(_subject_grants(record))
+            bindings.put(name, grants)
 
 
 class _Bindings:

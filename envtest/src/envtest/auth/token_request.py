@@ -98,7 +98,8 @@ def _bound_objects(
         group_version_kind = f"{group}/{version}, Kind={kind}"
         raise bad_request(f"cannot bind token to object of type {group_version_kind}")
     name = reference.get("name", "")
-    record = store.get(resource, "" if kind == "Node" else ctx.namespace, name)
+    namespace = "" if kind == "Node" else ctx.namespace
+    record = store.get(resource, namespace, name)
     if record is None:
         raise not_found(resource, name)
     wanted_uid = reference.get("uid", "")

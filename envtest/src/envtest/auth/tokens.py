@@ -286,9 +286,9 @@ class ServiceAccountTokens:
             raise InvalidToken("service account token has been invalidated")
 
     def _check_bound(self, kind: str, namespace: str, reference: dict[str, str]) -> None:
-        record = self._store.get(
-            _BINDABLE[kind], "" if kind == "node" else namespace, reference["name"]
-        )
+        if kind == "node":
+            namespace = ""
+        record = self._store.get(_BINDABLE[kind], namespace, reference["name"])
         if record is None or record.uid != reference["uid"]:
             raise InvalidToken("service account token has been invalidated")
 

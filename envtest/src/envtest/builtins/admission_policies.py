@@ -126,13 +126,15 @@ def _param_kind_errors(kind: Mapping[str, Any], path: str) -> Iterator[FieldErro
             problems = dns_subdomain(group)
             if problems:
                 yield invalid(f"{path}.apiVersion", group, ",".join(problems))
+        problems = dns_1035_label(version)
         if not version:
             yield invalid(f"{path}.apiVersion", api_version, "version must be specified")
-        elif problems := dns_1035_label(version):
+        elif problems:
             yield invalid(f"{path}.apiVersion", version, ",".join(problems))
+    problems = dns_1035_label(name.lower())
     if not name:
         yield required(f"{path}.kind")
-    elif problems := dns_1035_label(name.lower()):
+    elif problems:
         text = f"may have mixed case, but should otherwise match: {','.join(problems)}"
         yield invalid(f"{path}.kind", name, text)
 

@@ -191,7 +191,8 @@ def to_v2(obj: Object) -> Object:
     )
     if statuses is not None:
         new_status["currentMetrics"] = statuses
-    elif (current := status.get("currentCPUUtilizationPercentage")) is not None:
+    elif status.get("currentCPUUtilizationPercentage") is not None:
+        current = status["currentCPUUtilizationPercentage"]
         new_status["currentMetrics"] = [_cpu_metric("current", {"averageUtilization": current})]
     conditions = _parsed(
         texts.get(_CONDITIONS), lambda items: [_condition(each) for each in _items(items)]

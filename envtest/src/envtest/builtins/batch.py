@@ -44,7 +44,8 @@ def _job_defaults(spec: Object) -> None:
             if not condition.get("status"):
                 condition["status"] = "True"
     spec.setdefault("manualSelector", False)
-    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if policy is None else "Failed")
+    replacement = "TerminatingOrFailed" if policy is None else "Failed"
+    spec.setdefault("podReplacementPolicy", replacement)
 
 
 def _job_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -237,8 +238,10 @@ class CronJobStrategy(WorkloadStrategy):
             if old is None or old.get("schedule") != schedule:
                 text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
                 yield invalid("spec.schedule", schedule, text)
-        elif problem := _schedule_problem(schedule):
-            yield invalid("spec.schedule", schedule, problem)
+        else:
+            problem = _schedule_problem(schedule)
+            if problem:
+                yield invalid("spec.schedule", schedule, problem)
         for name in (
             "startingDeadlineSeconds",
             "successfulJobsHistoryLimit",

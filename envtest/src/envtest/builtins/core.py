@@ -122,10 +122,10 @@ class SecretStrategy(BuiltinStrategy):
             name = self._REQUIRED_KEYS[kind]
             if name not in data:
                 yield required(key("data", name))
-            elif kind != "kubernetes.io/ssh-auth" and (
-                problem := _json_object_problem(base64.b64decode(data[name]))
-            ):
-                yield invalid(key("data", name), "<secret contents redacted>", problem)
+            elif kind != "kubernetes.io/ssh-auth":
+                problem = _json_object_problem(base64.b64decode(data[name]))
+                if problem:
+                    yield invalid(key("data", name), "<secret contents redacted>", problem)
         elif kind == "kubernetes.io/basic-auth":
             if "username" not in data and "password" not in data:
                 yield required(key("data", "username"))
@@ -194,7 +194,9 @@ class NamespaceStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """Require a DNS label."""
-        return dns_label(mask_trailing_dash(name) if prefix else name)
+        if prefix:
+            name = mask_trailing_dash(name)
+        return dns_label(name)
 
     def set_defaults(self, obj: Object) -> None:
         """Set the phase to Active, and the label that holds the name."""
@@ -277,7 +279,9 @@ class EventStrategy(BuiltinStrategy):
         An event with an ``eventTime`` must name its reporter, action and reason; events.k8s.io requires ``eventTime``.
         """
         is_new_api = self.resource.group == "events.k8s.io"
-        regarded = obj.get("regarding" if is_new_api else "involvedObject") or {}
+        regarded_field = "regarding" if is_new_api else "involvedObject"
+        reporter_field = "reportingController" if is_new_api else "reportingComponent"
+        regarded = obj.get(regarded_field) or {}
         namespace = regarded.get("namespace") or ""
         event_namespace = obj["metadata"].get("namespace") or ""
         has_event_time = obj.get("eventTime") is not None
@@ -287,9 +291,7 @@ class EventStrategy(BuiltinStrategy):
         ):
             yield invalid("involvedObject.namespace", namespace, "does not match event.namespace")
         if has_event_time:
-            yield from _reporter_errors(
-                obj, "reportingController" if is_new_api else "reportingComponent"
-            )
+            yield from _reporter_errors(obj, reporter_field)
         if not is_new_api:
             return
         if old is None:
@@ -393,15 +395,13 @@ class EndpointsStrategy(BuiltinStrategy):
             "endpoints.kubernetes.io/managed-by"
         ) == "endpoint-controller":
             return ()
-        return [
-            text
-            for position, subset in enumerate(obj.get("subsets") or ())
-            for kind in ("addresses", "notReadyAddresses")
-            for number, address in enumerate(subset.get(kind) or ())
-            for text in ip_warnings(
-                f"subsets[{position}].{kind}[{number}].ip", address.get("ip") or ""
-            )
-        ]
+        warnings: list[str] = []
+        for position, subset in enumerate(obj.get("subsets") or ()):
+            for kind in ("addresses", "notReadyAddresses"):
+                for number, address in enumerate(subset.get(kind) or ()):
+                    path = f"subsets[{position}].{kind}[{number}].ip"
+                    warnings += ip_warnings(path, address.get("ip") or "")
+        return warnings
 
 
 def _endpoint_address_errors(address: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -86,11 +86,13 @@ class Schedule:
                 return None
         moment = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
         last_year = moment.astimezone(zone).year + _YEARS_AHEAD
-        while (local := moment.astimezone(zone)).year <= last_year:
+        local = moment.astimezone(zone)
+        while local.year <= last_year:
             step = self._step(local)
             if step is None:
                 return moment
             moment = max(step.astimezone(UTC), moment + timedelta(minutes=1))
+            local = moment.astimezone(zone)
         return None
 
     def _step(self, local: datetime) -> datetime | None:
@@ -222,7 +224,8 @@ def _go_duration(text: str) -> float:
             raise ScheduleError(f'time: unknown unit "{unit}" in duration "{text}"')
         if len(whole) > 19:
             raise invalid
-        seconds += float(f"{whole or 0}{fraction or ''}") * _UNITS[unit]
+        number = float(f"{whole or 0}{fraction or ''}")
+        seconds += number * _UNITS[unit]
         if seconds > _MAX_SECONDS:
             raise invalid
         rest = rest[match.end() :]

@@ -97,16 +97,16 @@ class DeviceSliceStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the devices and of the nodes that have them."""
-        yield from slice_errors(obj["spec"], None if old is None else old["spec"])
+        old_spec = None if old is None else old["spec"]
+        yield from slice_errors(obj["spec"], old_spec)
 
 
 def _request_defaults(spec: Object) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
-        exactly = request.get("exactly")
-        for device_request in [
-            *([exactly] if exactly is not None else ()),
-            *(request.get("firstAvailable") or ()),
-        ]:
+        device_requests = list(request.get("firstAvailable") or ())
+        if request.get("exactly") is not None:
+            device_requests.append(request["exactly"])
+        for device_request in device_requests:
             if not device_request.get("allocationMode"):
                 device_request["allocationMode"] = "ExactCount"
             if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):

@@ -67,12 +67,11 @@ class EndpointSliceStrategy(BuiltinStrategy):
             "addressType"
         ) == "FQDN":
             return ()
-        return [
-            text
-            for position, endpoint in enumerate(obj.get("endpoints") or ())
-            for number, address in enumerate(endpoint.get("addresses") or ())
-            for text in ip_warnings(f"endpoints[{position}].addresses[{number}]", address)
-        ]
+        warnings: list[str] = []
+        for position, endpoint in enumerate(obj.get("endpoints") or ()):
+            for number, address in enumerate(endpoint.get("addresses") or ()):
+                warnings += ip_warnings(f"endpoints[{position}].addresses[{number}]", address)
+        return warnings
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors in the address type, which is immutable, in the endpoints and in the ports."""
@@ -131,9 +130,10 @@ def _address_errors(address: str, kind: str, path: str) -> Iterator[FieldError]:
 
 
 def _domain_errors(name: str, path: str) -> Iterator[FieldError]:
+    problems = dns_subdomain(name)
     if not name:
         yield required(path)
-    elif problems := dns_subdomain(name):
+    elif problems:
         yield invalid(path, name, ",".join(problems))
     elif "." not in name:
         yield invalid(path, name, "should be a domain with at least two segments separated by dots")

@@ -138,9 +138,8 @@ def _file_ref_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldE
         elif name == "path":
             yield from backstep_errors(reference[name], f"{path}.{name}")
         else:
-            for problem in (
-                env_name(reference[name]) if name == "key" else dns_label(reference[name])
-            ):
+            problems = env_name(reference[name]) if name == "key" else dns_label(reference[name])
+            for problem in problems:
                 yield invalid(f"{path}.{name}", reference[name], problem)
 
 
@@ -155,12 +154,11 @@ def field_ref_errors(
     name, bracket, subscript = field.partition("['")
     if bracket and subscript.endswith("']") and name in _SUBSCRIPTABLE:
         subscript = subscript.removesuffix("']")
-        for problem in qualified_name(
-            subscript.lower() if name == "metadata.annotations" else subscript
-        ):
-            yield invalid(
-                path, subscript.lower() if name == "metadata.annotations" else subscript, problem
-            )
+        # case does not matter in keys of annotations (ValidateAnnotations of kube-apiserver)
+        if name == "metadata.annotations":
+            subscript = subscript.lower()
+        for problem in qualified_name(subscript):
+            yield invalid(path, subscript, problem)
     elif field not in _CONVERTIBLE:
         text = f"error converting fieldPath: field label not supported: {field}"
         yield invalid(f"{path}.fieldPath", field, text)

@@ -117,20 +117,16 @@ def _selector(selector: Mapping[str, Any] | None) -> str:
     return "{" + ",".join(parts) + "}"
 
 
+_GO_ZEROS = {"!": '""', "?": "false", "#": "0"}
+"""The zero values of Go by the mark of a field (see :func:`internal_fields`); those of pointers are ``null``."""
+
+
 def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     parts = []
     for word in layout.split():
         name = word.rstrip("!?#=")
         json_name = _json_name(name)
-        zero = (
-            '""'
-            if word.endswith("!")
-            else "false"
-            if word.endswith("?")
-            else "0"
-            if word.endswith("#")
-            else "null"
-        )
+        zero = _GO_ZEROS.get(word[-1], "null")
         show = _selector if word.endswith("=") else internal
         text = overrides.get(name) or (show(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
@@ -187,7 +183,9 @@ def internal_security_context(security: Mapping[str, Any]) -> Verbatim:
 
 def internal_terms(terms: Sequence[Mapping[str, Any]] | None) -> Verbatim:
     """Return the terms of a NodeSelector as Go prints their internal type."""
-    return Verbatim("null" if terms is None else f"[{','.join(map(internal_term, terms))}]")
+    if terms is None:
+        return Verbatim("null")
+    return Verbatim(f"[{','.join(map(internal_term, terms))}]")
 
 
 def internal_term(term: Mapping[str, Any]) -> Verbatim:

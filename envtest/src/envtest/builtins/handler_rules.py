@@ -88,7 +88,8 @@ def _handler_errors(
         yield required(f"{field_path}.path")
     if kind in ("httpGet", "tcpSocket", "grpc"):
         port = action.get("port", 0)
-        for problem in port_number(port) if isinstance(port, int) else port_name(port):
+        problems = port_number(port) if isinstance(port, int) else port_name(port)
+        for problem in problems:
             yield invalid(f"{field_path}.port", port, problem)
     if kind == "httpGet":
         if action.get("scheme") not in ("HTTP", "HTTPS"):

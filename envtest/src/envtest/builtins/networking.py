@@ -83,12 +83,16 @@ class IngressStrategy(BuiltinStrategy):
 
 def _tls_errors(tls: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for position, host in enumerate(tls.get("hosts") or ()):
-        for problem in wildcard_subdomain(host) if "*" in host else dns_subdomain(host):
+        for problem in _host_problems(host):
             yield invalid(f"{path}.hosts[{position}]", host, problem)
     name = tls.get("secretName")
     if name:
         for problem in dns_subdomain(name):
             yield invalid(f"{path}.secretName", name, problem)
+
+
+def _host_problems(host: str) -> Sequence[str]:
+    return wildcard_subdomain(host) if "*" in host else dns_subdomain(host)
 
 
 def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -97,7 +101,7 @@ def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if host:
         if is_ip(host):
             yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
-        for problem in wildcard_subdomain(host) if "*" in host else dns_subdomain(host):
+        for problem in _host_problems(host):
             yield invalid(f"{path}.host", host, problem)
     if http is None:
         return

@@ -36,7 +36,9 @@ def has_stable_names(term: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
             is_renamed = (
                 label is not None and _STABLE_LABELS.get(previous.get("key") or "") == label
             )
-            if new != ({**previous, "key": label} if is_renamed else previous):
+            if is_renamed:
+                previous = {**previous, "key": label}
+            if new != previous:
                 return False
     return True
 
@@ -48,7 +50,9 @@ def term_warnings(term: Mapping[str, Any], path: str, *, values: bool = False) -
         label = expression.get("key")
         if label in DEPRECATED_LABELS:
             yield f"{expression_path}.key: {label} is {DEPRECATED_LABELS[label]}"
-        for number, value in enumerate(expression.get("values") or () if values else ()):
+        if not values:
+            continue
+        for number, value in enumerate(expression.get("values") or ()):
             for problem in label_value(value):
                 yield f"{expression_path}.values[{number}]: {value} is invalid, {problem}"
 

@@ -255,17 +255,21 @@ def _struct(schema: Schema) -> Convert:
             raise
         for name, item in always.items():
             if name not in out:
-                out[name] = _copy(item) if name in nested else ({} if item == {} else item)
+                out[name] = _fresh(item, nested=name in nested)
         return out
 
     return convert
 
 
 def _new_zero(always: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: _copy(item) if name in nested else ({} if item == {} else item)
-        for name, item in always.items()
-    }
+    return {name: _fresh(item, nested=name in nested) for name, item in always.items()}
+
+
+def _fresh(item: Any, *, nested: bool) -> Any:
+    """Return a value that no other object has; only dicts are mutable."""
+    if nested:
+        return _copy(item)
+    return {} if item == {} else item
 
 
 def _copy(value: Any) -> Any:
@@ -285,8 +289,12 @@ def _omitted_values(node: Schema, wire: str) -> Container[Any] | None:
         return _Everything()
     if wire == "nonzero":
         return (None, _zero_of(node))
+    if wire == "nonempty" and node.type == "array":
+        return ([],)
+    if wire == "nonempty" and node.type == "object":
+        return ({},)
     if wire == "nonempty":
-        return ([],) if node.type == "array" else ({},) if node.type == "object" else ("", 0, False)
+        return ("", 0, False)
     return None
 
 
@@ -436,7 +444,8 @@ def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         value = "-"  # not a quantity either
     try:
-        return canonical(value.strip() if isinstance(value, str) else repr(value))
+        text = value.strip() if isinstance(value, str) else repr(value)
+        return canonical(text)
     except QuantityError as error:
         raise DecodeError(str(error)) from None
 

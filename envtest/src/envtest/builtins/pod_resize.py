@@ -178,12 +178,11 @@ def _part(owner: Mapping[str, Any], part: str) -> Mapping[str, str]:
 def _without_resizable(container: Mapping[str, Any]) -> Object:
     """Return a container without its cpu and memory, with other quantities as values that can be compared."""
     resources = container.get("resources") or {}
-    rest = {
-        part: {
+    rest: Object = {}
+    for part in ("limits", "requests"):
+        rest[part] = {
             name: parse_quantity(text).value
             for name, text in _part(container, part).items()
             if name not in _RESIZABLE
         }
-        for part in ("limits", "requests")
-    }
     return {**container, "resources": {**resources, **rest}, "resizePolicy": None}

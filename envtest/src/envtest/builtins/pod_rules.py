@@ -188,9 +188,9 @@ def _file_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
 
 
 def _host_network_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for position, container in enumerate(
-        (spec.get("containers") or ()) if spec.get("hostNetwork") else ()
-    ):
+    if not spec.get("hostNetwork"):
+        return
+    for position, container in enumerate(spec.get("containers") or ()):
         for number, port in enumerate(container.get("ports") or ()):
             if port.get("hostPort") and port["hostPort"] != port.get("containerPort"):
                 text = "must match `containerPort` when `hostNetwork` is true"

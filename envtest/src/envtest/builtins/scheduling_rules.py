@@ -149,7 +149,9 @@ def _expression_errors(
         yield invalid(f"{path}.operator", operator, _NO_OPERATOR)
     for problem in qualified_name(requirement.get("key") or ""):
         yield invalid(f"{path}.key", requirement.get("key") or "", problem)
-    for number, value in enumerate(values if check_values else ()):
+    if not check_values:
+        return
+    for number, value in enumerate(values):
         for problem in label_value(value):
             yield invalid(f"{path}.values[{number}]", value, problem)
 

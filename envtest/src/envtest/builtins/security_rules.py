@@ -314,7 +314,9 @@ def _host_process_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldEr
         if of_pod is not None and value is not None and value != of_pod:
             text = f"pod hostProcess value must be identical if both are specified, was {str(of_pod).lower()}"
             yield invalid(f"{field_path}.securityContext.windowsOptions.hostProcess", value, text)
-        values.append(of_pod if value is None else value)
+        if value is None:
+            value = of_pod
+        values.append(value)
     if not any(values):
         return
     if not all(values):

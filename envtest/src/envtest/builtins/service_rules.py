@@ -96,13 +96,12 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
     is_valid = True
     for position, each in enumerate(addresses):
-        if not position and each == "None":
-            if len(addresses) > 1:
-                is_valid = False
-                yield invalid(
-                    "spec.clusterIPs", addresses, "'None' must be the first and only value"
-                )
-        elif problem := ip_problem(each):
+        is_none = not position and each == "None"
+        problem = "" if is_none else ip_problem(each)
+        if is_none and len(addresses) > 1:
+            is_valid = False
+            yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
+        elif problem:
             is_valid = False
             yield invalid(f"spec.clusterIPs[{position}]", each, problem)
     if len(addresses) > 2:
@@ -128,7 +127,8 @@ def family_errors(spec: Object) -> Iterator[FieldError]:
     # its endpoints may be of both families
     is_bare = spec.get("clusterIP") == "None" and not spec.get("selector")
     families = list(spec.get("ipFamilies") or ())
-    policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if is_bare else "SingleStack")
+    default_policy = "RequireDualStack" if is_bare else "SingleStack"
+    policy = spec.setdefault("ipFamilyPolicy", default_policy)
     errors = []
     if policy == "SingleStack":
         for values, what in ((addresses, "cluster IPs"), (families, "IP families")):
@@ -159,7 +159,8 @@ def family_errors(spec: Object) -> Iterator[FieldError]:
     yield from errors
     families = families or ["IPv4"]
     if is_bare and len(families) < 2 and policy != "SingleStack":
-        families.append("IPv6" if families[0] == "IPv4" else "IPv4")
+        second = "IPv6" if families[0] == "IPv4" else "IPv4"
+        families.append(second)
     spec["ipFamilies"] = families
 
 
@@ -364,7 +365,8 @@ def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
         elif protocol not in _PROTOCOLS:
             yield not_supported(f"{path}.protocol", protocol, _PROTOCOLS)
         target = port.get("targetPort", 0)
-        for problem in port_number(target) if isinstance(target, int) else port_name(target):
+        problems = port_number(target) if isinstance(target, int) else port_name(target)
+        for problem in problems:
             yield invalid(f"{path}.targetPort", target, problem)
         if port.get("appProtocol"):
             for problem in qualified_name(port["appProtocol"]):

@@ -58,7 +58,9 @@ class ServiceStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """Require a DNS label."""
-        return dns_label(mask_trailing_dash(name) if prefix else name)
+        if prefix:
+            name = mask_trailing_dash(name)
+        return dns_label(name)
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: warns about fields that are ignored or deprecated."""

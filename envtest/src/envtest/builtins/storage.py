@@ -137,7 +137,7 @@ class VolumeAttributesClassStrategy(BuiltinStrategy):
         """Yield the errors of the driver's name and the parameters, which are required and immutable."""
         if old is not None:
             for name in ("driverName", "parameters"):
-                if obj.get(name) != (old or {}).get(name):
+                if obj.get(name) != old.get(name):
                     yield forbidden(name, f"updates to {name} are forbidden.")
         yield from _provisioner_errors(obj.get("driverName") or "", "driverName")
         yield from _parameter_errors(obj.get("parameters") or {})
@@ -299,7 +299,7 @@ class CSIStorageCapacityStrategy(BuiltinStrategy):
                 yield invalid(field, obj[field], "must be greater than or equal to 0")
         if old is not None:
             for field in ("nodeTopology", "storageClassName"):
-                if obj.get(field) != (old or {}).get(field):
+                if obj.get(field) != old.get(field):
                     yield invalid(field, obj.get(field), _IMMUTABLE)
 
 

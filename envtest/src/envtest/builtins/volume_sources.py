@@ -172,9 +172,9 @@ def _iscsi_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Ite
     initiator = source.get("initiatorName")
     lun = source.get("lun") or 0
     if name and not _is_iscsi_name(name):
-        yield invalid(
-            f"{path}.iqn", name, _NO_FORMAT if name.startswith(("iqn", "eui", "naa")) else no_prefix
-        )
+        has_prefix = name.startswith(("iqn", "eui", "naa"))
+        text = _NO_FORMAT if has_prefix else no_prefix
+        yield invalid(f"{path}.iqn", name, text)
     if not 0 <= lun <= 255:
         yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
     secret = source.get("secretRef")
@@ -215,9 +215,12 @@ def _is_qualified_iscsi_name(name: str) -> bool:
 def _secret_errors(
     secret: Mapping[str, Any] | None, path: str, persistent: bool
 ) -> Iterator[FieldError]:
-    for name in ("name", "namespace") if persistent else ("name",):
-        if secret is not None and not secret.get(name):
-            yield required(f"{path}.secretRef.{name}")
+    if secret is None:
+        return
+    if not secret.get("name"):
+        yield required(f"{path}.secretRef.name")
+    if persistent and not secret.get("namespace"):
+        yield required(f"{path}.secretRef.namespace")
 
 
 def _cinder_errors(source: Mapping[str, Any], path: str, persistent: bool) -> Iterator[FieldError]:

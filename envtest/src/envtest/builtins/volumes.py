@@ -187,9 +187,10 @@ def _affinity_change_errors(
 ) -> Iterator[FieldError]:
     after = ((new or {}).get("required") or {}).get("nodeSelectorTerms")
     before = ((old or {}).get("required") or {}).get("nodeSelectorTerms")
-    is_same = len(after or ()) == len(before or ()) and all(
-        map(has_stable_names, after or (), before or ())
-    )
+    new_terms = after or ()
+    old_terms = before or ()
+    same_count = len(new_terms) == len(old_terms)
+    is_same = same_count and all(map(has_stable_names, new_terms, old_terms))
     if new is None or not is_same:
         shown = None
         if new is not None:

@@ -142,7 +142,8 @@ class WorkloadStrategy(BuiltinStrategy):
             yield from _status_errors(status, self.replica_counts, self.ready_count)
             yield from _collision_errors(status, (old or {}).get("status") or {})
             return
-        yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
+        old_spec = old["spec"] if old is not None else None
+        yield from self.spec_errors(obj["spec"], old_spec)
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about the name on creation, about the template whenever the spec changes."""
@@ -418,12 +419,11 @@ class StatefulSetStrategy(WorkloadStrategy):
             yield from _mismatch_errors(spec)
             yield from template_errors(_with_claims(spec), "spec.template")
         yield from _lifetime_errors(spec, "StatefulSet")
-        for position, claim in enumerate(
-            spec.get("volumeClaimTemplates") or () if old is None else ()
-        ):
-            yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
         if old is not None:
             yield from self._change_errors(spec, old)
+            return
+        for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+            yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
 
     def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
         """See :meth:`WorkloadStrategy.spec_warnings`."""

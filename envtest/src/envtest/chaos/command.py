@@ -119,8 +119,11 @@ def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
         sys.exit(2)
     except asyncio.CancelledError:
         sys.exit(_INTERRUPTED)
-    click.echo(json.dumps(report.json(), indent=2) if output == "json" else report.text())
-    sys.exit(0 if report.passed else 1)
+    shown = json.dumps(report.json(), indent=2) if output == "json" else report.text()
+    click.echo(shown)
+    if not report.passed:
+        sys.exit(1)
+    sys.exit(0)
 
 
 async def _explore(command: tuple[str, ...], options: dict[str, Any]) -> Report:
@@ -167,6 +170,8 @@ def _repeated_options(options: dict[str, Any]) -> list[str]:
         value = options[parameter.name]
         if value in (None, (), parameter.default):
             continue
-        for each in value if isinstance(value, tuple) else (value,):
-            words += [parameter.opts[-1], f"{each:g}" if isinstance(each, float) else str(each)]
+        values = value if isinstance(value, tuple) else (value,)
+        for each in values:
+            words.append(parameter.opts[-1])
+            words.append(f"{each:g}" if isinstance(each, float) else str(each))
     return words

@@ -23,9 +23,13 @@ WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollect
 _REVIEWS: Final = ("subjectaccessreviews", "localsubjectaccessreviews", "selfsubjectaccessreviews")
 IGNORED: Final = frozenset(
     {
-        *("events", "events.events.k8s.io", "leases.coordination.k8s.io"),
-        *(f"{review}.authorization.k8s.io" for review in (*_REVIEWS, "selfsubjectrulesreviews")),
-        *("tokenreviews.authentication.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
+        "events",
+        "events.events.k8s.io",
+        "leases.coordination.k8s.io",
+        *(f"{review}.authorization.k8s.io" for review in _REVIEWS),
+        "selfsubjectrulesreviews.authorization.k8s.io",
+        "tokenreviews.authentication.k8s.io",
+        "selfsubjectreviews.authentication.k8s.io",
     }
 )
 """Resources whose objects are no part of a state, and whose writes are no activity; reviews are not stored at all."""

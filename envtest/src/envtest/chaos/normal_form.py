@@ -239,7 +239,8 @@ def _different(one: Any, other: Any, path: str) -> Iterator[str]:
         return
     if isinstance(one, dict) and isinstance(other, dict):
         for key in one.keys() | other.keys():
-            yield from _different(one.get(key), other.get(key), f"{path}.{key}" if path else key)
+            below = f"{path}.{key}" if path else key
+            yield from _different(one.get(key), other.get(key), below)
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for left, right in zip(one, other, strict=True):
             yield from _different(left, right, f"{path}[*]")
@@ -268,11 +269,13 @@ def _without(value: Any, path: str, paths: Collection[str]) -> Any:
     if path in paths:
         return "<unstable>"
     if isinstance(value, dict):
-        return {
-            key: masked
-            for key, item in value.items()
-            if (masked := _without(item, f"{path}.{key}" if path else key, paths)) != "<unstable>"
-        }
+        kept = {}
+        for key, item in value.items():
+            below = f"{path}.{key}" if path else key
+            masked = _without(item, below, paths)
+            if masked != "<unstable>":
+                kept[key] = masked
+        return kept
     if isinstance(value, list):
         return [_without(item, f"{path}[*]", paths) for item in value]
     return value

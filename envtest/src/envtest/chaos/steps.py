@@ -221,7 +221,8 @@ def _sources(where: str, value: Any, folder: Path | None) -> tuple[Object, ...]:
                 raise ScenarioError(f"{where}: {each!r}: files are not available here")
             found += _objects(folder / each)
         elif isinstance(each, Mapping):
-            found.append(_checked(where, dict(each) if "metadata" in each else _reference(each)))
+            obj = dict(each) if "metadata" in each else _reference(each)
+            found.append(_checked(where, obj))
         else:
             raise ScenarioError(f"{where}: must be a file, an object, or a list of them")
     return tuple(found)

@@ -122,8 +122,8 @@ class DaemonSets(OwnerController):
         surplus: list[Object] = []
         delays = []
         for node, pods in by_node.items():
-            if not stays.get(node):
-                surplus += [] if not node else pods
+            if node and not stays.get(node):
+                surplus += pods
                 continue
             remaining = []
             for pod in pods:

@@ -85,9 +85,8 @@ class Deployments(OwnerController):
             owner, new, old = await self._recreate(owner, new, old)
         elif new is not None:
             await self._roll(owner, new, old)
-        return await self._update_status(
-            owner, new, [*old, *([new] if new else [])], rollout=not only_scale
-        )
+        every = [*old, new] if new else old
+        return await self._update_status(owner, new, every, rollout=not only_scale)
 
     async def _report_pause(self, owner: Object) -> Object:
         """Set the condition Progressing when the Deployment was paused or resumed."""
@@ -240,7 +239,9 @@ class Deployments(OwnerController):
     async def _scale(self, owner: Object, new: Object | None, old: Sequence[Object]) -> None:
         """Scale the ReplicaSets to the size of the Deployment, without a rollout."""
         spec = owner["spec"]
-        every = [*sorted(old, key=creation_order), *([new] if new else [])]
+        every = sorted(old, key=creation_order)
+        if new:
+            every.append(new)
         active = [each for each in every if replicas_of(each)] or every[-1:]
         if len(active) == 1:
             await self._resize(owner, active[0], desired_replicas(spec))

@@ -138,7 +138,8 @@ class DisruptionBudgets(Controller[NamespacedName]):
             ):
                 return
             self._index.set_object(record.namespace, record.name, labels, pod)
-            for each in (labels, before) if before != labels else (labels,):
+            relevant = [labels] if before == labels else [labels, before]
+            for each in relevant:
                 for name in self._index.selectors_of(record.namespace, each):
                     self.queue.add(NamespacedName(record.namespace, name))
         elif resource == BUDGETS:

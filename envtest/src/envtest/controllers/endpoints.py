@@ -53,7 +53,8 @@ def pack_subsets(
     for address, is_ready, ports in entries:
         ordered = sorted(ports, key=_port_order)
         subset = subsets.setdefault(tuple(map(_port_order, ordered)), {"ports": ordered})
-        subset.setdefault("addresses" if is_ready else "notReadyAddresses", []).append(address)
+        list_name = "addresses" if is_ready else "notReadyAddresses"
+        subset.setdefault(list_name, []).append(address)
     packed = []
     for _, subset in sorted(subsets.items()):
         for name in ("addresses", "notReadyAddresses"):

@@ -210,13 +210,11 @@ class GarbageCollector(Controller[_Item]):
                 await self._unblock_owners(key)
             policy = "Foreground"
         else:
-            policy = (
-                "Orphan"
-                if ORPHAN in finalizers
-                else "Foreground"
-                if FOREGROUND in finalizers
-                else "Background"
-            )
+            policy = "Background"
+            if ORPHAN in finalizers:
+                policy = "Orphan"
+            elif FOREGROUND in finalizers:
+                policy = "Foreground"
         await self.client.delete(
             key.resource, key.namespace, key.name, uid=key.uid, propagation=policy
         )
@@ -227,9 +225,8 @@ class GarbageCollector(Controller[_Item]):
         kind = self.core.registry.by_kind(group, version, owner.kind)
         if kind is None or (kind.namespaced and not info.namespaced):
             raise _UnresolvedOwner
-        record = self.client.record(
-            kind.storage, key.namespace if kind.namespaced else "", owner.name
-        )
+        namespace = key.namespace if kind.namespaced else ""
+        record = self.client.record(kind.storage, namespace, owner.name)
         return None if record is None or record.uid != owner.uid else _metadata(record)
 
     async def _drop_references(self, key: _Item, uids: set[str]) -> None:

@@ -89,9 +89,8 @@ def policy_verdict(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Verdict:
                 continue
             cause = f"Pod {name} has condition {condition['type']}"
         is_final = action == "FailJob"
-        return Verdict(
-            action, f"{cause} matching {action} rule at index {number}" if is_final else ""
-        )
+        message = f"{cause} matching {action} rule at index {number}" if is_final else ""
+        return Verdict(action, message)
     return Verdict()
 
 
@@ -215,4 +214,5 @@ class Backoff:
             return Backoff(self.failures + len(ended), ended[-1]) if ended else self
         since = max(map(finish_time, succeeded))
         later = [moment for moment in ended if moment > since]
-        return Backoff(len(later), later[-1] if later else None)
+        last = later[-1] if later else None
+        return Backoff(len(later), last)

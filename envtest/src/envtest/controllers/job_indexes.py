@@ -40,9 +40,12 @@ def format_intervals(intervals: Intervals) -> str:
     """Return the indexes as ``1,3-5``."""
     parts = []
     for first, last in intervals:
-        parts.append(
-            str(first) if first == last else f"{first}{',' if last == first + 1 else '-'}{last}"
-        )
+        if first == last:
+            parts.append(str(first))
+        elif last == first + 1:
+            parts.append(f"{first},{last}")
+        else:
+            parts.append(f"{first}-{last}")
     return ",".join(parts)
 
 

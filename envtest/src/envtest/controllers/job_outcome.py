@@ -96,7 +96,8 @@ def with_condition(
         same = all(
             one.get(name, "") == condition[name] for name in ("type", "status", "reason", "message")
         )
-        result.append(one if same or one.get("type") != kind else condition)
+        is_replaced = one.get("type") == kind and not same
+        result.append(condition if is_replaced else one)
     return result if found or status == "False" else [*result, condition]
 
 

@@ -206,7 +206,8 @@ def surplus(job: Object, active: Sequence[Object], at_least: int) -> list[Object
     if is_indexed(job):
         by_index: dict[int, list[Object]] = {}
         for pod in active:
-            by_index.setdefault(index_of(pod) if _has_valid_index(job, pod) else -1, []).append(pod)
+            index = index_of(pod) if _has_valid_index(job, pod) else -1
+            by_index.setdefault(index, []).append(pod)
         surplus = by_index.pop(-1, [])
         left = []
         for pods in by_index.values():

@@ -141,7 +141,8 @@ class Jobs(OwnerController):
         conditions = with_condition(before, "Suspended", status, reason, message, self.client.now())
         if conditions != before:
             sync.status["conditions"] = conditions
-            await self.events.normal(job, "Suspended" if suspended else "Resumed", message)
+            event_reason = "Suspended" if suspended else "Resumed"
+            await self.events.normal(job, event_reason, message)
             if not suspended:
                 sync.status["startTime"] = self.client.now()
 
@@ -192,11 +193,12 @@ class Jobs(OwnerController):
         if is_indexed(sync.job):
             indexes = pending_indexes(sync, missing)
             if sync.failed is not None:
-                delays = {
-                    index: seconds_until_retry(total_index_failures(pod) + 1, finish_time(pod), now)
-                    for index in indexes
-                    if (pod := sync.replaced.get(index)) is not None
-                }
+                delays = {}
+                for index in indexes:
+                    pod = sync.replaced.get(index)
+                    if pod is not None:
+                        failures = total_index_failures(pod) + 1
+                        delays[index] = seconds_until_retry(failures, finish_time(pod), now)
                 ready = [index for index in indexes if not delays.get(index)]
                 waiting = [delay for delay in delays.values() if delay]
                 if waiting:
@@ -208,7 +210,8 @@ class Jobs(OwnerController):
             missing = len(indexes)
 
         async def create(number: int) -> None:
-            await self._create_pod(sync, None if indexes is None else indexes[number])
+            index = None if indexes is None else indexes[number]
+            await self._create_pod(sync, index)
 
         created, error = await create_in_batches(missing, create)
         sync.count += created

@@ -117,12 +117,12 @@ class Nodes(Controller[NamespacedName]):
         if node is None:
             return None
         template = self._templates.get(name)
-        failure = failure_at(
-            template.failures if template else (), self.core.clock.time() - self._started
-        )
+        failures = template.failures if template else ()
+        failure = failure_at(failures, self.core.clock.time() - self._started)
         is_turn = self._failed.get(name, "True") != failure.ready
         self._failed[name] = failure.ready
-        await self._write_status(node, failure.ready if is_turn else "")
+        new_ready = failure.ready if is_turn else ""
+        await self._write_status(node, new_ready)
         node = await self._write_taints(name)
         if node is None:
             return failure.next_change

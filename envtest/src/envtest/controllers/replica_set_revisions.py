@@ -94,7 +94,8 @@ def updated_annotations(deployment: Object, replica_set: Object, revision: int) 
         annotations[REVISION] = str(revision)
         if before:
             history = annotations.get(REVISION_HISTORY, "")
-            entries = [*(history.split(",") if history else ()), str(before)]
+            entries = history.split(",") if history else []
+            entries.append(str(before))
             while len(",".join(entries)) > _HISTORY_LENGTH:
                 del entries[0]
             annotations[REVISION_HISTORY] = ",".join(entries)

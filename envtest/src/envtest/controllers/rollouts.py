@@ -58,7 +58,10 @@ def surge_and_unavailable(spec: Mapping[str, Any]) -> tuple[int, int]:
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     surge = resolve_int_or_percent(rolling.get("maxSurge", "25%"), desired, up=True)
     unavailable = resolve_int_or_percent(rolling.get("maxUnavailable", "25%"), desired, up=False)
-    return surge, min(desired, unavailable if surge or unavailable else 1)
+    # a rollout with neither could not proceed (ResolveFenceposts of kube-controller-manager)
+    if not surge and not unavailable:
+        unavailable = 1
+    return surge, min(desired, unavailable)
 
 
 def replicas_of(replica_set: Object) -> int:

@@ -196,7 +196,8 @@ class ServiceController(Controller[NamespacedName]):
         if after == before and labels == labels_before:
             return
         self._index.set_object(namespace, record.name, labels, after)
-        for each in (labels, labels_before) if labels != labels_before else (labels,):
+        relevant = [labels] if labels == labels_before else [labels, labels_before]
+        for each in relevant:
             for name in self._index.selectors_of(namespace, each):
                 self.queue.add(NamespacedName(namespace, name))
 

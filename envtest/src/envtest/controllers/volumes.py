@@ -159,15 +159,10 @@ class VolumeBinding(Controller[NamespacedName]):
             text = "no persistent volumes available for this claim and no storage class is set"
             if class_of(claim):
                 text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
-            await self.events.record(
-                claim,
-                *(
-                    ("Warning", "ProvisioningFailed")
-                    if class_of(claim)
-                    else ("Normal", "FailedBinding")
-                ),
-                text,
-            )
+            if class_of(claim):
+                await self.events.record(claim, "Warning", "ProvisioningFailed", text)
+            else:
+                await self.events.record(claim, "Normal", "FailedBinding", text)
 
     async def _class(self, claim: Object) -> Object | None:
         name = class_of(claim)

@@ -82,7 +82,8 @@ def _name(text: str, at: int, steps: list[Step]) -> int:
     if match is None:
         raise InvalidPath(text)
     name = re.sub(r"\\(.)", r"\1", match[0])
-    steps.append(_every if name == "*" else _field(name))
+    step = _every if name == "*" else _field(name)
+    steps.append(step)
     return match.end()
 
 

@@ -37,7 +37,8 @@ def _number(text: str) -> int | float | str:
     plain = text if text.startswith(".") else text.replace("_", "")
     if _INTEGER.fullmatch(plain):
         digits = plain.lstrip("+-")
-        base = _BASES.get(digits[:2].lower(), 8 if digits.startswith("0") else 10)
+        default_base = 8 if digits.startswith("0") else 10
+        base = _BASES.get(digits[:2].lower(), default_base)
         number = 0 if len(digits) > _LONGEST else int(digits.lower().removeprefix("0o"), base)
         if plain.startswith("-"):
             number = -number

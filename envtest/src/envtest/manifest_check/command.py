@@ -96,19 +96,20 @@ def command(
     summary = Summary(
         len(read) - sum(_is_foreign(source) for _, source in read), len(manifests), skipped
     )
-    click.echo(
-        json_report(findings, summary)
-        if output == "json"
-        else github(findings)
-        if output == "github"
-        else text(findings),
-        nl=False,
-    )
+    if output == "json":
+        shown = json_report(findings, summary)
+    elif output == "github":
+        shown = github(findings)
+    else:
+        shown = text(findings)
+    click.echo(shown, nl=False)
     if not quiet and output != "json":
         for line in skipped_lines(summary):
             click.echo(line, err=True)
         click.echo(summary_line(findings, summary), err=True)
-    sys.exit(1 if any(each.level == "error" for each in findings) else 0)
+    if any(each.level == "error" for each in findings):
+        sys.exit(1)
+    sys.exit(0)
 
 
 def _read(file: Path) -> bytes:

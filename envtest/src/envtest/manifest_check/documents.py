@@ -131,9 +131,8 @@ class Manifest(NamedTuple):
 
     def locate(self, path: str) -> int:
         """Return the line of a field of the object."""
-        return self.document.locate(
-            f"{self.prefix}.{path}" if self.prefix and path else self.prefix or path
-        )
+        whole_path = f"{self.prefix}.{path}" if self.prefix and path else self.prefix or path
+        return self.document.locate(whole_path)
 
 
 class Source(NamedTuple):

@@ -47,7 +47,8 @@ def select_files(paths: Iterable[Path]) -> Selection:
     files: dict[Path, None] = {}
     skipped: dict[Path, str] = {}
     for path in paths:
-        for file in _below(path) if path.is_dir() else (path,):
+        files_of_path = _below(path) if path.is_dir() else (path,)
+        for file in files_of_path:
             reason = _reason(file)
             if reason:
                 skipped[file] = reason

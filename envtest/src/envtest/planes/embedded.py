@@ -171,12 +171,13 @@ class EmbeddedServer(BaseControlPlane):
         self._settings, saved = await self._load()
         self._authority = self._load_authority()
         self.token = self._token or self._setting("token") or secrets.token_urlsafe(32)
+        version = self._version
+        if saved is not None:
+            version = parse_version(self._setting("kubernetes-version"))
         cluster = Cluster(
             parse_service_network(self._setting("service-network") or str(self._service_network)),
             Clock(float(self._setting("clock-offset") or 0)),
-            parse_version(self._setting("kubernetes-version"))
-            if saved is not None
-            else self._version,
+            version,
         )
         api_server = assemble(
             admin_token=self.token,
@@ -307,9 +308,9 @@ class EmbeddedServer(BaseControlPlane):
     def _load_authority(self) -> CertificateAuthority:
         certificate = self._setting("ca.crt")
         key = self._setting("ca.key")
-        return CertificateAuthority(
-            KeyPair(certificate.encode(), key.encode()) if certificate and key else None
-        )
+        if not certificate or not key:
+            return CertificateAuthority(None)
+        return CertificateAuthority(KeyPair(certificate.encode(), key.encode()))
 
     def _identity(self) -> dict[str, bytes]:
         """Return the CA, the admin token, the token key and the time: with them kubeconfigs and tokens stay valid."""

@@ -101,7 +101,8 @@ class LocalWebhooks:
 
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port of ``host`` that is free now."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port

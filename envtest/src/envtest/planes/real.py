@@ -206,17 +206,15 @@ class RealServer(BaseControlPlane):
             f"--token-auth-file={files['tokens.csv']}",
             f"--cert-dir={folder}",
             "--authorization-mode=RBAC",
-            *(
-                ()
-                if _ACCOUNTS in self._controllers
-                else ("--disable-admission-plugins=ServiceAccount",)
-            ),
             f"--service-cluster-ip-range={self._service_network}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={files['sa.key']}",
             f"--service-account-signing-key-file={files['sa.key']}",
             "--allow-privileged=true",
         ]
+        # without the controller, namespaces have no service account that pods could use
+        if _ACCOUNTS not in self._controllers:
+            apiserver.append("--disable-admission-plugins=ServiceAccount")
         if self._audit_log is not None:
             policy = folder / "audit-policy.json"
             policy.write_bytes(orjson.dumps(_AUDIT_POLICY))

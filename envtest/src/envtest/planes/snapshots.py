@@ -260,7 +260,8 @@ def _check_object(row: _Row, info: ResourceInfo | None) -> None:
     if (obj["apiVersion"], obj["kind"]) != (info.storage_version, info.storage_kind or info.kind):
         raise ValueError(f"is {obj['kind']} of {obj['apiVersion']}")
     if bool(row.namespace) != info.namespaced:
-        raise ValueError("is namespaced" if row.namespace else "has no namespace")
+        problem = "is namespaced" if row.namespace else "has no namespace"
+        raise ValueError(problem)
     _decode(obj, info, row)
 
 

@@ -30,9 +30,9 @@ def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
         kind = subject.get("kind", "")
         name = subject.get("name", "")
         if kind in by_kind:
-            by_kind[kind].append(
-                f"{subject.get('namespace', '')}/{name}" if kind == "ServiceAccount" else name
-            )
+            if kind == "ServiceAccount":
+                name = f"{subject.get('namespace', '')}/{name}"
+            by_kind[kind].append(name)
     return [", ".join(names) for names in by_kind.values()]
 
 
@@ -129,7 +129,11 @@ def _signing_request(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     status = obj.get("status") or {}
     kinds = [condition.get("type", "") for condition in status.get("conditions") or ()]
-    state = "Denied" if "Denied" in kinds else "Approved" if "Approved" in kinds else "Pending"
+    state = "Pending"
+    if "Denied" in kinds:
+        state = "Denied"
+    elif "Approved" in kinds:
+        state = "Approved"
     if "Failed" in kinds:
         state += ",Failed"
     if status.get("certificate"):

@@ -61,7 +61,8 @@ def _external_ips(obj: Object) -> str:
     if kind == "LoadBalancer":
         load_balancer = _addresses(obj.get("status"))
         if external:
-            return ",".join([load_balancer, *external] if load_balancer else external)
+            addresses = [load_balancer, *external] if load_balancer else external
+            return ",".join(addresses)
         return load_balancer or "<pending>"
     return ",".join(external) or NONE
 
@@ -173,7 +174,9 @@ def _node(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     status = obj.get("status") or {}
     ready = [one for one in status.get("conditions") or () if one.get("type") == "Ready"]
-    state = "Unknown" if not ready else "Ready" if ready[-1].get("status") == "True" else "NotReady"
+    state = "Unknown"
+    if ready:
+        state = "Ready" if ready[-1].get("status") == "True" else "NotReady"
     if spec.get("unschedulable"):
         state += ",SchedulingDisabled"
     prefix = "node-role.kubernetes.io/"

@@ -125,9 +125,8 @@ def _job(obj: Object, now: datetime) -> list[Any]:
     started = status.get("startTime")
     if started:
         end = status.get("completionTime")
-        duration = since(
-            datetime.fromisoformat(started), datetime.fromisoformat(end) if end else now
-        )
+        finished = datetime.fromisoformat(end) if end else now
+        duration = since(datetime.fromisoformat(started), finished)
     return [
         name,
         _job_status(obj, status),

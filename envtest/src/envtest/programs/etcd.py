@@ -112,15 +112,15 @@ class _Etcd:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 words = head.partition(b"\r\n")[0].split(b" ")
-                code, document = _response(
-                    words[1].decode("latin-1") if len(words) == 3 else "", self.socket_path
-                )
+                path = words[1].decode("latin-1") if len(words) == 3 else ""
+                code, document = _response(path, self.socket_path)
                 body = json.dumps(document).encode()
                 start = f"HTTP/1.1 {code} {'OK' if code == 200 else 'Not Found'}\r\nContent-Type: application/json\r\n"
                 writer.write(
                     f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
                 )
-                writer.write(body if words[0] != b"HEAD" else b"")
+                if words[0] != b"HEAD":
+                    writer.write(body)
                 await writer.drain()
         except (OSError, EOFError, asyncio.LimitOverrunError):
             pass

@@ -113,7 +113,8 @@ class CommandLine:
 
 def words(text: str) -> list[str]:
     """Return the items of a comma-separated list."""
-    return [word for word in (word.strip() for word in text.split(",")) if word]
+    words = [word.strip() for word in text.split(",")]
+    return [word for word in words if word]
 
 
 def boolean(name: str, value: str) -> bool:

@@ -48,7 +48,9 @@ def _report(message: str) -> None:
 
 def _socket_path(url: str) -> str:
     """Return the path of the Unix socket of the ``etcd`` at ``url``. Raises OSError, or _Failed for another server."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if "://" not in url:
+        url = f"http://{url}"
+    parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise _Failed(f"--etcd-servers={url}: must be an http URL")
     host = parts.hostname
@@ -89,7 +91,8 @@ def _connect(servers: list[str], deadline: float | None) -> socket.socket:
                 return connection
         if deadline is not None and time.monotonic() > deadline:
             raise _Failed(f"cannot connect to etcd at {', '.join(servers)}: {reason}")
-        time.sleep(_PAUSE_SECONDS if deadline is not None else _LONG_PAUSE_SECONDS)
+        pause = _PAUSE_SECONDS if deadline is not None else _LONG_PAUSE_SECONDS
+        time.sleep(pause)
 
 
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:

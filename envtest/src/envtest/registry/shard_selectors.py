@@ -53,7 +53,8 @@ class ShardSelector:
 
     def matches(self, record: Record) -> bool:
         """Return whether the hash of the record is in one of the ranges."""
-        value = _hash(record.uid if self._ranges[0].key == _UID else record.namespace)
+        hashed = record.uid if self._ranges[0].key == _UID else record.namespace
+        value = _hash(hashed)
         return any(each.contains(value) for each in self._ranges)
 
 

@@ -21,6 +21,10 @@ __all__ = ["ExecCall", "PortCall", "forward_port", "run_attach", "run_command"]
 _NO_ANSWER: Final = 127
 
 
+def _as_bytes(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else data
+
+
 class ExecCall:
     """One exec or attach, for callbacks: the ``pod`` (a copy), ``container``, ``command``, and whether it has a tty."""
 
@@ -39,11 +43,11 @@ class ExecCall:
 
     async def write(self, data: bytes | str) -> None:
         """Write to stdout."""
-        await self._streams.write(STDOUT, data.encode() if isinstance(data, str) else data)
+        await self._streams.write(STDOUT, _as_bytes(data))
 
     async def write_error(self, data: bytes | str) -> None:
         """Write to stderr."""
-        await self._streams.write(STDERR, data.encode() if isinstance(data, str) else data)
+        await self._streams.write(STDERR, _as_bytes(data))
 
 
 class PortCall:
@@ -60,7 +64,7 @@ class PortCall:
 
     async def write(self, data: bytes | str) -> None:
         """Send bytes to the client."""
-        await self._connection.write(data.encode() if isinstance(data, str) else data)
+        await self._connection.write(_as_bytes(data))
 
 
 async def _call(function: Callable[..., Any], call: Any) -> Any:

@@ -28,21 +28,30 @@ from envtest.simulation.model import (
 __all__ = ["MATCH_FIELDS", "NODE_FIELDS", "POD_FIELDS", "load_document", "read_nodes", "read_rules"]
 
 NODE_FIELDS: Final = (
-    *(
-        "name",
-        "count",
-        "labels",
-        "annotations",
-        "taints",
-        "unschedulable",
-        "capacity",
-        "allocatable",
-        "failures",
-    ),
+    "name",
+    "count",
+    "labels",
+    "annotations",
+    "taints",
+    "unschedulable",
+    "capacity",
+    "allocatable",
+    "failures",
 )
 POD_FIELDS: Final = (
-    *("match", "startAfter", "ready", "readyAfter", "stopAfter", "image", "containers", "evict"),
-    *("exec", "attach", "logs", "previousLogs", "ports"),
+    "match",
+    "startAfter",
+    "ready",
+    "readyAfter",
+    "stopAfter",
+    "image",
+    "containers",
+    "evict",
+    "exec",
+    "attach",
+    "logs",
+    "previousLogs",
+    "ports",
 )
 MATCH_FIELDS: Final = ("labels", "namespace", "name", "owner", "node", "start")
 _RUN: Final = ("after", "exitCode", "reason", "message")
@@ -91,7 +100,8 @@ def read_nodes(document: Fields) -> tuple[NodeTemplate, ...] | None:
         nodes.extend(_node(each, fields) for each in names)
         if len(nodes) > _MAX_NODES:
             raise document.error("nodes", f"at most {_MAX_NODES} nodes")
-    repeated = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
+    counts = Counter(node.name for node in nodes)
+    repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise ScenarioError(f"nodes: {repeated[0]}: must be the name of one node only")
     return tuple(nodes)
@@ -107,13 +117,10 @@ def _check_node(fields: Fields) -> None:
         *label_errors(fields.labels("labels"), "labels"),
         *annotation_errors(fields.labels("annotations"), "annotations"),
         *taint_errors(taints, "taints"),
-        *(
-            error
-            for part in ("capacity", "allocatable")
-            for name, quantity in fields.quantities(part).items()
-            for error in quantity_errors(name, quantity, f"{part}.{name}")
-        ),
     ]
+    for part in ("capacity", "allocatable"):
+        for name, quantity in fields.quantities(part).items():
+            errors += quantity_errors(name, quantity, f"{part}.{name}")
     for error in errors:
         raise ScenarioError(f"{fields.path}.{error}")
 
@@ -207,10 +214,12 @@ def _runs(rule: Fields) -> dict[str, tuple[Run, ...]]:
 
 def _run(fields: Fields) -> Run:
     reason = fields.text("reason")
-    code = fields.integer("exitCode", _OOM_KILLED if reason == "OOMKilled" else 0, 0, 255)
+    default_code = _OOM_KILLED if reason == "OOMKilled" else 0
+    code = fields.integer("exitCode", default_code, 0, 255)
     ends = any(fields.has(name) for name in ("after", "exitCode", "reason"))
     after = fields.seconds("after")
-    return Run((after or 0.0) if ends else None, code, reason, fields.text("message"))
+    duration = (after or 0.0) if ends else None
+    return Run(duration, code, reason, fields.text("message"))
 
 
 def _eviction(rule: Fields) -> Eviction:

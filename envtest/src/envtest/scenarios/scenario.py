@@ -78,7 +78,9 @@ class Scenario:
 
     def __init__(self, source: Path | str | Mapping[str, Any] | None = None) -> None:
         file = f"{source}: " if isinstance(source, Path | str) else ""
-        document = load_document(source if source is not None else {})
+        if source is None:
+            source = {}
+        document = load_document(source)
         try:
             fields = Fields(document, "", ("nodes", "pods"))
             nodes = read_nodes(fields)
@@ -259,7 +261,9 @@ def annotated_behavior(pod: Object) -> Behavior:
     code = annotations.get("exit-code", "")
     runs = None
     if phase in ("Succeeded", "Failed"):
-        exit_code = (int(code) if code.isdigit() and int(code) else 1) if phase == "Failed" else 0
+        exit_code = 0
+        if phase == "Failed":
+            exit_code = int(code) if code.isdigit() and int(code) else 1
         runs = {"*": (Run(seconds("finish-after") or 0.0, exit_code),)}
     return Behavior(
         start_after=_FOREVER if phase == "Pending" else seconds("start-after"),

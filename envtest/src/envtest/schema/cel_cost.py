@@ -380,7 +380,8 @@ class _Estimator:
         return 1, None
 
     def _comparison(self, call: Any, overload: str) -> Estimate:
-        first, second = call.args[0], call.args[1]
+        first = call.args[0]
+        second = call.args[1]
         if call.function == "_==_" and self._is_constant(first) and self._is_constant(second):
             return 1, None
         reads = overload in _COMPARED_OVERLOADS or overload.endswith(("_string", "_bytes"))
@@ -594,7 +595,8 @@ class _Estimator:
             return literal
         sized = self._sized(self._path(expression))
         if sized is not None:
-            size = self._sizes[expression.id] = Size(0, sized.max_elements)
+            size = Size(0, sized.max_elements)
+            self._sizes[expression.id] = size
             return size
         if _static_kind(self._types.get(expression.id), optional=True) in _SCALAR_KINDS:
             return _SCALAR

@@ -96,7 +96,8 @@ class SizedSchemas:
         known = self._known.get(key)
         if known is None:
             # The node is stored too, so that its id cannot become that of another node.
-            known = self._known[key] = (raw, self._read(raw, is_resource=is_resource))
+            known = (raw, self._read(raw, is_resource=is_resource))
+            self._known[key] = known
         return known[1]
 
     def _child(self, raw: Mapping[str, Any]) -> Sized | None:

@@ -135,7 +135,8 @@ def failure_at(failures: Iterable[NodeFailure], elapsed: float) -> FailureState:
         changes += [each for each in (failure.after, end) if each is not None and each > elapsed]
         if failure.after <= elapsed and (end is None or elapsed < end) and ready != "Unknown":
             ready = "Unknown" if failure.lost else "False"
-    return FailureState(ready, min(changes) - elapsed if changes else None)
+    remaining = min(changes) - elapsed if changes else None
+    return FailureState(ready, remaining)
 
 
 def desired_taints(node: Object, now: str, *, evict: bool = True) -> list[dict[str, Any]]:

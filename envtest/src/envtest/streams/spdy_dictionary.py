@@ -16,19 +16,17 @@ _METHODS_AND_HEADERS: Final = (
 )
 _WORDS: Final = (
     *_METHODS_AND_HEADERS.split(),
-    *(
-        "method",
-        "get",
-        "status",
-        "200 OK",
-        "version",
-        "HTTP/1.1",
-        "url",
-        "public",
-        "set-cookie",
-        "keep-alive",
-        "origin",
-    ),
+    "method",
+    "get",
+    "status",
+    "200 OK",
+    "version",
+    "HTTP/1.1",
+    "url",
+    "public",
+    "set-cookie",
+    "keep-alive",
+    "origin",
 )
 _TEXT: Final = (
     "1001012012022052063003023033043053063074024054064074084094104114124134144154164175025045052"

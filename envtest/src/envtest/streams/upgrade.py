@@ -69,9 +69,14 @@ async def serve_tunnel(socket: web.WebSocketResponse, accept: Callable[[SPDYStre
     """Serve SPDY/3.1 whose bytes are in the binary messages of a WebSocket, until either side closes it."""
     has_room = asyncio.Event()
     has_room.set()
-    connection = SPDYConnection(
-        socket.send_bytes, accept, lambda paused: has_room.clear() if paused else has_room.set()
-    )
+
+    def pause(paused: bool) -> None:
+        if paused:
+            has_room.clear()
+        else:
+            has_room.set()
+
+    connection = SPDYConnection(socket.send_bytes, accept, pause)
     try:
         async for message in socket:
             if message.type not in (WSMsgType.BINARY, WSMsgType.TEXT):
@@ -106,7 +111,10 @@ class _Parser:
     def _update(self) -> None:
         if not self._transport.is_closing():
             is_ready = self._has_room and not self.bytes.is_full
-            (self._transport.resume_reading if is_ready else self._transport.pause_reading)()
+            if is_ready:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         self.bytes.feed(bytes(data))
