@@ -22,6 +22,7 @@ from envtest.command import command
 from envtest.planes.plane import EmbeddedControlPlane
 
 PODS = "/api/v1/namespaces/default/pods"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 class Setup:
@@ -110,6 +111,32 @@ async def test_pods_are_scheduled_where_they_fit() -> None:
         assert await setup.node_of("gpu-2") == ""
         await setup.api.delete(f"{PODS}/gpu")
         assert await setup.node_of("gpu-2") == "gpu", "it is retried when resources are released"
+
+
+async def test_space_of_preempted_pods_is_kept_for_the_pod_that_waits_for_it() -> None:
+    def using(cpu: int) -> dict[str, Any]:
+        resources = {"requests": {"cpu": str(cpu)}}
+        return {"containers": [{"name": "main", "image": "i", "resources": resources}]}
+
+    nodes = [{"name": "n", "capacity": {"cpu": 10}}]
+    rule = {"match": {"name": "a"}, "stopAfter": 20}
+    async with running({"nodes": nodes, "pods": [rule]}) as setup:
+        for name, value in (("low", 1), ("middle", 2), ("high", 3)):
+            body = {"metadata": {"name": name}, "value": value}
+            assert (await setup.api.post(PRIORITY_CLASSES, body)).code == 201
+        await setup.pod("a", priorityClassName="low", **using(4))
+        await setup.pod("b", priorityClassName="low", **using(3))
+        await setup.pod("preemptor", priorityClassName="middle", **using(6))
+        assert (await setup.status("preemptor"))["nominatedNodeName"] == "n"
+        await setup.pod("other", priorityClassName="low", **using(3))
+        assert await setup.node_of("other") == "", "the free space is kept for the preemptor"
+        await setup.pod("important", priorityClassName="high", **using(1))
+        assert await setup.node_of("important") == "n", "more important pods can take any space"
+        await setup.plane.advance(20)
+        assert await setup.node_of("preemptor") == "n"
+        assert await setup.node_of("other") == ""
+        await setup.api.delete(f"{PODS}/preemptor")
+        assert await setup.node_of("other") == "n", "the space is free without the preemptor"
 
 
 async def test_nodes_that_a_test_creates_and_gated_pods() -> None:

@@ -66,6 +66,7 @@ class Jobs(OwnerController):
     kind: ClassVar[str] = "Job"
     api_version: ClassVar[str] = "batch/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS,)
+    child_finalizer: ClassVar[str] = TRACKING
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)

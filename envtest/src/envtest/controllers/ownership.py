@@ -17,6 +17,7 @@ from envtest.apimachinery.objects import (
     NamespacedName,
     Object,
     controller_of,
+    has_finalizer,
     labels_of,
     owner_reference,
 )
@@ -68,6 +69,9 @@ class OwnerController(Controller[NamespacedName]):
     children: ClassVar[tuple[GroupResource, ...]]
     unwatched: ClassVar[tuple[GroupResource, ...]] = ()
     """The children whose changes are not reasons to reconcile."""
+
+    child_finalizer: ClassVar[str] = ""
+    """The finalizer that children have while they are controlled."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -168,6 +172,8 @@ class OwnerController(Controller[NamespacedName]):
             if controller_of(obj) is not None or obj["metadata"].get("deletionTimestamp"):
                 return False
             obj["metadata"].setdefault("ownerReferences", []).append(own_reference)
+            if self.child_finalizer and not has_finalizer(obj, self.child_finalizer):
+                obj["metadata"].setdefault("finalizers", []).append(self.child_finalizer)
             return True
 
         for name in sorted(self._orphans.get((resource, namespace), ())):
@@ -184,6 +190,11 @@ class OwnerController(Controller[NamespacedName]):
             if len(remaining) == len(references):
                 return False
             new["metadata"]["ownerReferences"] = remaining
+            if self.child_finalizer:
+                finalizers = new["metadata"].get("finalizers") or ()
+                new["metadata"]["finalizers"] = [
+                    name for name in finalizers if name != self.child_finalizer
+                ]
             return True
 
         metadata = obj["metadata"]

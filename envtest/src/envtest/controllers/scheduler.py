@@ -61,6 +61,13 @@ class _Placed(NamedTuple):
     is_leaving: bool
 
 
+class _Reservation(NamedTuple):
+    """The space on a node that a pod waits for."""
+
+    node: str
+    demand: Demand
+
+
 class Scheduler(Controller[str]):
     """Schedules all pods that have no node in one pass; there is one key."""
 
@@ -79,6 +86,9 @@ class Scheduler(Controller[str]):
         self._reported: dict[NamespacedName, str] = {}
         self._nominated: dict[NamespacedName, str] = {}
         """The nodes on which pods are deleted for others, by these others."""
+
+        self._reserved: dict[NamespacedName, _Reservation] = {}
+        """The space of these others that the usage of nodes includes during a pass."""
 
     def enqueue_all(self) -> None:
         """Index nodes and pods, and start a pass."""
@@ -173,6 +183,8 @@ class Scheduler(Controller[str]):
         except BaseException:
             self._retry_all()
             raise
+        finally:
+            self._reserve({})
 
     async def _schedule(self, waiting: list[_Pending]) -> None:
         failed: dict[bytes, str] = {}
@@ -186,8 +198,10 @@ class Scheduler(Controller[str]):
                 await asyncio.sleep(0)  # lets requests through: a pass can have thousands of pods
             if self._pending.get(pending.key) != pending:
                 continue
+            self._reserve_for_others(pending)
             signature = pending.demand.signature
-            if signature not in failed:
+            # Space that is reserved for a pod is free only for this pod.
+            if signature not in failed or pending.key in self._nominated:
                 node = self._ranking(pending.demand).best()
                 if node is not None:
                     await self._bind(pending, node)
@@ -206,6 +220,31 @@ class Scheduler(Controller[str]):
                 if lowest < -pending.priority and tried not in hopeless:
                     is_preempting = await self._preempt(pending)
                     hopeless.add(tried)
+
+    def _nominated_besides(self, pending: _Pending) -> dict[NamespacedName, _Reservation]:
+        """Return the space for which others of at least the same priority have deleted pods, by these others."""
+        found = {}
+        for key, node in self._nominated.items():
+            other = self._pending.get(key)
+            if other is not None and key != pending.key and other.priority <= pending.priority:
+                found[key] = _Reservation(node, other.demand)
+        return found
+
+    def _reserve_for_others(self, pending: _Pending) -> None:
+        """Count the pods for which others were deleted as if they ran, so that ``pending`` cannot take their space."""
+        if self._nominated or self._reserved:
+            self._reserve(self._nominated_besides(pending))
+
+    def _reserve(self, reservations: dict[NamespacedName, _Reservation]) -> None:
+        """Replace the reservations in the usage of nodes."""
+        if reservations == self._reserved:
+            return
+        for reservation in self._reserved.values():
+            self._usage[reservation.node].change(reservation.demand, -1)
+        for reservation in reservations.values():
+            self._usage.setdefault(reservation.node, Usage()).change(reservation.demand, 1)
+        self._reserved = reservations
+        self._rankings.clear()
 
     def _ranking(self, demand: Demand) -> Ranking:
         ranking = self._rankings.get(demand.signature)
@@ -272,9 +311,12 @@ class Scheduler(Controller[str]):
                 lower.setdefault(placed.node, []).append(
                     Candidate(placed.priority, key, placed.demand)
                 )
+        for reservation in self._nominated_besides(pending).values():
+            staying.setdefault(reservation.node, []).append(reservation.demand)
         nodes = [(node, staying.get(node.name, ())) for node in self._nodes.values()]
         plan = plan_preemption(pending.demand, nodes, lower)
         if plan is None:
+            self._nominated.pop(pending.key, None)
             return False
         self._nominated[pending.key] = plan.node
         await self.client.modify(

@@ -5,6 +5,7 @@ from typing import Any
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object, annotations_of, find_condition, labels_of
 from envtest.controllers.job_failures import INDEX
+from envtest.controllers.job_outcome import TRACKING
 from envtest.controllers.pod_state import is_ready
 from envtest.controllers.replica_set_revisions import template_hash
 from envtest.controllers.rollouts import resolve_int_or_percent, surge_and_unavailable
@@ -38,6 +39,10 @@ def phase(plane: HeadlessPlane, name: str) -> str:
 
 def status(plane: HeadlessPlane, resource: GroupResource, name: str = "w") -> Object:
     return (plane.get(name, resource) or {}).get("status") or {}
+
+
+def finalizers(plane: HeadlessPlane, name: str) -> list[str]:
+    return list((plane.get(name, PODS) or {})["metadata"].get("finalizers") or ())
 
 
 async def pod(plane: HeadlessPlane, name: str = "p", **annotations: str) -> Object:
@@ -127,6 +132,18 @@ async def test_replica_set_adopts_and_releases_pods() -> None:
             lambda: not (plane.get("orphan", PODS) or {})["metadata"].get("ownerReferences")
         )
         await plane.until(lambda: len(plane.names(PODS)) == 2)
+
+
+async def test_job_tracks_the_pods_that_it_adopts_until_it_releases_them() -> None:
+    async with headless_plane("job") as plane:
+        orphan = await pod(plane, "orphan")
+        job = workload(parallelism=1, manualSelector=True)
+        job["template"]["spec"]["restartPolicy"] = "Never"
+        await plane.create("w", resource=JOBS, spec=job)
+        await plane.until(lambda: finalizers(plane, "orphan") == [TRACKING])
+        await plane.edit(orphan, lambda obj: obj["metadata"].update(labels={"app": "b"}), PODS)
+        await plane.until(lambda: finalizers(plane, "orphan") == [])
+        assert not (plane.get("orphan", PODS) or {})["metadata"].get("ownerReferences")
 
 
 async def test_deployment_rolls_out_a_new_template() -> None:
