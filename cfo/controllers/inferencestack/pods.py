@@ -26,7 +26,13 @@ from cfo.api.inferencestack.names import (
     NAME_LABEL,
     names_of,
 )
-from cfo.api.kueue import EVICTION_PREFIX, QUEUE_NAME_LABEL, TERMINATION_TARGET
+from cfo.api.kueue import (
+    ADMISSION_GATE,
+    EVICTION_PREFIX,
+    QUEUE_NAME_LABEL,
+    TERMINATION_TARGET,
+)
+from cfo.controllers.cached_fields import field_reader
 from cfo.controllers.pod_status import (
     PodFailure,
     PodStatus,
@@ -60,6 +66,15 @@ _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a new informer; its events cause another reconcile."""
 
 _log = structlog.get_logger(__name__)
+
+
+class _Gate(msgspec.Struct, gc=False):
+    """A scheduling gate of a pod."""
+
+    name: str = ""
+
+
+_gates_of = field_reader("spec", "schedulingGates", kind=tuple[_Gate, ...], default=())
 
 
 def _components(pod: Entry) -> Iterable[str]:
@@ -121,17 +136,17 @@ def report_of(pod: Entry | None) -> PodReport:
         eviction = _eviction(status)  # Kueue reports it before it deletes the pod
     if pod.meta.is_deleting:
         return PodReport(eviction=eviction)
-    if queue and _is_gated(status):
+    if queue and _awaits_admission(pod):
         return PodReport(queue=queue)
     return PodReport(failure=failure_of(status), eviction=eviction)
 
 
-def _is_gated(status: PodStatus) -> bool:
-    """Return whether a pod has scheduling gates, which the API server reports in this condition."""
-    for condition in status.conditions or ():
-        if condition.type == "PodScheduled":
-            return condition.status == "False" and condition.reason == "SchedulingGated"
-    return False
+def _awaits_admission(pod: Entry) -> bool:
+    """Return whether a pod has the gate that Kueue removes when it admits the pod.
+
+    The condition ``PodScheduled`` says so as well, but only until a scheduler has looked at the pod again.
+    """
+    return any(gate.name == ADMISSION_GATE for gate in _gates_of(pod))
 
 
 def _eviction(status: PodStatus) -> Eviction | None:

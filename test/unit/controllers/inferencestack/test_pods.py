@@ -96,7 +96,8 @@ def test_starting_and_running_pods_have_no_failure() -> None:
 
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "team"}
-GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+GATED = "kueue.x-k8s.io/admission"
+STILL_GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 
 
 def target(reason: str) -> dict[str, str]:
@@ -104,7 +105,10 @@ def target(reason: str) -> dict[str, str]:
 
 
 def pod(
-    *conditions: dict[str, str], labels: dict[str, str] | None = None, **metadata: Any
+    *conditions: dict[str, str],
+    labels: dict[str, str] | None = None,
+    gate: str = "",
+    **metadata: Any,
 ) -> Entry:
     obj: Object = {
         "apiVersion": "v1",
@@ -116,18 +120,23 @@ def pod(
             "labels": labels or {},
             **metadata,
         },
+        "spec": {"schedulingGates": [{"name": gate}] if gate else None},
         "status": {"phase": "Pending", "conditions": list(conditions)},
     }
     return EntryDecoder(POD).decode(orjson.dumps(obj))
 
 
-def test_only_gated_pods_with_a_queue_wait_for_quota() -> None:
-    assert report_of(pod(GATED, labels=QUEUED)).queue == "team"
-    assert report_of(pod(GATED)).queue == "", "another gate"
-    assert report_of(pod({**GATED, "status": "True"}, labels=QUEUED)).queue == ""
+def test_only_pods_with_the_gate_of_their_queue_wait_for_quota() -> None:
+    assert report_of(pod(STILL_GATED, labels=QUEUED, gate=GATED)).queue == "team"
+    assert report_of(pod(labels=QUEUED, gate="kueue.x-k8s.io/topology")).queue == "", "admitted"
+    assert report_of(pod(gate=GATED)).queue == "", "it has no queue"
     assert report_of(pod(UNSCHEDULABLE, labels=QUEUED)).failure is not None
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert report_of(pod(GATED, labels=QUEUED, **deleted)).queue == ""
+    assert report_of(pod(labels=QUEUED, gate=GATED, **deleted)).queue == ""
+
+
+def test_admitted_pod_does_not_wait_although_no_scheduler_has_seen_it() -> None:
+    assert report_of(pod(STILL_GATED, labels=QUEUED)).queue == ""
 
 
 @pytest.mark.parametrize(
