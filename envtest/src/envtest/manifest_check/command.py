@@ -88,7 +88,10 @@ def command(
         )
     except StatusError as error:
         _fail(f"--crds: {error.message}")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        reason = error.strerror or str(error)
+        _fail(f"{error.filename}: {reason}" if error.filename else reason)
+    except ValueError as error:
         _fail(str(error))
     findings = _merged(read, findings)
     skipped = {str(file): reason for file, reason in selection.skipped.items()}

@@ -329,7 +329,7 @@ def test_annotations_of_github(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.yaml"], "missing.yaml"),
+        (["missing.yaml"], "missing.yaml: No such file or directory"),
         (["--kubernetes-version", "1.20", "a.yaml"], "'1.20' is not supported"),
         (["--crds", "bad.json", "a.yaml"], "--crds: CustomResourceDefinition"),
         ([], "Missing argument"),
