@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from functools import cache as cached
-from typing import Final
+from typing import Final, Unpack
 
 from cfo.runtime import GVK, POD, Cache, Entry, Informer
 from cfo.runtime.cache import controller_key
-from cfo.runtime.cache.selectors import MAX_BYTES
+from cfo.runtime.manager import SelectionKeywords
 from cfo.summaries.kind_view import MAX_CHILDREN, MAX_PODS, KindView
 
 _MAX_CHILD_BYTES: Final = 64 << 10
@@ -84,15 +84,11 @@ class KindInformers:
         value = f"{entry.namespace}/{self._view.pod_label_value(entry.name)}"
         return self.pods.reader.entries(index=(index, value))[:MAX_PODS]
 
-    def _informer(
-        self,
-        gvk: GVK,
-        *,
-        label_selector: str = "",
-        metadata_only: bool = False,
-        max_bytes: int = MAX_BYTES,
-    ) -> Informer:
-        """Return an informer that has at least these objects: an existing one, or a new one."""
+    def _informer(self, gvk: GVK, **selection: Unpack[SelectionKeywords]) -> Informer:
+        """Return an informer that has at least the objects of ``selection``: an existing one, or a new one."""
+        label_selector = str(selection.get("label_selector", ""))
+        metadata_only = selection.get("metadata_only", False)
+        max_bytes = selection.get("max_bytes", 0)
         for informer in (*self._shared, *self._cache.informers):
             existing = informer.selection
             if (
@@ -105,9 +101,7 @@ class KindInformers:
                 and existing.max_bytes >= max_bytes
             ):
                 return informer
-        return self._cache.informer(
-            gvk, label_selector=label_selector, metadata_only=metadata_only, max_bytes=max_bytes
-        )
+        return self._cache.informer(gvk, **selection)
 
 
 @cached
