@@ -162,3 +162,34 @@ async def test_job_fails_when_annotations_make_its_pods_fail() -> None:
         failed = next(item for item in job["status"]["conditions"] if item["type"] == "Failed")
         assert (failed["status"], failed["reason"]) == ("True", "BackoffLimitExceeded")
         assert job["status"]["failed"] == 1
+
+
+async def test_attributes_class_is_deleted_when_no_claim_uses_it() -> None:
+    classes = "/apis/storage.k8s.io/v1/volumeattributesclasses"
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    claim = {
+        "metadata": {"name": "c", "finalizers": []},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "volumeAttributesClassName": "gold",
+        },
+    }
+    async with running("persistentvolume") as api:
+        for name in ("gold", "unused"):
+            created = await api.post(
+                classes,
+                {
+                    "metadata": {"name": name},
+                    "driverName": "driver.example",
+                    "parameters": {"a": "b"},
+                },
+            )
+            assert created.body["metadata"]["finalizers"] == ["kubernetes.io/vac-protection"]
+        assert (await api.post(claims, claim)).code == 201
+        await api.delete(f"{classes}/gold")
+        await api.delete(f"{classes}/unused")
+        await wait_deleted(api, f"{classes}/unused")
+        assert (await api.get(f"{classes}/gold")).code == 200, "the claim uses it"
+        await api.delete(f"{claims}/c")
+        await wait_deleted(api, f"{classes}/gold")

@@ -40,6 +40,7 @@ KUBE_CONTROLLERS: Final[dict[str, tuple[str, ...]]] = {
         "persistentvolume-binder-controller",
         "persistentvolume-protection-controller",
         "persistentvolumeclaim-protection-controller",
+        "volumeattributesclass-protection-controller",
     ),
 }
 """The controllers in kube-controller-manager that do the work of each controller of envtest."""

@@ -41,7 +41,11 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "nodelifecycle": ("node_taints.NodeTaints",),
     "disruption": ("disruption.DisruptionBudgets",),
     "csrsigning": ("certificate_signing.CertificateSigning",),
-    "persistentvolume": ("volumes.VolumeBinding", "volume_protection.VolumeProtection"),
+    "persistentvolume": (
+        "volumes.VolumeBinding",
+        "volume_protection.VolumeProtection",
+        "attributes_class_protection.AttributesClassProtection",
+    ),
 }
 """The controllers behind each name: module in this package, and class in that module."""
 
