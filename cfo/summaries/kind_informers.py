@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from functools import cache as cached
-from typing import Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from cfo.runtime import GVK, POD, Cache, Entry, Informer
 from cfo.runtime.cache import controller_key
-from cfo.runtime.manager import SelectionKeywords
 from cfo.summaries.kind_view import MAX_CHILDREN, MAX_PODS, KindView
+
+if TYPE_CHECKING:
+    from cfo.runtime.manager import SelectionKeywords
 
 _MAX_CHILD_BYTES: Final = 64 << 10
 """Children with more bytes are not cached, as in the operator, with which the informers are shared: anyone can create
