@@ -87,7 +87,7 @@ def _renamed(sequence: Sequence, steps: list[Step], number: int) -> Sequence:
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
     """Yield a line for each value that two JSON documents do not share."""
     if isinstance(expected, dict) and isinstance(actual, dict):
-        for key in [*expected, *(key for key in actual if key not in expected)]:
+        for key in expected | actual:
             place = f"{path}.{key}"
             if key not in actual:
                 yield f"{place}: missing, expected {_shown(expected[key])}"

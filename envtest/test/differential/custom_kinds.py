@@ -242,7 +242,7 @@ def _spec(rng: Random) -> tuple[dict[str, Any], dict[str, Any]]:
         if example is not None:
             value[key] = example
     spec: dict[str, Any] = {"type": "object", "required": ["name"], "properties": properties}
-    possible = [rule for rule in RULES if all(word in properties for word in _mentioned(rule))]
+    possible = [rule for rule in RULES if properties.keys() >= set(_mentioned(rule))]
     rules = rng.sample(possible, k=rng.randrange(min(3, len(possible)) + 1))
     if rules:
         spec["x-kubernetes-validations"] = [{"rule": rule, **more} for rule, more in rules]

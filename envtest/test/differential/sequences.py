@@ -501,7 +501,7 @@ def _merge_patch(before: Any, after: Any) -> Any:
 def _json_patch(before: Any, after: Any, path: str = "") -> Any:
     """Yield the operations that change one document to another."""
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in [*before, *(key for key in after if key not in before)]:
+        for key in before | after:
             pointer = f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
             if key not in after:
                 yield {"op": "remove", "path": pointer}

@@ -42,7 +42,9 @@ class FrontProxy(Struct, frozen=True):
         name = _first_value(headers, self.username_headers)
         if not name:
             return None
-        groups = [group for header in self.group_headers for group in headers.getall(header, ())]
+        groups: list[str] = []
+        for header in self.group_headers:
+            groups += headers.getall(header, ())
         uid = _first_value(headers, self.uid_headers)
         return User(name, uid, tuple(groups), self._extra(headers))
 
