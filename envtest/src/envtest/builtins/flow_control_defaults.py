@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["FIXED_LEVELS", "FIXED_SCHEMAS", "LEVELS", "SCHEMAS"]
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+
+__all__ = [
+    "AUTO_UPDATE",
+    "FIXED_LEVELS",
+    "FIXED_SCHEMAS",
+    "FLOW_SCHEMAS",
+    "LEVELS",
+    "PRIORITY_LEVELS",
+    "SCHEMAS",
+    "dangling_condition",
+    "flow_schema",
+    "priority_level",
+]
+
+_GROUP: Final = "flowcontrol.apiserver.k8s.io"
+FLOW_SCHEMAS: Final = GroupResource(_GROUP, "flowschemas")
+PRIORITY_LEVELS: Final = GroupResource(_GROUP, "prioritylevelconfigurations")
+AUTO_UPDATE: Final = "apf.kubernetes.io/autoupdate-spec"
+"""The annotation of the objects whose spec the API server maintains."""
 
 _MANDATORY = ("exempt", "catch-all")
 _AUTHENTICATION = ("system:unauthenticated", "system:authenticated")
@@ -121,3 +142,39 @@ LEVELS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 FIXED_SCHEMAS: Final = {name: SCHEMAS[name] for name in _MANDATORY}
 FIXED_LEVELS: Final = {name: LEVELS[name] for name in _MANDATORY}
+
+
+def dangling_condition(level: str, *, exists: bool) -> dict[str, str]:
+    """Return the condition of a FlowSchema that says whether its priority level exists, without a time."""
+    text = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
+    if exists:
+        status = "False"
+        reason = "Found"
+        message = f"{text} and it exists"
+    else:
+        status = "True"
+        reason = "NotFound"
+        message = f"{text} but there is no such object"
+    return {"type": "Dangling", "status": status, "reason": reason, "message": message}
+
+
+def flow_schema(name: str, spec: Mapping[str, Any], now: str) -> Object:
+    """Return the FlowSchema of every control plane with this name, whose priority level exists."""
+    condition = dangling_condition(spec["priorityLevelConfiguration"]["name"], exists=True)
+    status = {"conditions": [{**condition, "lastTransitionTime": now}]}
+    return _object("FlowSchema", name, spec, status)
+
+
+def priority_level(name: str, spec: Mapping[str, Any], _now: str = "") -> Object:
+    """Return the PriorityLevelConfiguration of every control plane with this name."""
+    return _object("PriorityLevelConfiguration", name, spec, {})
+
+
+def _object(kind: str, name: str, spec: Mapping[str, Any], status: dict[str, Any]) -> Object:
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "generation": 1, "annotations": {AUTO_UPDATE: "true"}},
+        "spec": copy.deepcopy(spec),
+        "status": status,
+    }

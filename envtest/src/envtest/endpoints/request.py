@@ -68,7 +68,7 @@ class Request:
 
     ``raw`` is aiohttp's request if the connection leaves HTTP, as for exec over WebSocket. ``user`` is set after
     authentication. ``warnings`` become Warning headers of any response. ``faults`` are the server's faults, ``fault``
-    is the rule that was injected into this request.
+    is the rule that was injected into this request. ``flow_headers`` say how the request was classified.
     """
 
     __slots__ = (
@@ -77,6 +77,7 @@ class Request:
         "audit_id",
         "fault",
         "faults",
+        "flow_headers",
         "headers",
         "method",
         "moment",
@@ -100,6 +101,7 @@ class Request:
         self.audit_id = str(uuid.uuid4())
         self.fault: Fault | None = None
         self.faults: Faults | None = None
+        self.flow_headers: tuple[tuple[str, str], ...] = ()
         self._body: bytes | None = None
 
     async def body(self) -> bytes:

@@ -61,6 +61,7 @@ def _headers(request: Request, response: Response) -> list[tuple[str, str]]:
         headers["Content-Type"] = response.content_type
     return [
         *(headers | response.headers).items(),
+        *request.flow_headers,
         *(("Warning", _warning(text)) for text in request.warnings),
     ]
 

@@ -191,7 +191,12 @@ class _Stream:
         content_type = output.content_type + (";stream=watch" if output.protobuf else "")
         headers = [("Content-Type", content_type), ("Cache-Control", "no-cache, private")]
         self.response = StreamResponse(
-            200, [*headers, *(("Warning", f'299 - "{text}"') for text in request.warnings)]
+            200,
+            [
+                *headers,
+                *request.flow_headers,
+                *(("Warning", f'299 - "{text}"') for text in request.warnings),
+            ],
         )
         self._lines_until_cut = request.fault.cut_after if request.fault is not None else None
 

@@ -239,9 +239,14 @@ class RequestMetrics:
         30.0,
     )
 
-    def __init__(self, objects: Callable[[], Iterator[tuple[str, int]]] = lambda: iter(())) -> None:
+    def __init__(
+        self,
+        objects: Callable[[], Iterator[tuple[str, int]]] = lambda: iter(()),
+        others: Callable[[], Iterator[Metric]] = lambda: iter(()),
+    ) -> None:
         self._observed: dict[RequestLabels, _Histogram] = {}
         self._objects = objects
+        self._others = others
         self.inflight = {"mutating": 0, "readOnly": 0}
         self.watches = 0
 
@@ -305,6 +310,7 @@ class RequestMetrics:
         for resource, count in self._objects():
             stored.add_metric([resource], count)
         yield stored
+        yield from self._others()
 
     def _by_resource(self) -> dict[RequestLabels, _Histogram]:
         joined: dict[RequestLabels, _Histogram] = {}

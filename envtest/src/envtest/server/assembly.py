@@ -25,12 +25,15 @@ from envtest.auth.front_proxy import ClientAuthorities, FrontProxy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.auth.tokens import ServiceAccountTokens, TokenSettings
+from envtest.builtins.flow_control_defaults import FLOW_SCHEMAS
 from envtest.builtins.system_priorities import system_priority_classes
 from envtest.builtins.table import register_builtins
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
 from envtest.endpoints.audit import AuditLog
 from envtest.faults import Faults
+from envtest.flow_control.flow_controller import Apply, FlowControl
+from envtest.flow_control.flow_metrics import FlowMetrics
 from envtest.pages.clock_page import clock_page
 from envtest.pages.controllers_page import controllers_page
 from envtest.pages.fault_injection import faults_page
@@ -103,6 +106,7 @@ class Cluster:
             self.store, self.webhooks, partial(_track_status, self, API_SERVICES), self._now
         )
         self.authorizer = RBACAuthorizer(self.store)
+        self.flow_control = FlowControl(self.store, self.clock, partial(_apply_status, self))
         self.crds = _CRDs(self)
         self.controllers: set[str] = set()
 
@@ -121,6 +125,9 @@ class Cluster:
             copied.store, copied.webhooks, track, copied._now
         )
         copied.authorizer = RBACAuthorizer(copied.store)
+        copied.flow_control = self.flow_control.fork(
+            copied.store, copied.clock, partial(_apply_status, copied)
+        )
         copied.crds = self.crds.fork(copied)
         copied.controllers = set()
         return copied
@@ -176,6 +183,12 @@ def _track_status(cluster: Cluster, resource: GroupResource) -> Track:
     info = cluster.registry.lookup(resource.group, "v1", resource.resource)
     assert info is not None
     return cluster.trackers.of(info, "status").track
+
+
+def _apply_status(cluster: Cluster) -> Apply:
+    info = cluster.registry.lookup(FLOW_SCHEMAS.group, "v1", FLOW_SCHEMAS.resource)
+    assert info is not None
+    return cluster.trackers.of(info, "status").apply
 
 
 @dataclass(slots=True)
@@ -257,7 +270,9 @@ def _connect(
     core.authorizer = authorizer
     core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()
-    metrics = RequestMetrics(lambda: object_counts(core))
+    flow_control = cluster.flow_control
+    flow_metrics = FlowMetrics(flow_control.levels)
+    metrics = RequestMetrics(lambda: object_counts(core), flow_metrics.families)
     faults = Faults(clock.time)
     pages = [
         *standard_pages(core, health, metrics, cluster.api_services),
@@ -270,6 +285,8 @@ def _connect(
         Dispatcher(core, metrics, cluster.api_services),
         authenticator,
         authorizer,
+        flow_control,
+        flow_metrics,
         pages,
         audit,
         faults,

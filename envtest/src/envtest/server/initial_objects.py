@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import hashlib
 import json
 import socket
@@ -14,14 +13,20 @@ from typing import Any, Final
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
-from envtest.builtins.flow_control_defaults import LEVELS, SCHEMAS
+from envtest.builtins.flow_control_defaults import (
+    FLOW_SCHEMAS,
+    LEVELS,
+    PRIORITY_LEVELS,
+    SCHEMAS,
+    flow_schema,
+    priority_level,
+)
 from envtest.registry.registry import Registry
 from envtest.storage import Store
 
 __all__ = ["create_initial_objects_in", "publish_address_in", "publish_authentication_in"]
 
 _SERVICES: Final = GroupResource("", "services")
-_FLOW_CONTROL: Final = "flowcontrol.apiserver.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"
 _REGISTRATION: Final = "apiregistration.k8s.io"
 _PRIORITY_CLASSES: Final = {
@@ -165,14 +170,10 @@ def _objects(
         metadata = {"name": name, "generation": 1}
         resource = GroupResource("scheduling.k8s.io", "priorityclasses")
         yield resource, _object("scheduling.k8s.io/v1", "PriorityClass", metadata, body)
-    for name, spec in SCHEMAS.items():
-        yield (
-            GroupResource(_FLOW_CONTROL, "flowschemas"),
-            _flow_object("FlowSchema", name, spec, _found(spec, now)),
-        )
     for name, spec in LEVELS.items():
-        resource = GroupResource(_FLOW_CONTROL, "prioritylevelconfigurations")
-        yield resource, _flow_object("PriorityLevelConfiguration", name, spec, {})
+        yield PRIORITY_LEVELS, priority_level(name, spec)
+    for name, spec in SCHEMAS.items():  # after the levels to which they refer
+        yield FLOW_SCHEMAS, flow_schema(name, spec, now)
     for group, version in sorted(
         {(info.group, info.version) for info in registry if not info.is_crd}
     ):
@@ -256,20 +257,6 @@ def _condition(kind: str, status: str, reason: str, message: str, now: str) -> d
         "reason": reason,
         "message": message,
     }
-
-
-def _found(spec: Any, now: str) -> dict[str, Any]:
-    level = spec["priorityLevelConfiguration"]["name"]
-    text = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" and it exists'
-    return {"conditions": [_condition("Dangling", "False", "Found", text, now)]}
-
-
-def _flow_object(kind: str, name: str, spec: Any, status: dict[str, Any]) -> Object:
-    annotations = {"apf.kubernetes.io/autoupdate-spec": "true"}
-    metadata = {"name": name, "generation": 1, "annotations": annotations}
-    return _object(
-        f"{_FLOW_CONTROL}/v1", kind, metadata, {"spec": copy.deepcopy(spec), "status": status}
-    )
 
 
 def _api_service(group: str, version: str, now: str) -> Object:

@@ -1,7 +1,7 @@
 """The HTTPS server: passes each connection's requests to a handler and turns every failure into a Status.
 
 The order follows kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
-impersonation, authorization, routing. The audit event is written when the response is complete.
+impersonation, flow control, authorization, routing. The audit event is written when the response is complete.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from envtest.endpoints.request import Page, Request, Response, not_found_page, s
 from envtest.endpoints.response_transform import error_response
 from envtest.endpoints.response_writer import send
 from envtest.faults import Faults
+from envtest.flow_control.flow_controller import FlowControl
+from envtest.flow_control.flow_metrics import FlowMetrics
+from envtest.flow_control.flow_rules import is_long_running
 from envtest.http_server.listener import Listener
 from envtest.http_server.received import Received
 from envtest.http_server.request_body import BodyError
@@ -49,8 +52,6 @@ _UPGRADED: Final = frozenset({"attach", "exec", "portforward"})
 """Subresources whose clients leave HTTP; for all others, the header Upgrade is ignored."""
 _UNITS: Final = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([^.0-9]*)", re.ASCII)
-_LONG_VERBS: Final = frozenset({"watch", "proxy"})
-_LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 
 
 class Server:
@@ -61,6 +62,8 @@ class Server:
         dispatcher: Dispatcher,
         authenticator: Authenticator,
         authorizer: Authorizer,
+        flow_control: FlowControl,
+        flow_metrics: FlowMetrics,
         pages: Sequence[Page],
         audit: AuditLog,
         faults: Faults,
@@ -70,6 +73,8 @@ class Server:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._last_modes = LastModes()
+        self._flow_control = flow_control
+        self._flow_metrics = flow_metrics
         self._pages = pages
         self._audit = audit
         self._faults = faults
@@ -144,6 +149,24 @@ class Server:
             request.user = impersonate(self._authorizer, attributes, impersonated, self._last_modes)
             request.audit["impersonator"] = user
             attributes = attributes.with_user(request.user)
+        if is_long_running(attributes) and attributes.verb != "watch":
+            return await self._authorized(request, attributes)
+        flow = self._flow_control.classify(attributes)
+        request.flow_headers = flow.headers
+        if attributes.verb == "watch":
+            self._flow_metrics.count_watch(flow)
+            return await self._authorized(request, attributes)
+        started = time.perf_counter()
+        self._flow_metrics.begin(flow)
+        try:
+            return await self._authorized(request, attributes)
+        finally:
+            self._flow_metrics.end(flow, time.perf_counter() - started)
+
+    async def _authorized(
+        self, request: Request, attributes: Attributes
+    ) -> Response | SentResponse:
+        """Return the response to a request of a known user, if this user is allowed to send it."""
         decision = self._authorizer.authorize(attributes)
         request.audit["decision"] = decision
         if not decision.allowed:
@@ -183,7 +206,7 @@ def check_timeout(text: str, attributes: Attributes) -> None:
 
     No request here takes long enough to reach a timeout. Follows apiserver's ``request_deadline.go``.
     """
-    if not text or attributes.verb in _LONG_VERBS or attributes.subresource in _LONG_SUBRESOURCES:
+    if not text or is_long_running(attributes):
         return
     problem = _duration_problem(text)
     if problem:

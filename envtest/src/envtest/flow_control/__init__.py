@@ -1,0 +1,1 @@
+"""API priority and fairness: the classification of requests, the status of its objects, and its metrics."""
