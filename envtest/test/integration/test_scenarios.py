@@ -19,6 +19,7 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.apimachinery.objects import find_condition
 from envtest.command import command
+from envtest.controllers.kubelet import STOP_SECONDS
 from envtest.planes.plane import EmbeddedControlPlane
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -38,6 +39,11 @@ class Setup:
         created = await self.api.post(PODS, {"metadata": metadata, "spec": spec})
         assert created.code == 201, created.body
         await self.plane.advance(0)
+
+    async def delete(self, name: str) -> None:
+        """Delete a pod, and wait until its containers have stopped."""
+        assert (await self.api.delete(f"{PODS}/{name}")).code == 200
+        await self.plane.advance(STOP_SECONDS)
 
     async def get(self, path: str) -> Any:
         """Return an object, or the items of a list."""
@@ -109,7 +115,7 @@ async def test_pods_are_scheduled_where_they_fit() -> None:
 
         await setup.pod("gpu-2", containers=gpu, tolerations=[{"key": "gpu", "operator": "Exists"}])
         assert await setup.node_of("gpu-2") == ""
-        await setup.api.delete(f"{PODS}/gpu")
+        await setup.delete("gpu")
         assert await setup.node_of("gpu-2") == "gpu", "it is retried when resources are released"
 
 
@@ -135,7 +141,7 @@ async def test_space_of_preempted_pods_is_kept_for_the_pod_that_waits_for_it() -
         await setup.plane.advance(20)
         assert await setup.node_of("preemptor") == "n"
         assert await setup.node_of("other") == ""
-        await setup.api.delete(f"{PODS}/preemptor")
+        await setup.delete("preemptor")
         assert await setup.node_of("other") == "n", "the space is free without the preemptor"
 
 
@@ -204,6 +210,52 @@ async def test_failures_of_pods_follow_the_clock() -> None:
             for each in await setup.get("/api/v1/events")
         }
         assert {("crash", "BackOff"), ("image", "Failed"), ("evicted", "Evicted")} <= events
+
+
+async def test_deleted_pod_remains_until_its_containers_have_stopped() -> None:
+    rules = [{"match": {"name": "fast"}, "stopAfter": 0}]
+    async with running({"pods": rules}) as setup:
+        for name in ("slow", "fast", "forced", "impatient"):
+            await setup.pod(name)
+        await setup.pod("waits", containers=[{"name": "main", "image": "does-not-exist"}])
+        grace = {"slow": 60, "fast": 60, "forced": 0, "impatient": 1, "waits": 60}
+        for name, seconds in grace.items():
+            options = {"gracePeriodSeconds": str(seconds)}
+            deleted = await setup.api.delete(f"{PODS}/{name}", query=options)
+            assert deleted.body["metadata"]["deletionGracePeriodSeconds"] == seconds
+        await setup.plane.advance(0)
+        pod = (await setup.api.get(f"{PODS}/slow")).body
+        assert pod["metadata"]["deletionGracePeriodSeconds"] == 60
+        assert (pod["metadata"]["generation"], pod["status"]["phase"]) == (2, "Running")
+        codes = [(await setup.api.get(f"{PODS}/{name}")).code for name in grace]
+        assert [codes[1], codes[2], codes[4]] == [404, 404, 404], "nothing has to stop"
+        await setup.plane.advance(1)
+        assert (await setup.api.get(f"{PODS}/impatient")).code == 404, (
+            "killed after its grace period"
+        )
+        await setup.plane.advance(1)
+        assert (await setup.api.get(f"{PODS}/slow")).code == 404
+
+
+@pytest.mark.parametrize(
+    ("container", "phase"),
+    [
+        ({"image": "busybox"}, "Succeeded"),
+        ({"image": "docker.io/library/busybox:1.37@sha256:" + "a" * 64}, "Succeeded"),
+        ({"image": "registry:5000/e2e/alpine:3"}, "Succeeded"),
+        ({"image": "busybox", "tty": True, "stdin": True}, "Running"),
+        ({"image": "busybox", "command": ["sleep", "9"]}, "Running"),
+        ({"image": "busybox", "args": ["top"]}, "Running"),
+        ({"image": "nginx"}, "Running"),
+    ],
+)
+async def test_shell_without_command_and_input_ends(container: dict[str, Any], phase: str) -> None:
+    async with running({}) as setup:
+        await setup.pod("p", containers=[{"name": "main", **container}], restartPolicy="Never")
+        status = await setup.status("p")
+        assert status["phase"] == phase
+        if phase == "Succeeded":
+            assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
 async def test_a_lost_node_is_tainted_and_its_pods_are_evicted() -> None:
@@ -329,7 +381,7 @@ async def test_claims_are_bound() -> None:
         assert [each["metadata"]["name"] for each in await setup.get(claims)] == ["wait"], (
             "a pod uses it"
         )
-        await setup.api.delete(f"{PODS}/p")
+        await setup.delete("p")
         assert await setup.get(claims) == []
         volumes = {
             each["metadata"]["name"]: each["status"]["phase"]

@@ -27,9 +27,14 @@ from envtest.simulation.pod_status import pod_state
 from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
 
-__all__ = ["Kubelets"]
+__all__ = ["STOP_SECONDS", "Kubelets"]
 
 NODES: Final = GroupResource("", "nodes")
+STOP_SECONDS: Final = 2.0
+"""Seconds that the containers of a pod take to stop after SIGTERM, if no rule of the scenario says how long.
+
+Deletion times are whole seconds, so that the pod remains for one to two seconds, as with a kubelet.
+"""
 
 
 _DEADLINE: Final = {
@@ -216,7 +221,10 @@ class Kubelets(Controller[NamespacedName]):
         assert scenario is not None
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
         deadline = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp()
-        seconds = min(scenario.behavior_of(pod).stop_after or 0.0, grace)
+        seconds = scenario.behavior_of(pod).stop_after
+        if seconds is None:
+            seconds = STOP_SECONDS if _runs(pod) else 0.0
+        seconds = min(seconds, grace)
         remaining = deadline - grace + seconds - now
         if remaining > 0 and not is_finished(pod):
             return remaining
@@ -259,6 +267,12 @@ class Kubelets(Controller[NamespacedName]):
             uid=metadata["uid"],
             subresource="status",
         )
+
+
+def _runs(pod: Object) -> bool:
+    """Return whether a container of the pod runs, by its status."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("running" in (each.get("state") or {}) for each in statuses)
 
 
 def _replace_condition(

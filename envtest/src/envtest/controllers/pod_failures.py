@@ -37,6 +37,8 @@ _IMAGE: Final = re.compile(
 _ABSENT: Final = re.compile(r"does-not-exist|not-found|no-such|non-?existent|:404\Z")
 _INVALID_REGISTRY: Final = ".invalid"
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_SHELL_IMAGES: Final = frozenset({"alpine", "bash", "busybox", "debian", "fedora", "ubuntu"})
+"""The last parts of the names of images that run a shell if the container has no command."""
 _CODES: Final = {"true": 0, "/bin/true": 0, "false": 1, "/bin/false": 1}
 _EXIT: Final = re.compile(r"(?:^|[;\n])[ \t]*exit[ \t]+([0-9]{1,3})[ \t\n]*\Z")
 
@@ -84,6 +86,17 @@ def exit_code(container: Mapping[str, Any]) -> int | None:
     return int(match[1]) % 256 if match else None
 
 
+def _ends_without_command(container: Mapping[str, Any]) -> bool:
+    """Return whether a container without a command runs a shell, which ends at once because it has no input."""
+    if container.get("command") or container.get("args"):
+        return False
+    if container.get("stdin") or container.get("tty"):
+        return False
+    last = (container.get("image") or "")[:_MAX_LENGTH].rpartition("/")[2]
+    name = last.partition("@")[0].partition(":")[0]
+    return name in _SHELL_IMAGES
+
+
 def obvious_behavior(pod: Object) -> model.Behavior:
     """Return how a pod fails or ends, for the fields that no rule of a scenario sets."""
     problem = image_problem(pod)
@@ -92,6 +105,7 @@ def obvious_behavior(pod: Object) -> model.Behavior:
         *(pod["spec"].get("containers") or ()),
     )
     codes = {each["name"]: exit_code(each) for each in containers}
+    codes |= {each["name"]: 0 for each in containers if _ends_without_command(each)}
     runs = {name: (model.Run(0.0, code),) for name, code in codes.items() if code is not None}
     return model.Behavior(
         image=problem
