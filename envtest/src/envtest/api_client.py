@@ -190,7 +190,10 @@ class APIClient:
         assert self._session is not None
         parameters = {"watch": "true", **(query or {})}
         async with self._session.get(
-            path, params=parameters, headers=self._headers("", headers)
+            path,
+            params=parameters,
+            headers=self._headers("", headers),
+            timeout=aiohttp.ClientTimeout(total=None),  # a watch has no end
         ) as response:
             assert response.status == 200, await response.text()
             yield Watch(response)
