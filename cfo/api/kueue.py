@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from cfo.runtime import GVK
+
 PREFIX: Final = "kueue.x-k8s.io/"
 """The prefix of all labels, annotations and gates of Kueue."""
 
 QUEUE_NAME_LABEL: Final = f"{PREFIX}queue-name"
 """The LocalQueue that admits an object; it is in the namespace of the object."""
+
+LOCAL_QUEUES: Final = (
+    GVK("kueue.x-k8s.io", "v1beta2", "LocalQueue"),
+    GVK("kueue.x-k8s.io", "v1beta1", "LocalQueue"),
+)
+"""LocalQueues in all versions that are supported, the newest first."""
 
 PRIORITY_CLASS_LABEL: Final = f"{PREFIX}priority-class"
 """The WorkloadPriorityClass of an object in a queue."""
@@ -33,3 +41,11 @@ ADMITTED: Final = "AdmittedByKueue"
 
 WAITING: Final = "WaitingForKueue"
 """The reason of the condition ``QuotaReserved`` of an object that Kueue has not admitted."""
+
+INADMISSIBLE: Final = "Inadmissible"
+"""The reason with which Kueue reports that a queue does not exist or is stopped, or that no quota can be enough."""
+
+
+def missing_queue_message(queue: str) -> str:
+    """Return the message about an object whose LocalQueue does not exist; it is Kueue's."""
+    return f"LocalQueue {queue} doesn't exist"

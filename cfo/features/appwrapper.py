@@ -42,9 +42,10 @@ class AppWrappers(Kind, OptionalRole):
         return [appwrapper_crd()]
 
     def base_rules(self, namespace: str) -> Sequence[Rule]:
-        from cfo.webhooks.access import RULES
+        from cfo.controllers import local_queues
+        from cfo.webhooks import access
 
-        return RULES
+        return [*access.RULES, *local_queues.RULES]
 
     def rules(self) -> Sequence[Rule]:
         from cfo.controllers.appwrapper import RULES

@@ -39,10 +39,11 @@ class InferenceStacks(Kind, OptionalRole):
         return inference_stack_crds()
 
     def base_rules(self, namespace: str) -> Sequence[Rule]:
+        from cfo.controllers import local_queues
         from cfo.controllers.inferencestack import election_rules
-        from cfo.webhooks.access import RULES
+        from cfo.webhooks import access
 
-        return [*election_rules(namespace), *RULES]
+        return [*election_rules(namespace), *access.RULES, *local_queues.RULES]
 
     def rules(self) -> Sequence[Rule]:
         from cfo.controllers.inferencestack import RULES

@@ -41,6 +41,7 @@ _COUNTS: Final = {
     "count/rayclusters.ray.io": "20",
     "count/rayjobs.ray.io": "20",
     "count/rayservices.ray.io": "20",
+    "count/localqueues.kueue.x-k8s.io": "20",
     "count/fluxsetups.flux-framework.org": "5",
     "count/fluxjobs.flux-framework.org": "200",
     "count/miniclusters.flux-framework.org": "50",

@@ -28,6 +28,7 @@ from cfo.summaries.kind_view import (
     PhaseChange,
     Related,
     Section,
+    labelled_queue,
     new_summary,
     number_of_pods,
     warnings_of,
@@ -280,6 +281,7 @@ VIEWS: Final = (
         summarize=_summarize,
         pod_label=APPWRAPPER_LABEL,
         created=_components_of,
+        queue=labelled_queue,
         short_names=("aw",),
         section=Section(
             id="appwrappers",

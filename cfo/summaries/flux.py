@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from cfo.api.flux.facts import own_queue, queue_of
 from cfo.api.flux.names import (
     BROKERS_READY,
     EVICTED,
@@ -23,7 +24,14 @@ from cfo.api.reading import items, number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, is_deleting, name_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
-from cfo.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
+from cfo.summaries.kind_view import (
+    ChildSelection,
+    KindView,
+    Related,
+    Section,
+    new_summary,
+    warnings_of,
+)
 from cfo.summaries.problems import (
     condition_problems,
     created_problems,
@@ -246,6 +254,17 @@ def _job_of(obj: Object) -> list[tuple[str, str]]:
     return [("Job", name_of(obj))]
 
 
+def _queue_of_cluster(cluster: Object, related: Related) -> str:
+    """Return the LocalQueue of a MiniCluster."""
+    return queue_of(cluster)
+
+
+def _queue_of_job(job: Object, related: Related) -> str:
+    """Return the LocalQueue of a FluxJob, which its MiniCluster has from the FluxSetup if it names none itself."""
+    queues = (queue_of(cluster) for cluster in related.children.get(MINICLUSTER, ()))
+    return own_queue(job) or next(queues, "")
+
+
 def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     for kind, remedy in (
         (VALID, "correct the spec"),
@@ -322,14 +341,17 @@ VIEWS: Final = (
     KindView(
         gvk=FLUX_JOB,
         summarize=_summarize_job,
+        children=(ChildSelection(MINICLUSTER),),
         pod_label=MINICLUSTER_LABEL,
         created=_job_of,
+        queue=_queue_of_job,
     ),
     KindView(
         gvk=MINICLUSTER,
         summarize=_summarize_minicluster,
         pod_label=MINICLUSTER_LABEL,
         created=_job_of,
+        queue=_queue_of_cluster,
         section=Section(
             id="miniclusters",
             kind=MINICLUSTER.kind,

@@ -12,7 +12,7 @@ from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import items, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
-from cfo.summaries.kind_view import KindView, Related, Section, new_summary
+from cfo.summaries.kind_view import KindView, Related, Section, labelled_queue, new_summary
 from cfo.summaries.problems import condition_problems, seconds_until_overdue, slow_deletion
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
@@ -162,6 +162,6 @@ _SECTION: Final = Section(
 )
 
 VIEWS: Final = tuple(
-    KindView(gvk=gvk, summarize=_summarize, operator="", section=_SECTION)
+    KindView(gvk=gvk, summarize=_summarize, queue=labelled_queue, operator="", section=_SECTION)
     for gvk in INFERENCE_STACKS
 )

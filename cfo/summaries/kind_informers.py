@@ -7,13 +7,13 @@ from functools import cache as cached
 from typing import TYPE_CHECKING, Final, Unpack
 
 from cfo.runtime import GVK, POD, Cache, Entry, Informer
-from cfo.runtime.cache import controller_key
+from cfo.runtime.cache import Selection, controller_key
 from cfo.summaries.kind_view import MAX_CHILDREN, MAX_PODS, KindView
 
 if TYPE_CHECKING:
     from cfo.runtime.manager import SelectionKeywords
 
-_MAX_CHILD_BYTES: Final = 64 << 10
+MAX_CHILD_BYTES: Final = 64 << 10
 """Children with more bytes are not cached, as in the operator, with which the informers are shared: anyone can create
 objects with these labels."""
 _MAX_POD_BYTES: Final = 256 << 10
@@ -44,7 +44,7 @@ class KindInformers:
                     child.gvk,
                     label_selector=child.label_selector,
                     metadata_only=child.metadata_only,
-                    max_bytes=_MAX_CHILD_BYTES,
+                    max_bytes=MAX_CHILD_BYTES,
                 )
                 self.children[child.gvk] = children.add_index(*_index_by_owner(view.gvk.kind))
         self.pods: Informer | None = None
@@ -87,23 +87,32 @@ class KindInformers:
         return self.pods.reader.entries(index=(index, value))[:MAX_PODS]
 
     def _informer(self, gvk: GVK, **selection: Unpack[SelectionKeywords]) -> Informer:
-        """Return an informer that has at least the objects of ``selection``: an existing one, or a new one."""
-        label_selector = str(selection.get("label_selector", ""))
-        metadata_only = selection.get("metadata_only", False)
-        max_bytes = selection.get("max_bytes", 0)
-        for informer in (*self._shared, *self._cache.informers):
-            existing = informer.selection
-            if (
-                informer.gvk == gvk
-                and existing.metadata_only == metadata_only
-                and not existing.fields
-                and not existing.field_selector
-                and str(existing.label_selector) in ("", label_selector)
-                and existing.namespaces == self._cache.namespaces
-                and existing.max_bytes >= max_bytes
-            ):
-                return informer
-        return self._cache.informer(gvk, **selection)
+        return shared_informer(gvk, self._cache, self._shared, **selection)
+
+
+def shared_informer(
+    gvk: GVK,
+    cache: Cache,
+    shared: Collection[Informer],
+    **selection: Unpack[SelectionKeywords],
+) -> Informer:
+    """Return an informer of ``cache`` or ``shared`` that has at least the objects of ``selection``, or a new one."""
+    label_selector = str(selection.get("label_selector", ""))
+    metadata_only = selection.get("metadata_only", False)
+    max_bytes = selection.get("max_bytes", Selection().max_bytes)
+    for informer in (*shared, *cache.informers):
+        existing = informer.selection
+        if (
+            informer.gvk == gvk
+            and existing.metadata_only == metadata_only
+            and not existing.fields
+            and not existing.field_selector
+            and str(existing.label_selector) in ("", label_selector)
+            and existing.namespaces == cache.namespaces
+            and existing.max_bytes >= max_bytes
+        ):
+            return informer
+    return cache.informer(gvk, **selection)
 
 
 @cached

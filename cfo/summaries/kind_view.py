@@ -15,8 +15,9 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
+from cfo.api.kueue import LOCAL_QUEUES, QUEUE_NAME_LABEL, missing_queue_message
 from cfo.api.reading import MALFORMED, mapping, number, path, text, time_of
-from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, labels_of, uid_of
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
 from cfo.summaries.problems import deletion, missing_state, pod_state
@@ -45,13 +46,15 @@ class Related:
 
     ``children`` are the objects that it owns, by kind, and ``pods`` the pods; a kind that is missing (``None``) cannot
     be read, so nothing is said about it. ``events`` are Warning Events, and ``created_events`` those about what was
-    created for it (see :class:`KindView`). ``now`` is the time of the summary.
+    created for it (see :class:`KindView`). ``missing_queue`` is the LocalQueue of the object if it is known not to
+    exist, otherwise empty. ``now`` is the time of the summary.
     """
 
     children: Mapping[GVK, Sequence[Object]] = field(default_factory=dict)
     pods: Sequence[Object] | None = None
     events: Sequence[Object] = ()
     created_events: Sequence[Object] = ()
+    missing_queue: str = ""
     now: datetime = _NEVER
 
 
@@ -152,6 +155,8 @@ class KindView:
     ``created`` returns kind and name of the objects in its namespace that were created for an object and create pods,
     at most ten: their Warning Events say why pods do not exist, which nothing else does.
 
+    ``queue`` returns the LocalQueue of Kueue in which an object is, or what was created for it; empty if it has none.
+
     ``short_names`` are other names of the kind for ``cfo status``. ``operator`` is the name of the operator that writes
     the state of new objects; empty if ``summarize`` reports itself that there is none.
 
@@ -168,16 +173,24 @@ class KindView:
     pod_label: str = ""
     pod_label_value: Callable[[str], str] = str
     created: Callable[[Object], Sequence[tuple[str, str]]] | None = None
+    queue: Callable[[Object, Related], str] | None = None
     short_names: tuple[str, ...] = ()
     operator: str = "the CodeFlare operator"
     section: Section | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
 
 
+def labelled_queue(obj: Object, related: Related) -> str:
+    """Return the LocalQueue in the label of an object; empty if it has none."""
+    return labels_of(obj).get(QUEUE_NAME_LABEL, "")
+
+
 def related_kinds(views: Iterable[KindView]) -> tuple[GVK, ...]:
-    """Return the other kinds on which summaries depend: children, pods and Events."""
-    children = (child.gvk for view in views for child in view.children)
-    return (*dict.fromkeys(children), POD, CORE_EVENT)
+    """Return the other kinds on which summaries depend: children, LocalQueues, pods and Events."""
+    views = tuple(views)
+    children = dict.fromkeys(child.gvk for view in views for child in view.children)
+    queues = LOCAL_QUEUES if any(view.queue is not None for view in views) else ()
+    return (*children, *queues, POD, CORE_EVENT)
 
 
 MAX_SHOWN: Final = 25
@@ -217,6 +230,8 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
     related = related or Related()
     try:
         summary = view.summarize(obj, related)
+        if related.missing_queue and summary.level is Level.WAITING:
+            return _with_problem(summary, _missing_queue(related.missing_queue))
         if not view.operator or not may_become_overdue(summary):
             return summary
         missing = missing_state(obj, view.operator, related.now)
@@ -238,6 +253,19 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             created=text(metadata.get("creationTimestamp"), 40),
             problems=(Problem(problem, "correct the object; kubectl get -o yaml shows it"),),
         )
+
+
+def _with_problem(summary: Summary, problem: Problem) -> Summary:
+    problems = distinct_problems([*summary.problems, problem])
+    return replace(summary, problems=problems, level=Level.WARNING)
+
+
+def _missing_queue(queue: str) -> Problem:
+    return Problem(
+        missing_queue_message(text(queue, 63)),
+        "create the object again with the name of a LocalQueue of its namespace (kubectl get localqueues), "
+        "or ask the administrator for this one",
+    )
 
 
 def may_become_overdue(summary: Summary) -> bool:

@@ -11,13 +11,15 @@ changes, not by a timer. The exception is an object to which no operator writes:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import anyio
 import anyio.lowlevel
 
+from cfo.api.kueue import LOCAL_QUEUES, missing_queue_message
 from cfo.api.reading import MALFORMED, time_of
 from cfo.runtime import (
     GVK,
@@ -33,7 +35,8 @@ from cfo.runtime import (
 from cfo.runtime.objects import CORE_EVENT
 from cfo.runtime.process import Timer
 from cfo.summaries.changes import Identity, Subscription
-from cfo.summaries.kind_informers import KindInformers
+from cfo.summaries.dependents import Dependents
+from cfo.summaries.kind_informers import MAX_CHILD_BYTES, KindInformers, shared_informer
 from cfo.summaries.kind_view import (
     MAX_EVENTS,
     KindView,
@@ -88,10 +91,10 @@ class Overview:
         self._summaries: dict[Identity, Summary] = {}
         self._marked: dict[Identity, None] = {}
         """The objects whose summary may have changed, in the order of their events (an ordered set)."""
-        self._created_by: dict[Identity, Sequence[CreatedObject]] = {}
+        self._created: Dependents[CreatedObject] = Dependents()
         """What was created for each object."""
-        self._created_for: dict[CreatedObject, dict[Identity, None]] = {}
-        """The reverse: for which objects (an ordered set) an object was created."""
+        self._in_queue: Dependents[NamespacedName] = Dependents()
+        """The LocalQueue of each object that has one."""
         self._overdue_at: dict[Identity, float] = {}
         """When to compute the summary of an object again to which no operator has written."""
         self._timer: Timer | None = None
@@ -101,6 +104,9 @@ class Overview:
         """Whether each informer had synced when that was last looked at."""
         self._state_changed = anyio.Event()
         self.informers_of: dict[GVK, KindInformers] = {}
+        for gvk in self.views:
+            # Before those of children, which share them: a MiniCluster is also a child of its FluxJob.
+            shared_informer(gvk, cache, shared)
         for gvk, view in self.views.items():
             # Before the handlers, which are called at once for the objects of an informer that has synced.
             self.informers_of[gvk] = KindInformers(view, cache, shared, related)
@@ -109,6 +115,14 @@ class Overview:
         if CORE_EVENT in related:
             self._events = warning_events(cache)
             self._add_handler(self._events, self._on_warning)
+        self._queues: Informer | None = None
+        # One version is enough: API servers return the objects of all versions.
+        for gvk in LOCAL_QUEUES:
+            if gvk in related and self._queues is None:
+                self._queues = shared_informer(
+                    gvk, cache, shared, metadata_only=True, max_bytes=MAX_CHILD_BYTES
+                )
+                self._add_handler(self._queues, self._on_queue)
 
     def _watch(self, gvk: GVK, informers: KindInformers) -> None:
         self._mark_on_events(informers.objects, gvk, informers.names_of_object)
@@ -228,8 +242,12 @@ class Overview:
                 if involved.kind == gvk.kind:
                     self._mark(gvk, key)
             created = CreatedObject(involved.namespace, involved.kind, involved.name)
-            for identity in self._created_for.get(created, ()):
+            for identity in self._created.dependents_of(created):
                 self._mark(*identity)
+
+    def _on_queue(self, event: Event) -> None:
+        for identity in self._in_queue.dependents_of(event.key):
+            self._mark(*identity)
 
     def _on_state(self) -> None:
         """Summaries say nothing about kinds that cannot be read, so they change when that changes."""
@@ -281,29 +299,23 @@ class Overview:
         entry = self.informers_of[gvk].objects.reader.entry(key)
         if entry is None:
             self._overdue_at.pop((gvk, key), None)
-            self._remember_created((gvk, key), [])
+            self._created.remember((gvk, key), ())
+            self._in_queue.remember((gvk, key), ())
             return None
+        view = self.views[gvk]
         obj = _decoded_or_key(entry)
-        self._remember_created((gvk, key), _created_for(self.views[gvk], key.namespace, obj))
+        self._created.remember((gvk, key), _created_for(view, key.namespace, obj))
         related = self._related_to(gvk, entry)
-        summary = summarize(self.views[gvk], obj, related)
+        queue = _queue_of(view, obj, related)
+        if queue:
+            in_namespace = NamespacedName(key.namespace, queue)
+            self._in_queue.remember((gvk, key), (in_namespace,))
+            related = self._with_queue(related, in_namespace)
+        else:
+            self._in_queue.remember((gvk, key), ())
+        summary = summarize(view, obj, related)
         self._check_again((gvk, key), seconds_until_overdue(obj, related.now), summary)
         return summary
-
-    def _remember_created(self, identity: Identity, created: Sequence[CreatedObject]) -> None:
-        """Remember what was created for an object, so that Events about it mark the object."""
-        before = self._created_by.get(identity, [])
-        if created == before:
-            return
-        for each in before:
-            self._created_for[each].pop(identity, None)
-            if not self._created_for[each]:
-                del self._created_for[each]
-        for each in created:
-            self._created_for.setdefault(each, {})[identity] = None
-        self._created_by[identity] = created
-        if not created:
-            del self._created_by[identity]
 
     def _check_again(self, identity: Identity, seconds: float, summary: Summary) -> None:
         """Compute a summary again once an operator should have written the state of its object."""
@@ -344,13 +356,24 @@ class Overview:
             now=self._clock.now(),
         )
 
+    def _with_queue(self, related: Related, queue: NamespacedName) -> Related:
+        """Return ``related`` with what is known about the LocalQueue of its object, instead of Events about that."""
+        if self._queues is None or not self._queues.has_synced:
+            return related
+        reader = self._queues.reader
+        may_exist = reader.contains(queue) or not reader.is_complete(queue.namespace)
+        outdated = missing_queue_message(queue.name)
+        events = [event for event in related.events if event.get("message") != outdated]
+        missing = "" if may_exist else queue.name
+        return replace(related, events=events, missing_queue=missing)
+
     def _created_events(self, gvk: GVK, entry: Entry) -> list[Object]:
         """Return Warning Events about what was created for an object; older ones are about others of these names."""
         if self._events is None:
             return []
         since = time_of(entry.meta.creation_timestamp)
         found: list[Object] = []
-        for created in self._created_by.get((gvk, entry.key), ()):
+        for created in self._created.keys_of((gvk, entry.key)):
             for event in _decoded(about_created(self._events, created)):
                 last = last_occurrence(event)
                 if since is None or last is None or last >= since:
@@ -386,3 +409,13 @@ def _created_for(view: KindView, namespace: str, obj: Object) -> list[CreatedObj
     except MALFORMED:
         return []
     return [CreatedObject(namespace, kind, name) for kind, name in names]
+
+
+def _queue_of(view: KindView, obj: Object, related: Related) -> str:
+    """Return the LocalQueue of an object; empty if it has none, or its fields have unexpected types."""
+    if view.queue is None:
+        return ""
+    try:
+        return view.queue(obj, related)
+    except MALFORMED:
+        return ""

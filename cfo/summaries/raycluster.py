@@ -35,6 +35,7 @@ from cfo.summaries.kind_view import (
     Related,
     Section,
     have_succeeded,
+    labelled_queue,
     last_occurrence,
     new_summary,
     number_of_pods,
@@ -312,6 +313,7 @@ VIEWS: Final = (
         ),
         pod_label=POD_CLUSTER_LABEL,
         pod_label_value=label_value,
+        queue=labelled_queue,
         section=Section(
             id="rayclusters",
             kind=RAY_CLUSTER.kind,

@@ -44,6 +44,7 @@ from cfo.summaries.kind_view import related_kinds
 from cfo.summaries.overview import Overview
 from cfo.summaries.summary import Level, Summary
 from envtest.api_client import APIClient
+from test.support.local_queues import local_queue_crd
 
 PAGE = Path(__file__).parents[2] / "docs" / "status.md"
 TIMEOUT_SECONDS = 60.0
@@ -79,18 +80,22 @@ def new_object_with(kind: str, cause: str) -> Object:
         container["resources"] = {"requests": {"cpu": "1000"}}
     gvk, _ = KINDS[kind]
     spec = SPECS[kind](container)
-    labels = {}
+    labels: dict[str, str] = {}
     if kind == "InferenceStack":
-        labels = VERSION_LABELS.get(cause, {"operatorVersion": "v2"})
+        labels = dict(VERSION_LABELS.get(cause, {"operatorVersion": "v2"}))
     elif cause == "no operator":
         spec["managedBy"] = "kueue.x-k8s.io/multikueue"
+    if cause == "no LocalQueue":
+        labels["kueue.x-k8s.io/queue-name"] = "team"
+        if kind in ("RayCluster", "AppWrapper"):
+            spec["suspend"] = True  # as Kueue's webhook does
     if cause == "typo":
         spec["replicsa"] = 1
     return new_object(gvk, kind.lower(), namespace_of(cause), labels=labels, spec=spec)
 
 
 def namespace_of(cause: str) -> str:
-    return cause.replace(" ", "-")
+    return cause.replace(" ", "-").lower()
 
 
 def _ray_cluster(container: Object) -> Object:
@@ -223,7 +228,8 @@ def described(summary: Summary, warnings: Iterable[Object]) -> set[str]:
 
 
 async def prepare(client: Client, causes: Iterable[str]) -> None:
-    """Create a namespace for each cause: with a quota of no pods, with Pod Security, or without a queue."""
+    """Create LocalQueues' CRD, and a namespace for each cause: with a quota of no pods, Pod Security, or no queue."""
+    await client.create(local_queue_crd())
     for cause in dict.fromkeys(causes):
         namespace = namespace_of(cause)
         labels = {}

@@ -11,17 +11,17 @@ health of the nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final
 
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.controllers import local_queues
 from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import WORKLOADS
+from cfo.controllers.availability import when_first_available
 from cfo.runtime import GVK, Manager
 
 __all__ = ["KUEUE_RULES", "RULES", "setup"]
@@ -43,32 +43,19 @@ def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
             "Waiting for the Kueue Workload API before reconciling AppWrappers",
             reason="appwrapper.kueueIntegration is set",
         )
-        _when_first_available(
+        when_first_available(
             manager, WORKLOADS, lambda workload: _when_appwrappers(manager, config, workload)
         )
     else:
         _when_appwrappers(manager, config, None)
+        # With kueueIntegration, the AppWrapper reports what Kueue says in the Workload.
+        local_queues.setup(manager, "appwrapper-queue", APPWRAPPER, local_queues.queue_of_suspended)
     if config.slack_queue_name:
-        _when_first_available(
+        when_first_available(
             manager,
             slack_queue.CLUSTER_QUEUES,
             lambda queue: slack_queue.setup(manager, config, queue),
         )
-
-
-def _when_first_available(
-    manager: Manager, gvks: Iterable[GVK], start: Callable[[GVK], None]
-) -> None:
-    """Call ``start`` once, with the first of ``gvks`` that is served."""
-    started: list[GVK] = []
-
-    def start_once(gvk: GVK, _: Manager) -> None:
-        if not started:
-            started.append(gvk)
-            start(gvk)
-
-    for gvk in gvks:
-        manager.when_available(gvk, partial(start_once, gvk))
 
 
 def _when_appwrappers(

@@ -18,7 +18,7 @@ import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.api.kueue import PRIORITY_CLASS_LABEL
+from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
@@ -30,7 +30,6 @@ from cfo.controllers.appwrapper.workload import (
     workload_name,
 )
 from cfo.controllers.appwrapper.workload_decision import (
-    INADMISSIBLE,
     QueueAction,
     QueueDecision,
     changed_spec,

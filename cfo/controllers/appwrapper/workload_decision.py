@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.api.kueue import INADMISSIBLE
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
@@ -36,9 +37,6 @@ REQUEUED_REASONS: Final = (
     "ClusterQueueStopped",
 )
 """The reasons of evictions after which Kueue can admit the Workload again immediately."""
-
-INADMISSIBLE: Final = "Inadmissible"
-"""The reason with which Kueue reports that a queue does not exist or is stopped, or that no quota can be enough."""
 
 _READY: Final = ("Started", "All pods reached readiness and the workload is running")
 _NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")

@@ -9,13 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, JobState
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.model import FluxConfiguration
+from cfo.controllers import local_queues
+from cfo.controllers.cached_fields import conditions_of, field_reader
 from cfo.controllers.flux import fluxsetup
 from cfo.controllers.flux.fluxjob import reconciler as fluxjob
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.flux.minicluster import reconciler as minicluster
-from cfo.runtime import GVK, Channel, Manager
+from cfo.runtime import GVK, Channel, Entry, Manager
 
 RULES: Final = (
     *minicluster.MiniClusterReconciler.rules,
@@ -25,12 +28,28 @@ RULES: Final = (
 """The RBAC rules of all Flux controllers."""
 
 
+_job_labels = field_reader("spec", "jobLabels", kind=dict[str, str], default={})
+
+
+def _waiting_queue(cluster: Entry) -> str:
+    """Return the LocalQueue of Kueue that a MiniCluster waits for; empty if it waits for none."""
+    queue = _job_labels(cluster).get(QUEUE_NAME_LABEL, "")
+    if not queue:
+        return ""
+    waits = any(
+        condition.type == JobState.WAITING and condition.status == "True"
+        for condition in conditions_of(cluster)
+    )
+    return queue if waits else ""
+
+
 def setup(manager: Manager, config: FluxConfiguration, namespace: str) -> None:
     """Add the controllers to ``manager``; each starts once the API server serves the kinds that it needs.
 
     ``namespace`` is the operator's namespace, in which FluxSetups may select other namespaces.
     """
     minicluster.setup(manager)
+    local_queues.setup(manager, "minicluster-queue", MINICLUSTER, _waiting_queue, owner=FLUX_JOB)
 
     missing = {FLUX_SETUP, FLUX_JOB, MINICLUSTER}
 

@@ -9,8 +9,10 @@ from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import FIELD_MANAGER
-from cfo.api.kueue import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from cfo.api.kueue import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, WAITING
 from cfo.config.model import InferenceStackConfiguration
+from cfo.controllers import local_queues
+from cfo.controllers.cached_fields import conditions_of
 from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.claims import ClaimReconciler
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
@@ -87,6 +89,14 @@ def setup(
 
     for gvk in INFERENCE_STACKS:
         manager.when_available(gvk, partial(start, gvk))
+        local_queues.setup(
+            manager,
+            f"inferencestack-queue-{_product_of(gvk)}",
+            gvk,
+            _waiting_queue,
+            group=group,
+            label_selector=_selector_of(config),
+        )
 
 
 class _Controllers:
@@ -152,7 +162,7 @@ class _Controllers:
         """Add the controller that reconciles stacks."""
         manager = self._manager
         name = f"inferencestack-{_product_of(gvk)}"
-        selector = f"{OPERATOR_VERSION_LABEL}={self._config.operator_version}"
+        selector = _selector_of(self._config)
         stacks = manager.cache.informer(gvk, label_selector=selector)
         self._metrics.readers.append(stacks.reader)
 
@@ -182,6 +192,23 @@ class _Controllers:
         controller = builder.watches_source(channel).elected_by(self._group).complete(reconciler)
         self._children.attach(controller, stacks, channel)
         self._pods.attach(stacks, channel)
+
+
+def _selector_of(config: InferenceStackConfiguration) -> str:
+    """Return the selector of the stacks that this operator reconciles."""
+    return f"{OPERATOR_VERSION_LABEL}={config.operator_version}"
+
+
+def _waiting_queue(stack: Entry) -> str:
+    """Return the LocalQueue that pods of a stack wait for; empty if they wait for none."""
+    queue = stack.meta.labels.get(QUEUE_NAME_LABEL, "")
+    if not queue:
+        return ""
+    waits = any(
+        condition.type == "QuotaReserved" and condition.reason == WAITING
+        for condition in conditions_of(stack)
+    )
+    return queue if waits else ""
 
 
 def _product_of(gvk: GVK) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
+from cfo.controllers import local_queues
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer, watches
 from cfo.controllers.raycluster.concern import ClusterConcern
 from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, ClusterConditions
@@ -58,6 +59,7 @@ _CONCERNS: Final = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, C
 RULES: Final = (
     Rule("ray.io", "rayclusters", "patch"),
     *(rule for each in _CONCERNS for rule in each.rules),
+    *local_queues.RULES,
 )
 """The RBAC rules of the RayCluster controllers, on every platform; the first one is for finalizers."""
 
@@ -125,4 +127,5 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
         )
 
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
+    local_queues.setup(manager, "raycluster-queue", RAY_CLUSTER, local_queues.queue_of_suspended)
     return environment

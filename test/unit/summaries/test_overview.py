@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
-from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
+from cfo.runtime import GVK, Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import MAX_OBJECTS
@@ -21,6 +22,7 @@ from cfo.runtime.process.clock import rfc3339
 from cfo.summaries.kind_view import MAX_CHILDREN, related_kinds
 from cfo.summaries.overview import Overview
 from test.support.clocks import FakeClock
+from test.support.local_queues import LOCAL_QUEUE
 
 
 def new_overview() -> Overview:
@@ -191,7 +193,7 @@ def test_events_about_the_job_of_an_appwrapper_are_shown_for_it_in_its_namespace
     assert problem.message == "Job job: FailedCreate: no quota in ns"
     store.remove(stored)
     overview._update(identity)
-    assert (overview._created_for, overview._created_by) == ({}, {})
+    assert (overview._created._dependents, overview._created._keys) == ({}, {})
 
 
 def test_events_with_fields_of_other_types_are_ignored() -> None:
@@ -220,3 +222,96 @@ async def test_interruption_ends_when_objects_are_received_again() -> None:
             informer.problem = problem
             overview._on_state()
         assert found == [problem]
+
+
+def queue_world(*objects: tuple[GVK, dict[str, Any]]) -> Overview:
+    """Return an overview of ``objects``, in which LocalQueues can be read."""
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    views = all_views()
+    overview = Overview(cache, views, related=related_kinds(views))
+    for gvk, obj in objects:
+        (informer,) = (each for each in cache.informers if each.gvk == gvk)
+        put(informer, obj)
+    return overview
+
+
+def put(informer: Informer, obj: dict[str, Any]) -> None:
+    """Let an informer receive a new object."""
+    entry = EntryDecoder(informer.gvk).decode(orjson.dumps(obj))
+    informer.store.deliver(informer.store.put(entry))
+
+
+def queue_problems(overview: Overview, gvk: GVK) -> list[str]:
+    overview._update((gvk, NamespacedName("ns", "one")))
+    found = overview._summaries[gvk, NamespacedName("ns", "one")]
+    return [problem.message for problem in found.problems]
+
+
+def local_queue_object(namespace: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "name": "team", "uid": f"queue in {namespace}"}}
+
+
+QUEUED: dict[str, Any] = {
+    "metadata": {
+        "namespace": "ns",
+        "name": "one",
+        "uid": "1",
+        "labels": {"kueue.x-k8s.io/queue-name": "team"},
+    },
+    "spec": {"suspend": True},
+    "status": {"state": "suspended"},
+}
+OUTDATED = {
+    "metadata": {"namespace": "ns", "name": "e", "uid": "e"},
+    "involvedObject": {"kind": "RayCluster", "name": "one", "namespace": "ns", "uid": "1"},
+    "type": "Warning",
+    "reason": "Inadmissible",
+    "message": "LocalQueue team doesn't exist",
+}
+
+
+def test_queue_that_does_not_exist_is_a_problem_until_it_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overview = queue_world(
+        (RAY_CLUSTER, QUEUED), (CORE_EVENT, OUTDATED), (LOCAL_QUEUE, local_queue_object("other"))
+    )
+    assert queue_problems(overview, RAY_CLUSTER) == ["Inadmissible: LocalQueue team doesn't exist"]
+    monkeypatch.setattr(Informer, "has_synced", True)
+    assert queue_problems(overview, RAY_CLUSTER) == ["LocalQueue team doesn't exist"]
+    overview._marked.clear()
+    assert overview._queues is not None
+    put(overview._queues, local_queue_object("ns"))
+    assert list(overview._marked) == [(RAY_CLUSTER, NamespacedName("ns", "one"))]
+    assert queue_problems(overview, RAY_CLUSTER) == [], "also without the Event about it"
+
+
+def test_object_that_does_not_wait_needs_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = {**QUEUED, "spec": {}, "status": {"state": "ready"}}
+    overview = queue_world((RAY_CLUSTER, running))
+    monkeypatch.setattr(Informer, "has_synced", True)
+    assert "LocalQueue team doesn't exist" not in queue_problems(overview, RAY_CLUSTER)
+
+
+def test_queue_of_a_job_is_that_of_its_minicluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForKueue"}
+    job = {
+        "metadata": {"namespace": "ns", "name": "one", "uid": "1"},
+        "spec": {},
+        "status": {"conditions": [waits]},
+    }
+    owner = {
+        "apiVersion": FLUX_JOB.api_version,
+        "kind": "FluxJob",
+        "name": "one",
+        "uid": "1",
+        "controller": True,
+    }
+    cluster = {
+        "metadata": {"namespace": "ns", "name": "one", "uid": "2", "ownerReferences": [owner]},
+        "spec": {"jobLabels": {"kueue.x-k8s.io/queue-name": "team"}},
+    }
+    overview = queue_world((FLUX_JOB, job), (MINICLUSTER, cluster))
+    monkeypatch.setattr(Informer, "has_synced", True)
+    assert queue_problems(overview, FLUX_JOB) == ["LocalQueue team doesn't exist"]
