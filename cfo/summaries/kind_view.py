@@ -58,13 +58,6 @@ class Related:
     now: datetime = _NEVER
 
 
-def have_succeeded(related: Related) -> bool:
-    """Return whether there are pods, and all of them have succeeded."""
-    return bool(related.pods) and all(
-        path(pod, "status", "phase") == "Succeeded" for pod in related.pods or ()
-    )
-
-
 def number_of_pods(related: Related) -> str:
     """Return the number of pods and their phases; empty if it is not known."""
     if related.pods is None:

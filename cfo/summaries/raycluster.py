@@ -34,7 +34,6 @@ from cfo.summaries.kind_view import (
     KindView,
     Related,
     Section,
-    have_succeeded,
     labelled_queue,
     last_occurrence,
     new_summary,
@@ -73,10 +72,11 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     # The actor of every concern, because no feature is known to be active.
     actor = facts.actor(Concern.EXPOSURE, ())
     state = text(path(cluster, "status", "state"), 40)
-    level = _level(facts, state, related)
+    level = _level(facts, state)
     problems = [*_status_problems(cluster, state), *slow_deletion(cluster, related.now)]
     if level is not Level.WAITING:
         problems += pod_problems(related.pods or ())
+        problems += _ended_problems(cluster, related)
     if level is Level.OK and state == "ready":
         problems += _protection_problems(related, actor)
     problems += _route_problems(related.children)
@@ -99,7 +99,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     )
 
 
-def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
+def _level(facts: RayClusterFacts, state: str) -> Level:
     if is_deleting(facts.cluster):
         return Level.PROGRESSING
     if state == "failed":
@@ -108,7 +108,20 @@ def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
         return Level.WAITING
     if facts.is_suspended or state == "suspended":
         return Level.PROGRESSING
-    return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
+    return Level.OK if state == "ready" else Level.PROGRESSING
+
+
+def _ended_problems(cluster: Object, related: Related) -> Iterator[Problem]:
+    """Yield a problem if there are pods and all have ended: pods of a RayCluster run until it is deleted."""
+    if is_deleting(cluster):
+        return
+    ended = [path(pod, "status", "phase") in ("Succeeded", "Failed") for pod in related.pods or ()]
+    if ended and all(ended):
+        yield Problem(
+            "All pods have ended, so no Ray node runs",
+            "check that KubeRay runs, which replaces pods that end, and that the containers start Ray; "
+            "or delete the RayCluster",
+        )
 
 
 def _ready(cluster: Object) -> str:
@@ -143,10 +156,7 @@ def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[t
         yield "CA expires", f"{expiry:%Y-%m-%d} (renewed from {expiry - CA_LIFETIME / 3:%Y-%m-%d})"
     yield "network policies", _policies(related, actor)
     yield "resources", _resources(cluster)
-    pods = number_of_pods(related)
-    if have_succeeded(related):
-        pods += ", all succeeded"
-    yield "pods", pods
+    yield "pods", number_of_pods(related)
     owner = controller_of(cluster) or {}
     yield "owner", text(f"{owner.get('kind')} {owner.get('name')}") if owner else ""
     yield "queue", text(labels_of(cluster).get(QUEUE_NAME_LABEL), 63)

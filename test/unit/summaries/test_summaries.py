@@ -100,6 +100,19 @@ def test_level_of_a_raycluster_follows_its_state(ray_cluster: Object, level: Lev
     )
 
 
+@pytest.mark.parametrize("state", ["ready", ""])
+def test_raycluster_whose_pods_have_all_ended_has_a_problem(state: str) -> None:
+    ended = related(pods=[pod("Succeeded"), pod("Failed")])
+    summary = summarize(RAY_CLUSTER, cluster(state), ended)
+    assert summary.level is Level.WARNING
+    assert messages(summary) == ["All pods have ended, so no Ray node runs"]
+    one_runs = related(pods=[pod("Succeeded"), pod("Running")])
+    assert messages(summarize(RAY_CLUSTER, cluster(state), one_runs)) == []
+    deleted = cluster(state)
+    deleted["metadata"]["deletionTimestamp"] = "2026-06-01T00:00:00Z"
+    assert messages(summarize(RAY_CLUSTER, deleted, ended)) == []
+
+
 def test_facts_name_address_authentication_certificates_and_policies() -> None:
     ingress = {
         "metadata": {"name": "ray-dashboard-x"},
