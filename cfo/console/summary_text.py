@@ -7,6 +7,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
+from msgspec.structs import replace
+
 from cfo.console.counts import counted
 from cfo.runtime.objects import parse_time
 from cfo.summaries.changes import ChangeType, SummaryChange
@@ -30,7 +32,7 @@ _PREDICATES: Final = {
 }
 """What a sentence says about an object without a state."""
 
-_ESSENTIAL: Final = ("dashboard", "position", "quota", "why", "url", "jobs", "components")
+_ESSENTIAL: Final = ("cause", "dashboard", "position", "quota", "why", "url", "jobs", "components")
 """The facts of which the first is shown in a line about an object without problems."""
 
 _MAX_INFORMATION: Final = 100
@@ -77,8 +79,11 @@ def listing(
 ) -> Iterator[str]:
     """Yield a table of all objects, their problems with remedies, and how many there are of each level.
 
+    A problem that the owner of an object has as well is shown for the owner only.
+
     ``namespace``: the one that all objects are in, or ``None`` for all namespaces.
     """
+    summaries = without_repetitions(summaries)
     if summaries:
         yield from table(summaries, now, wide=wide, namespaces=namespace is None)
         yield ""
@@ -88,6 +93,23 @@ def listing(
         yield ""
     where = "all namespaces" if namespace is None else f"namespace {namespace}"
     yield f"{counts(summaries)} in {where}"
+
+
+def without_repetitions(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the summaries without the problems that the owner of an object has as well; a fact names the owner."""
+    by_uid = {summary.uid: summary for summary in summaries if summary.uid}
+    return [_without_problems_of(by_uid.get(summary.owner), summary) for summary in summaries]
+
+
+def _without_problems_of(owner: Summary | None, summary: Summary) -> Summary:
+    if owner is None:
+        return summary
+    repeated = {problem.message for problem in owner.problems}
+    problems = tuple(each for each in summary.problems if each.message not in repeated)
+    if len(problems) == len(summary.problems):
+        return summary
+    facts = (("cause", f"see {owner.title}"), *summary.facts)
+    return replace(summary, problems=problems, facts=facts)
 
 
 def table(

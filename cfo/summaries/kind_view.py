@@ -17,7 +17,17 @@ from msgspec.structs import replace
 
 from cfo.api.kueue import LOCAL_QUEUES, QUEUE_NAME_LABEL, missing_queue_message
 from cfo.api.reading import MALFORMED, mapping, number, path, text, time_of
-from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, labels_of, uid_of
+from cfo.runtime import (
+    GVK,
+    POD,
+    NamespacedName,
+    Object,
+    controller_of,
+    gvk_of,
+    key_of,
+    labels_of,
+    uid_of,
+)
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
 from cfo.summaries.problems import deletion, missing_state, pod_state
@@ -284,6 +294,7 @@ def new_summary(
         gvk=gvk_of(obj),
         key=key_of(obj),
         uid=uid_of(obj),
+        owner=text((controller_of(obj) or {}).get("uid"), 63),
         state=state,
         level=Level.WARNING if distinct and level is not Level.FAILED else level,
         ready=ready,

@@ -80,6 +80,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     gvk: GVK
     key: NamespacedName
     uid: str
+    owner: str = ""
+    """The uid of the object that controls it; empty if there is none."""
     state: str
     """The word that kubectl's column for the state shows; empty if kubectl shows nothing."""
     level: Level

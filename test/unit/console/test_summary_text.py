@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from cfo.api.flux.names import FLUX_JOB
 from cfo.console.summary_text import (
@@ -136,3 +137,19 @@ def test_address_is_not_cropped() -> None:
 
 def test_number_and_noun_agree() -> None:
     assert counts([summary("a")]) == "1 object: 1 ok"
+
+
+def test_problem_of_an_object_and_what_it_owns_is_shown_once() -> None:
+    job = replace(
+        summary("j", gvk=FLUX_JOB, problem="no quota", level=Level.WARNING), uid="1", owner=""
+    )
+    cluster = replace(summary("c", problem="no quota", level=Level.WARNING), uid="2", owner="1")
+    other = replace(summary("o", problem="no quota", level=Level.WARNING), uid="3", owner="9")
+    lines = list(listing([job, cluster, other], NOW, "ns"))
+    assert [line for line in lines if "no quota" in line and line.startswith("    ")] == [
+        "    no quota",
+        "    no quota",
+    ], "of the FluxJob and of the object of another owner"
+    (row,) = [line for line in lines if line.startswith("!  c ")]
+    assert row.endswith("see FluxJob ns/j")
+    assert counts([job, cluster, other]) == "3 objects: 3 warning"
