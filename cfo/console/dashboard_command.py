@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import signal
 import webbrowser
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
 import click
 from anyio.abc import TaskStatus
 
-from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
+from cfo.console.errors import (
+    CommandFailed,
+    InvalidInput,
+    one_line,
+    run_async,
+)
 from cfo.console.execution import kubeconfig_option
 from cfo.dashboard.feed import PageFeed
 from cfo.dashboard.in_cluster import client_source
 from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
-from cfo.runtime import ConfigError, SystemClock, Transport, load_config
+from cfo.runtime import (
+    POD,
+    APIError,
+    ConfigError,
+    DiscoveryIncomplete,
+    RESTMapper,
+    SystemClock,
+    Transport,
+    TransportError,
+    load_config,
+)
 from cfo.runtime.objects import is_dns_label
 from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
+
+_TIMEOUT: Final = 30.0
+"""Seconds in which the API server must answer at the start."""
 
 
 @click.command("dashboard")
@@ -68,8 +87,14 @@ def command(
         chosen = "" if all_namespaces else namespace or config.namespace
         server_name = urlsplit(config.server).netloc.rpartition("@")[2]
         scope = {"server": server_name, "namespace": chosen, "version": __version__}
-        async with Transport(config) as transport, anyio.create_task_group() as tasks:
-            source = client_source(transport, all_views(), chosen)
+        async with Transport(config) as transport:
+            mapper = RESTMapper(transport)
+            await _check_reachable(mapper, config.server)
+            await show(transport, mapper, scope)
+
+    async def show(transport: Transport, mapper: RESTMapper, scope: dict[str, str]) -> None:
+        async with anyio.create_task_group() as tasks:
+            source = client_source(transport, mapper, all_views(), scope["namespace"])
             server = LoopbackServer(PageFeed(source, SystemClock(), scope), port)
             await tasks.start(_stop_on_signal, tasks.cancel_scope)
             await tasks.start(server.run)
@@ -84,8 +109,19 @@ def command(
         raise CommandFailed(
             f"--port: {error.strerror}; choose another one, or 0 for a free one"
         ) from None
-    except (ConfigError, OSError) as error:
+    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, OSError) as error:
         raise CommandFailed(one_line(error)) from None
+
+
+async def _check_reachable(mapper: RESTMapper, server: str) -> None:
+    """Read which kinds the server has, which the page needs as well.
+
+    Raises :class:`CommandFailed` if it does not answer in time, and the errors of the client.
+    """
+    with anyio.move_on_after(_TIMEOUT) as scope:
+        await mapper.resource(POD)
+    if scope.cancelled_caught:
+        raise CommandFailed(f"{server} does not answer within {_TIMEOUT:g} s")
 
 
 async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:

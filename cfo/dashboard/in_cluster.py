@@ -94,14 +94,15 @@ def _sums(metric: Counter | Gauge | Histogram, suffix: str, label: str) -> dict[
     return found
 
 
-def client_source(transport: Transport, views: Collection[KindView], namespace: str) -> Source:
+def client_source(
+    transport: Transport, mapper: RESTMapper, views: Collection[KindView], namespace: str
+) -> Source:
     """Return the source of a process that only shows objects, of ``namespace`` (empty: of all namespaces)."""
 
     @asynccontextmanager
     async def watch() -> AsyncIterator[Overview]:
-        cache = Cache(
-            transport, RESTMapper(transport), namespaces=(namespace,) if namespace else None
-        )
+        namespaces = (namespace,) if namespace else None
+        cache = Cache(transport, mapper, namespaces=namespaces)
         overview = Overview(cache, views, related=related_kinds(views))
         async with _running(cache, overview):
             yield overview

@@ -308,7 +308,9 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
 
         async def snapshot(config: ClientConfig) -> dict[str, Any]:
             async with Transport(config) as transport, anyio.create_task_group() as tasks:
-                feed = PageFeed(client_source(transport, all_views(), "default"), SystemClock(), {})
+                mapper = RESTMapper(transport)
+                source = client_source(transport, mapper, all_views(), "default")
+                feed = PageFeed(source, SystemClock(), {})
                 tasks.start_soon(feed.run)
                 async with feed.open(lambda: False) as (_, message):
                     data: dict[str, Any] = orjson.loads(message.partition(b"data: ")[2])

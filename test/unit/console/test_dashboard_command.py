@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from cfo.console import dashboard_command
 from cfo.console.dashboard_command import command
+from cfo.runtime import RESTMapper
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -50,7 +51,29 @@ def test_invalid_arguments_are_reported_in_one_line(
     assert message in result.output
 
 
-def test_port_in_use_is_reported(kubeconfig: str) -> None:
+async def reachable(mapper: RESTMapper, server: str) -> None:
+    """Replace the check of a server that does not exist."""
+
+
+def test_server_that_cannot_be_reached_is_named_in_one_line(kubeconfig: str) -> None:
+    result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig])
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: ")
+    assert "cannot connect to 127.0.0.1:1: Connection refused" in line
+
+
+def test_server_that_does_not_answer_is_named_in_one_line(
+    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard_command, "_TIMEOUT", 0.0)
+    result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig])
+    assert result.exit_code == 1
+    assert result.output == "Error: https://127.0.0.1:1 does not answer within 0 s\n"
+
+
+def test_port_in_use_is_reported(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_command, "_check_reachable", reachable)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -78,8 +101,11 @@ def test_address_is_printed_without_credentials_of_the_kubeconfig(
 
     monkeypatch.setattr(dashboard_command, "_stop_on_signal", remember)
     monkeypatch.setattr(
-        dashboard_command, "client_source", lambda _, views, namespace: namespaces.append(namespace)
+        dashboard_command,
+        "client_source",
+        lambda transport, mapper, views, namespace: namespaces.append(namespace),
     )
+    monkeypatch.setattr(dashboard_command, "_check_reachable", reachable)
     monkeypatch.setattr("webbrowser.open", open_browser)
     for arguments in ([], ["-A"], ["-n", "other"]):
         result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig, "--open", *arguments])
