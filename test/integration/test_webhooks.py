@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -24,6 +26,8 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, uid_of
+from cfo.runtime.pki import rotation
+from cfo.runtime.pki.private_keys import PrivateKey, create_key
 from cfo.runtime.pki.rotation import (
     CertificateSet,
     StoredCertificates,
@@ -82,6 +86,23 @@ def is_unchanged(before: list[Object], after: list[Object]) -> bool:
         ]
 
     return without_bundles(before) == without_bundles(after)
+
+
+async def test_keys_are_generated_in_a_thread(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An RSA key takes a tenth of a second or more, in which nothing else would run."""
+    threads: list[threading.Thread] = []
+
+    def recorded_key(algorithm: Literal["ecdsa", "rsa"]) -> PrivateKey:
+        threads.append(threading.current_thread())
+        return create_key(algorithm)
+
+    monkeypatch.setattr(rotation, "create_key", recorded_key)
+    async with run_replica(plane, local_options()) as running:
+        await running.ready()
+    assert len(threads) == 3, "the CA, the certificate of the Service, and that of the URL"
+    assert threading.main_thread() not in threads
 
 
 # Responses to users

@@ -12,9 +12,11 @@ valid certificate does not wait.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import structlog
+from anyio import to_thread
 from cryptography import x509
 
 from cfo.runtime.cache.cache import Cache
@@ -95,7 +97,7 @@ class CertificateRotator:
     async def _reconcile(self) -> Result:
         now = self._clock.now()
         certificates = await self._ensure_secret(now)
-        pair = self._pair(certificates, now)
+        pair = await self._pair(certificates, now)
         self._serve(pair, certificates.ca, now)
         until_injected = await self._injector.inject(certificates.bundle)
         until_served = self._serve(pair, certificates.ca, now)
@@ -115,7 +117,8 @@ class CertificateRotator:
         trusted = list(self._injector.ca_bundles())
         if self.bundle is not None:
             trusted.insert(0, self.bundle)
-        certificates, reasons = ensure_certificates(
+        ensure = partial(
+            ensure_certificates,
             stored,
             self._policy,
             self._options.service.dns_names,
@@ -123,6 +126,8 @@ class CertificateRotator:
             trusted=trusted,
             served=self._serving.leaf,
         )
+        # In a thread: it may generate RSA keys, each of which takes a tenth of a second or more.
+        certificates, reasons = await to_thread.run_sync(ensure)
         if reasons:
             try:
                 await self._write(secret, certificates)
@@ -151,7 +156,7 @@ class CertificateRotator:
             metadata = {"resourceVersion": resource_version_of(secret)}
             await self._client.patch(SECRET, key, {"metadata": metadata, "data": data})
 
-    def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
+    async def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
         """Return the pair to serve: the Secret's, or one issued by this process if that pair lacks one of our names."""
         names = self._options.names
         if subject_names(certificates.pair.leaf).issuperset(names):
@@ -161,7 +166,8 @@ class CertificateRotator:
             issuer, own_pair = self._own
             if issuer == ca.certificate and now < renewal_time(own_pair.leaf):
                 return own_pair
-        own_pair = issue_certificate(ca, names, self._policy, now=now)
+        issue = partial(issue_certificate, ca, names, self._policy, now=now)
+        own_pair = await to_thread.run_sync(issue)
         self._own = (ca.certificate, own_pair)
         return own_pair
 
