@@ -430,10 +430,17 @@ class Informer:
                 resource = await self._mapper.resource(self.gvk)
             except UnknownKind:
                 self._stop_following()  # the API server deleted all objects together with the CRD
-                self._set_problem(f"{self.gvk} is not served")
+                if self._set_problem(f"{self.gvk} is not served"):
+                    _log.info("Kind is not served, waiting for it", kind=str(self.gvk))
             except (DiscoveryIncomplete, APIError, TransportError) as error:
                 # The kind may still be served, so the store keeps its objects.
-                self._set_problem(f"discovery of {self.gvk}: {error}")
+                if self._set_problem(f"discovery of {self.gvk}: {error}"):
+                    _log.warning(
+                        "Discovery failed, will retry",
+                        kind=str(self.gvk),
+                        server=self._transport.config.server,
+                        error=str(error),
+                    )
             else:
                 self._set_problem("")
                 return resource
@@ -468,13 +475,13 @@ class Informer:
         self._resource = None
         self._reflectors = []
 
-    def _set_problem(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> bool:
+        """Set why the kind is not watched; return whether that is new."""
         if problem == self._problem:
-            return
+            return False
         self._problem = problem
-        if problem:
-            _log.info("Waiting for kind to be served", kind=str(self.gvk), cause=problem)
         self._notify()
+        return True
 
     def _notify(self) -> None:
         self._changed.set()

@@ -123,6 +123,22 @@ async def test_failing_handler_does_not_affect_other_handlers() -> None:
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 2
 
 
+async def test_unreachable_server_is_logged_once_with_its_address_and_the_error() -> None:
+    mapper = ScriptedMapper(RESOURCE)
+    mapper.failure = TransportError("connection refused", outcome_unknown=False)
+    with structlog.testing.capture_logs() as logs:
+        async with running_informer(mapper=mapper) as (server, _):
+            await wait_until(lambda: mapper.lookups > 2)
+    expected = {
+        "event": "Discovery failed, will retry",
+        "log_level": "warning",
+        "kind": str(RAY),
+        "server": server.url,
+        "error": "connection refused",
+    }
+    assert [entry for entry in logs if entry["log_level"] == "warning"] == [expected]
+
+
 async def test_reader_sends_no_requests_and_returns_copies() -> None:
     async with running_informer() as (server, informer):
         informer.add_index("size", lambda entry: [str(entry.object()["spec"]["size"])])
