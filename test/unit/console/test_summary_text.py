@@ -149,7 +149,7 @@ def test_problem_of_an_object_and_what_it_owns_is_shown_once() -> None:
     assert [line for line in lines if "no quota" in line and line.startswith("    ")] == [
         "    no quota",
         "    no quota",
-    ], "of the FluxJob and of the object of another owner"
+    ], "for the FluxJob, and for the object with another owner"
     (row,) = [line for line in lines if line.startswith("!  c ")]
     assert row.endswith("see FluxJob ns/j")
     assert counts([job, cluster, other]) == "3 objects: 3 warning"

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_setup_says_what_it_does_and_promises_no_time(tmp_path: Path) -> None:
+def test_setup_prints_what_it_does_and_no_duration(tmp_path: Path) -> None:
     """A slow network would break the promise."""
     venv = tmp_path / "venv"
     arguments = ["make", "--dry-run", f"VENV={venv}", f"{venv}/.installed"]

@@ -101,7 +101,7 @@ def test_level_of_a_raycluster_follows_its_state(ray_cluster: Object, level: Lev
 
 
 @pytest.mark.parametrize("state", ["ready", ""])
-def test_raycluster_whose_pods_have_all_ended_has_a_problem(state: str) -> None:
+def test_raycluster_without_running_pods_has_a_problem(state: str) -> None:
     ended = related(pods=[pod("Succeeded"), pod("Failed")])
     summary = summarize(RAY_CLUSTER, cluster(state), ended)
     assert summary.level is Level.WARNING
