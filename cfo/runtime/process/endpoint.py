@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
+from cfo.runtime.process.listener import Listener, bind_socket, server_options
 
 MAX_CONNECTIONS: Final = 32
 """The maximum number of connections of one endpoint."""
@@ -100,9 +100,7 @@ class Endpoint:
         if "/" not in paths:
             index = _index(path for path in paths if "{" not in path)
             application.router.add_get("/", index)
-        runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE
-        )
+        runner = web.AppRunner(application, shutdown_timeout=1.0, **server_options())
         await runner.setup()
         assert runner.server is not None
         try:

@@ -14,6 +14,10 @@ connections, the new one is closed.
 
 A TLS handshake must be complete after 10 seconds, and the header of the first request after 30 more seconds.
 
+Other clients get their turn before each request, also if a client sends thousands at once (pipelining): from Python
+3.12 on, aiohttp handles all that it has read without returning to the event loop. Compressed bodies are refused before
+they are read: 1 MB could contain 1 GB. No client of these servers compresses.
+
 Tried instead:
 
 * aiohttp's sites, which have no limit: 500 connections without a handshake take 160 MB;
@@ -26,6 +30,7 @@ Tried instead:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -39,6 +44,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 KEEP_ALIVE: Final = 180.0
 """Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
@@ -53,6 +59,46 @@ _ACCEPT_RETRY: Final = 1.0
 _LOG_INTERVAL: Final = 60.0
 
 _log = structlog.get_logger(__name__)
+
+
+class _MalformedRequests(logging.Filter):
+    """Drops aiohttp's tracebacks for requests that are no HTTP, and reports their number once in a while.
+
+    Otherwise a client without credentials could fill the disk with logs. Errors of handlers are kept.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unreported = 0
+        self._next_log = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record of aiohttp."""
+        if record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError):
+            return True
+        self._unreported += 1
+        if record.created >= self._next_log:
+            _log.warning("Refused malformed requests", refused=self._unreported)
+            self._unreported = 0
+            self._next_log = record.created + _LOG_INTERVAL
+        return False
+
+
+def _server_log() -> logging.Logger:
+    log = logging.getLogger("cfo.runtime.http")
+    if not log.filters:
+        log.addFilter(_MalformedRequests())
+    return log
+
+
+def server_options() -> dict[str, Any]:
+    """Return the options that each HTTP server of the process has, for aiohttp's ``Server`` or ``AppRunner``."""
+    return {
+        "access_log": None,
+        "auto_decompress": False,
+        "keepalive_timeout": KEEP_ALIVE,
+        "logger": _server_log(),
+    }
 
 
 class AddressUnavailable(OSError):
@@ -263,6 +309,7 @@ class Listener:
         self._connections.pop(connection.protocol, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        await anyio.lowlevel.checkpoint()
         connection = self._connections.get(request.protocol)
         if connection is None:  # closed for another one just now
             return web.Response(status=503)
@@ -272,12 +319,20 @@ class Listener:
         if self._protect_requests:
             connection.protections += 1
         try:
+            if "Content-Encoding" in request.headers:
+                return _refuse_encoded_body()
             return await self._handler(request)
         finally:
             if self._protect_requests:
                 connection.protections -= 1
             connection.is_answered = True
             connection.idle_since = asyncio.get_running_loop().time()
+
+
+def _refuse_encoded_body() -> web.Response:
+    response = web.Response(status=415, text="compressed bodies are not accepted\n")
+    response.force_close()
+    return response
 
 
 def free_port() -> int:

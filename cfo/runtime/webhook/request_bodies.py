@@ -36,7 +36,7 @@ class RequestBodies:
         self._rejected: set[asyncio.Timeout] = set()
 
     async def read(self, request: web.BaseRequest) -> bytes | None:
-        """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`, compressed or decompressed.
+        """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`.
 
         Raises :class:`TimeoutError` if that takes too long, :class:`TooManyBytes` if newer bodies need the memory.
         """

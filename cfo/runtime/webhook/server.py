@@ -28,7 +28,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.objects.parsers import parse_duration
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
-from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
+from cfo.runtime.process.listener import Listener, bind_socket, server_options
 from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import WebhookMetrics
@@ -128,7 +128,7 @@ class WebhookServer:
         """Serve until stopped or cancelled. Raises :class:`OSError` if the address cannot be bound."""
         sock = bind_socket(self._address, reuse_port=self._reuse_port, server="webhook")
         self.port = sock.getsockname()[1]
-        server = web.Server(self._handle, keepalive_timeout=KEEP_ALIVE, access_log=None)
+        server = web.Server(self._handle, **server_options())
         try:
             for webhook in self._webhooks:
                 self._metrics.expect(webhook.path)

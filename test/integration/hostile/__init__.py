@@ -16,6 +16,7 @@ a RayCluster's client port without TLS                          integration/test
 objects that are nested too deeply                              unit/runtime/cache/test_nesting.py, fuzz
 large Secrets and Ingresses with the operator's label           test_secrets, test_foreign_objects
 idle connections and incomplete bodies                          test_soak; unit/runtime/process/test_listener.py
+pipelined requests, compressed bodies                           test_soak; unit/runtime/process/test_listener.py
 a review that never ends                                        unit/runtime/webhook/test_server.py
 reviews without a client certificate                            unit/runtime/webhook/test_server.py
 AppWrappers that bypass the webhook                             test_unvalidated_appwrappers

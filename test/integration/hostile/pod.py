@@ -6,6 +6,7 @@ It gets the URL of the webhooks and a number of seconds as arguments, and prints
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 import sys
 import time
@@ -20,6 +21,9 @@ from test.integration.hostile.attacks import MEGABYTE, many_groups, many_pod_set
 
 IDLE_CONNECTIONS, HALF_BODIES, SENDERS = 400, 25, 10
 """Connections without a request and with half a body, and how many senders each review has."""
+
+PIPELINED = b"GET / HTTP/1.1\r\nHost:\r\n\r\n" * 5000
+"""Requests that no client waits for: handlers that never wait answer all of them in one step of the event loop."""
 
 
 def review(obj: Object, old: Object | None = None, namespace: str = "ns") -> bytes:
@@ -71,10 +75,42 @@ async def send_reviews(url: str, path: str, body: bytes, until: float) -> int:
     return count
 
 
+def compressed_body() -> bytes:
+    """Return a request of 1.3 MB with a body that inflates to 300 MB."""
+    body = gzip.compress(bytes(300 * MEGABYTE), compresslevel=1)
+    head = f"POST /mutate-{_RAY_WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def send_bytes(url: str, content: bytes, until: float) -> None:
+    """Write ``content`` again and again, without reading a response, on new connections after one was closed."""
+    target = urlsplit(url)
+    while time.monotonic() < until:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(
+                target.hostname, target.port, ssl=_unverified()
+            )
+            try:
+                while time.monotonic() < until:
+                    writer.write(content)
+                    async with asyncio.timeout(1):
+                        await writer.drain()
+            except TimeoutError:
+                pass
+            finally:
+                writer.transport.abort()
+
+
+def _unverified() -> ssl.SSLContext:
+    tls = ssl.create_default_context()
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    return tls
+
+
 async def hold_connections(url: str, until: float) -> None:
     """Open connections without a request, and connections with 3 MB of a body that never ends; hold them."""
-    tls = ssl.create_default_context()
-    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tls = _unverified()
     target = urlsplit(url)
     size = 3 * MEGABYTE
     head = f"POST /mutate-{_RAY_WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -93,11 +129,16 @@ async def hold_connections(url: str, until: float) -> None:
 
 
 async def attack(url: str, seconds: float) -> int:
-    """Hold connections, and send all reviews for this time; return how many were sent."""
+    """Hold connections, and send all reviews, pipelined requests and compressed bodies for this time.
+
+    Return how many reviews were sent.
+    """
     until = time.monotonic() + seconds
     holding = asyncio.create_task(hold_connections(url, until))
+    pipelining = asyncio.create_task(send_bytes(url, PIPELINED, until))
+    inflating = asyncio.create_task(send_bytes(url, compressed_body(), until))
     counts = await asyncio.gather(*(send_reviews(url, *one, until) for one in reviews() * SENDERS))
-    await holding
+    await asyncio.gather(holding, pipelining, inflating)
     return sum(counts)
 
 

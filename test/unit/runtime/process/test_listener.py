@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +13,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from cfo.runtime.process import listener as listener_module
-from cfo.runtime.process.listener import Listener, bind_socket
+from cfo.runtime.process.listener import Listener, bind_socket, server_options
 
 LIMIT = 4
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -27,7 +28,7 @@ class Server:
         self.streams: list[Stream] = []
         self._socket = bind_socket(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
-        self.http = web.Server(self._handle, access_log=None)
+        self.http = web.Server(self._handle, **server_options())
         self.listener = Listener("test", self.http, self._socket, limit=LIMIT)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
@@ -160,3 +161,49 @@ async def test_failed_accept_is_retried(monkeypatch: pytest.MonkeyPatch) -> None
         async with running() as server:
             assert await get(await server.connect()) == b"200ok"
     assert logs[0]["event"] == "Failed to accept connection, will retry"
+
+
+async def test_other_tasks_get_their_turn_between_pipelined_requests() -> None:
+    """From Python 3.12 on, aiohttp starts handlers eagerly, and those here never wait."""
+    async with running() as server:
+        turns = 0
+        count = 500
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        reader, writer = await server.connect()
+        other = asyncio.create_task(take_turns())
+        writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n" * count)
+        before = turns
+        for _ in range(count):
+            await reader.readuntil(b"\r\n\r\nok")
+        other.cancel()
+        assert turns - before >= count
+
+
+async def test_compressed_body_is_refused_and_not_inflated() -> None:
+    async with running() as server:
+        reader, writer = await server.connect()
+        body = gzip.compress(bytes(1 << 20))
+        head = f"POST / HTTP/1.1\r\nHost: test\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        response = await reader.read()
+        assert response.startswith(b"HTTP/1.1 415 ")
+        assert response.endswith(b"compressed bodies are not accepted\n")
+
+
+async def test_many_malformed_requests_are_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as server:
+        with capture_logs() as logs:
+            for _ in range(3):
+                reader, writer = await server.connect()
+                writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+                assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+    assert [entry["event"] for entry in logs] == ["Refused malformed requests"]
+    assert not caplog.records
