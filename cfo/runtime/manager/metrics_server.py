@@ -36,9 +36,12 @@ _log = structlog.get_logger(__name__)
 _ALLOWED_SECONDS: Final = 60.0
 _DENIED_SECONDS: Final = 10.0
 _MAX_CACHED: Final = 512
-_REVIEWS_PER_SECOND: Final = 5.0
-_MAX_REVIEWS_AT_ONCE: Final = 20.0
-"""Scrapers are few: more callers whose tokens are not known yet must try again."""
+_MAX_ADDRESSES: Final = 512
+_ADDRESS_RATE: Final = 1.0
+_ADDRESS_BURST: Final = 10.0
+"""Scrapers are few: more callers of one address whose tokens are not known yet must try again."""
+_TOTAL_RATE: Final = 20.0
+_TOTAL_BURST: Final = 100.0
 _MAX_TOKEN_LENGTH: Final = 16 * 1024
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -74,11 +77,34 @@ class _RememberedDecision(msgspec.Struct, frozen=True):
     until: float
 
 
+class _ReviewBudget:
+    """Reviews that are left: ``rate`` more each second, at most ``burst``."""
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._counted_at = now
+
+    def has_one(self, now: float) -> bool:
+        """Return whether a review is left."""
+        refilled = self._left + (now - self._counted_at) * self._rate
+        self._left = min(refilled, self._burst)
+        self._counted_at = now
+        return self._left >= 1
+
+    def take(self) -> None:
+        """Take one review."""
+        self._left -= 1
+
+
 class MetricsAuthorizer:
     """Authenticates and authorizes a caller via TokenReview and SubjectAccessReview.
 
     Decisions are cached by the hash of the token: 60 s if allowed, and 10 s if denied, 512 of each at most, so that
-    unknown tokens replace no allowed ones. Unknown tokens have a budget of reviews: 5 a second, 20 at once.
+    unknown tokens replace no allowed ones. Unknown tokens have a budget of reviews for each client address, so that a
+    flood from one pod does not lock out new tokens of others: 1 a second, 10 at once; and all together 20 a second, 100
+    at once.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
@@ -86,21 +112,25 @@ class MetricsAuthorizer:
         self._clock = clock
         self._allowed: OrderedDict[tuple[bytes, str], _RememberedDecision] = OrderedDict()
         self._denied: OrderedDict[tuple[bytes, str], _RememberedDecision] = OrderedDict()
-        self._reviews = _MAX_REVIEWS_AT_ONCE
-        self._counted_at = clock.monotonic()
+        self._total = _ReviewBudget(_TOTAL_RATE, _TOTAL_BURST, clock.monotonic())
+        self._addresses: OrderedDict[str, _ReviewBudget] = OrderedDict()
 
-    async def decide(self, authorization: str, path: str) -> AccessDecision:
-        """Return whether the user whose token is in the header ``authorization`` is allowed to ``get`` ``path``."""
+    async def decide(self, authorization: str, path: str, address: str) -> AccessDecision:
+        """Return whether the user whose token is in the header ``authorization`` is allowed to ``get`` ``path``.
+
+        ``address`` is the IP address of the client.
+        """
         kind, _, token = authorization.partition(" ")
         token = token.strip()
-        if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
+        is_token = 0 < len(token) <= _MAX_TOKEN_LENGTH and token.isascii()
+        if kind.lower() != "bearer" or not is_token:
             return AccessDecision(401, "Authentication failed: a bearer token is required")
         key = (hashlib.sha256(token.encode()).digest(), path)
         remembered = self._allowed.get(key) or self._denied.get(key)
         if remembered is not None and self._clock.monotonic() < remembered.until:
             return remembered.decision
         # A token that was allowed needs no budget, so that a flood of others does not stop a scraper.
-        if key not in self._allowed and not self._take_review():
+        if key not in self._allowed and not self._take_review(address):
             return AccessDecision(429, "Too many requests with unknown tokens: try again later")
         try:
             decision = await self._review(token, path)
@@ -110,15 +140,20 @@ class MetricsAuthorizer:
         self._remember(key, decision)
         return decision
 
-    def _take_review(self) -> bool:
-        """Take one review from the budget; return whether there was one."""
+    def _take_review(self, address: str) -> bool:
+        """Take one review from the budgets of ``address`` and of all; return whether both had one."""
         now = self._clock.monotonic()
-        refilled = self._reviews + (now - self._counted_at) * _REVIEWS_PER_SECOND
-        self._reviews = min(refilled, _MAX_REVIEWS_AT_ONCE)
-        self._counted_at = now
-        if self._reviews < 1:
+        budget = self._addresses.get(address)
+        if budget is None:
+            budget = _ReviewBudget(_ADDRESS_RATE, _ADDRESS_BURST, now)
+            self._addresses[address] = budget
+            if len(self._addresses) > _MAX_ADDRESSES:
+                self._addresses.popitem(last=False)
+        self._addresses.move_to_end(address)
+        if not budget.has_one(now) or not self._total.has_one(now):
             return False
-        self._reviews -= 1
+        budget.take()
+        self._total.take()
         return True
 
     def _remember(self, key: tuple[bytes, str], decision: AccessDecision) -> None:
@@ -223,7 +258,7 @@ class SecureMetricsEndpoint(Endpoint):
         if request.path in self._public or request.match_info.http_exception is not None:
             return await handler(request)
         authorization = request.headers.get("Authorization", "")
-        decision = await self._authorizer.decide(authorization, request.path)
+        decision = await self._authorizer.decide(authorization, request.path, request.remote or "")
         if not decision.is_allowed:
             return web.Response(status=decision.status, text=f"{decision.reason}\n")
         request[USER] = decision.user
