@@ -85,7 +85,7 @@ async def application_state(env: InferenceEnvironment) -> tuple[str, str]:
     "has_workloads", [False, pytest.param(True, marks=needs_crds)], ids=["pods", "workloads"]
 )
 async def test_pods_of_a_stack_run_within_the_quota_of_its_queue(*, has_workloads: bool) -> None:
-    crds = kueue_crds() if has_workloads else []
+    crds = kueue_crds() if has_workloads else ()
     async with start_inference_environment(*crds) as env, run_kueue_webhook(env):
         queue = PodsInQueue(env, "team", quota=2, has_workloads=has_workloads)
         await env.create(queued_stack(replicaCount=2))

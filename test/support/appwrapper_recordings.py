@@ -8,15 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.durations import format_duration
 from cfo.runtime.objects import parse_duration
 from cfo.runtime.objects.unstructured import Object, annotations_of
 from cfo.runtime.webhook.admission import UserInfo
-from test.support.recordings import GOLDEN
+from test.support.recordings import load_crd
 
 NO_POD_SPECS = "spec.components: Invalid value: components contains no podspecs"
 UNKNOWN_KIND = 'Invalid value: "Thing": no matches for kind "Thing" in version "example.com/v1"'
@@ -115,9 +113,5 @@ def recreatable(obj: Object) -> Object:
 
 
 def recorded_crds() -> list[Object]:
-    """Return the CRDs of the components that the recordings use."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [
-        yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader)
-        for name in CRD_FILES
-    ]
+    """Return the CRDs of the components that the recordings use; tests share them and must not modify them."""
+    return [load_crd(name) for name in CRD_FILES]

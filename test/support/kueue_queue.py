@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
-
-import yaml
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import GVK, Object, controller_of, labels_of, uid_of
 from test.support.appwrapper_environment import AppWrapperEnvironment
-from test.support.recordings import GOLDEN
+from test.support.recordings import load_crd
 
 WORKLOAD: Final = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
 FLAVOR: Final = GVK("kueue.x-k8s.io", "v1beta2", "ResourceFlavor")
@@ -21,18 +20,17 @@ _KINDS: Final = ("workloads", "clusterqueues", "localqueues", "resourceflavors")
 _TIME: Final = "2026-01-01T00:00:00Z"
 
 
-def kueue_crds() -> list[Object]:
-    """Return Kueue's CRDs of queues and Workloads, with one version."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    folder = GOLDEN.parent / "crds"
-    crds: list[Object] = []
-    for kind in _KINDS:
-        crd = yaml.load((folder / f"kueue.x-k8s.io_{kind}.yaml").read_text(), Loader=loader)
-        crd["spec"].pop("conversion", None)
-        versions = crd["spec"]["versions"]
-        crd["spec"]["versions"] = [each for each in versions if each["name"] == "v1beta2"]
-        crds.append(crd)
-    return crds
+@cache
+def kueue_crds() -> tuple[Object, ...]:
+    """Return Kueue's CRDs of queues and Workloads, with one version; tests share them and must not modify them."""
+    return tuple(_with_one_version(load_crd(f"kueue.x-k8s.io_{kind}")) for kind in _KINDS)
+
+
+def _with_one_version(crd: Object) -> Object:
+    """Return a CRD of Kueue with the version of :data:`WORKLOAD` only, which needs no conversion."""
+    spec = {key: value for key, value in crd["spec"].items() if key != "conversion"}
+    spec["versions"] = [each for each in spec["versions"] if each["name"] == WORKLOAD.version]
+    return {**crd, "spec": spec}
 
 
 def workload_condition(kind: str, status: str = "True", message: str = "") -> Object:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from functools import cache
 from typing import Any
-
-import yaml
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.runtime.objects.unstructured import Object, annotations_of
-from test.support.recordings import RAYCLUSTER_RECORDINGS
+from test.support.recordings import load_crd
 
 CONFIGURATIONS = [
     f"{platform}-{oauth}-{mtls}"
@@ -22,7 +18,7 @@ CONFIGURATIONS = [
 
 
 def recorded_crds(*, openshift: bool) -> list[Object]:
-    """Return the CRDs of the recorded clusters."""
+    """Return the CRDs of the recorded clusters; tests share them and must not modify them."""
     names = ["ray.io_rayclusters"]
     if openshift:
         names += [
@@ -30,16 +26,7 @@ def recorded_crds(*, openshift: bool) -> list[Object]:
             "minimal_config_ingresses",
             "minimal_dscinitializations",
         ]
-    return [copy.deepcopy(_crd(name)) for name in names]
-
-
-@cache
-def _crd(name: str) -> Object:
-    path = RAYCLUSTER_RECORDINGS.parents[1] / "crds" / f"{name}.yaml"
-    found: Object = yaml.load(
-        path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    )
-    return found
+    return [load_crd(name) for name in names]
 
 
 def without_server_fields(obj: Object) -> Object:
