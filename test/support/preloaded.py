@@ -116,9 +116,24 @@ def serve(descriptor: int) -> None:
     """Load the modules, then fork for each request, and report the pid and later the exit code to its first pipe."""
     from cfo.startup import tune_process
 
+    # An operator imports the modules of its features when it starts; all of them take 0.2 s.
     with tune_process():
-        import cfo.operator  # noqa: F401 (loads most modules)
+        import cfo.controllers.appwrapper
+        import cfo.controllers.flux
+        import cfo.controllers.flux.fluxjob
+        import cfo.controllers.flux.minicluster
+        import cfo.controllers.inferencestack
+        import cfo.controllers.raycluster
+        import cfo.dashboard.in_cluster
+        import cfo.operator
+        import cfo.webhooks.appwrapper
+        import cfo.webhooks.flux
+        import cfo.webhooks.inferencestack
+        import cfo.webhooks.raycluster  # noqa: F401
         from cfo.cli import main
+        from cfo.features import all_views
+
+        all_views()
     requests = socket.socket(fileno=descriptor)
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
