@@ -14,7 +14,14 @@ from hack import ROOT
 from hack.files import ToolError, read
 
 FOLDER = ROOT / "envtest" / "test" / "conformance"
-COLUMNS = ("passes", "needs", "not yet")
+COLUMNS = (
+    "specs",
+    "passed on envtest",
+    "passed on kube-apiserver",
+    "need nodes there",
+    "need a cluster",
+    "not run on both",
+)
 
 
 def files() -> dict[str, str]:
@@ -54,47 +61,63 @@ These suites ran unchanged on etcd and kube-apiserver 1.36, and on envtest, sele
 ## Conformance specs of Kubernetes
 
 Kubernetes 1.36 has {len(specs)} specs that each conformant cluster must pass. envtest is not a cluster: no container
-runs, so it cannot pass those that read the output of containers. *Expected* are the specs whose requests the tests of
-envtest send, and whose conditions they check; the specs themselves run with `make conformance`. A server of the tests
-plays the servers that specs run in pods for webhooks, conversion, aggregation and the proxy.
+runs, so it cannot pass those that read the output of containers. The results are those of a run: on envtest with all
+controllers and two nodes, and on etcd, kube-apiserver and kube-controller-manager, which have no nodes. A server plays
+the servers that specs run in pods for webhooks, conversion, aggregation and the proxy.
 
-| group | specs | expected | need a cluster | not yet |
-|---|--:|--:|--:|--:|
+| group | {" | ".join(COLUMNS)} |
+|---|{"--:|" * len(COLUMNS)}
 {_rows(specs)}
 
-What the specs need that envtest does not have, and what is missing:
+{_differences(specs)}
+
+What the other specs need that envtest does not have:
 
 | reason | specs |
 |---|--:|
 {_reasons(specs)}
 
-`make conformance E2E=/path/to/e2e.test` runs the expected specs against a control plane with all controllers and two
-nodes, two at a time, and prints each result at once; with `CONFORMANCE_FLAGS=--real` it runs them on the real control
-plane, too, and compares both. `e2e.test` is in the archive `kubernetes-test-linux-amd64.tar.gz` of a Kubernetes
-release. The list with a line for each spec is
+`make conformance E2E=/path/to/e2e.test` runs the specs that envtest can run, two at a time, and prints each result at
+once. `CONFORMANCE_FLAGS="--real --results FILE"` runs them on the real control plane, too, compares both, and continues
+the results of an earlier run; with `--write`, they are written to the list. `e2e.test` is in the archive
+`kubernetes-test-linux-amd64.tar.gz` of a Kubernetes release. The list with both results of each spec is
 [specs.txt](https://github.com/project-codeflare/cfo/blob/main/envtest/test/conformance/specs.txt).
 """
 
 
-def _column(state: str) -> str:
-    return next(name for name in COLUMNS if state.startswith(name))
-
-
 def _rows(specs: list[Any]) -> str:
-    groups: dict[str, Counter[str]] = {}
-    total: Counter[str] = Counter()
+    groups: dict[str, list[Any]] = {}
     for spec in specs:
         group, _, _ = spec.name.removeprefix("[").partition("]")
-        column = _column(spec.state)
-        groups.setdefault(group, Counter())[column] += 1
-        total[column] += 1
+        groups.setdefault(group, []).append(spec)
     rows: list[str] = []
-    for group, counts in [*sorted(groups.items()), ("all", total)]:
-        cells = [group, counts.total(), *(counts[name] for name in COLUMNS)]
-        rows.append(f"| {' | '.join(str(cell) for cell in cells)} |")
+    for group, members in [*sorted(groups.items()), ("all", specs)]:
+        cells = [
+            len(members),
+            sum(spec.passes for spec in members),
+            sum(spec.real == "passed" for spec in members),
+            sum(spec.real == "needs nodes" for spec in members),
+            sum(not spec.can_run for spec in members),
+            sum(spec.can_run and "not run" in (spec.envtest, spec.real) for spec in members),
+        ]
+        rows.append(f"| {group} | {' | '.join(map(str, cells))} |")
     return "\n".join(rows)
 
 
+def _differences(specs: list[Any]) -> str:
+    """Return the specs that ran on both and have another result on envtest, except for those that need nodes."""
+    rows: list[str] = []
+    for spec in specs:
+        ran = spec.can_run and "not run" not in (spec.envtest, spec.real)
+        same = spec.envtest == spec.real or (spec.passes and spec.real == "needs nodes")
+        if ran and not same:
+            rows.append(f"| {spec.name} | {spec.envtest} | {spec.real} |")
+    if not rows:
+        return "No spec that ran on both has another result on envtest, except for those that need nodes."
+    table = "\n".join(["| spec | envtest | kube-apiserver |", "|---|---|---|", *rows])
+    return f"The results differ for these specs, apart from those that need nodes:\n\n{table}"
+
+
 def _reasons(specs: list[Any]) -> str:
-    counts = Counter(spec.state for spec in specs if spec.state != "passes")
+    counts = Counter(spec.envtest for spec in specs if not spec.can_run)
     return "\n".join(f"| {state} | {count} |" for state, count in counts.most_common())

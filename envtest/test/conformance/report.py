@@ -65,11 +65,11 @@ def summary(specs: Iterable[Spec], results: Iterable[Outcome]) -> Summary:
     for each in failed:
         listed = states.get(each.name)
         lines.append(
-            f"FAILED {each.name} [{listed.state if listed else 'not in the list'}]\n    {each.reason}"
+            f"FAILED {each.name} [{listed.envtest if listed else 'not in the list'}]\n    {each.reason}"
         )
     for each in passed:
         if not (listed := states.get(each.name)) or not listed.passes:
-            lines.append(f"PASSED {each.name} [{listed.state if listed else 'not in the list'}]")
+            lines.append(f"PASSED {each.name} [{listed.envtest if listed else 'not in the list'}]")
     expected = {name for name, spec in states.items() if spec.passes}
     absent = sorted(expected - {each.name for each in results})
     lines += [f"NOT RUN {name}" for name in absent]

@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from envtest import ControlPlane
+from envtest.api_client import APIClient, Watch
 from envtest.configuration.controller_names import KUBE_CONTROLLERS
 from test.conformance.cluster import run_cluster
 from test.conformance.report import Outcome, outcomes
+from test.conformance.results import CUT, REAL, Result
 from test.conformance.specs import Spec, focus
 
-__all__ = ["EMBEDDED", "REAL", "Result", "compare", "read_result", "run"]
+__all__ = ["NODE_SECONDS", "pod_that_waits_for_a_node", "read_ended", "read_result", "run"]
 
-EMBEDDED = "envtest"
-REAL = "kube-apiserver"
 STOP_SECONDS = 30.0
 """Seconds in which ``e2e.test`` must clean up after the time of a spec is over, before it is killed."""
+NODE_SECONDS = 45
+"""Seconds that a pod may wait for a node on the real control plane, which has none.
 
-
-class Result(NamedTuple):
-    """What happened to a spec on a control plane; ``outcome`` is ``None`` if the program does not contain it."""
-
-    plane: str
-    spec: Spec
-    outcome: Outcome | None
-    seconds: float
-
-    @property
-    def word(self) -> str:
-        """The result in one word."""
-        if self.outcome is None:
-            return "absent"
-        return "passed" if self.outcome.passed else "failed"
+Specs that need no node delete such pods earlier: those of the garbage collector wait for 30 seconds.
+"""
 
 
 @asynccontextmanager
@@ -55,24 +45,27 @@ async def run(
     specs: Sequence[Spec],
     folder: Path,
     *,
+    plane: str,
     processes: int,
     seconds: int,
-    with_real: bool,
-) -> list[Result]:
-    """Run each spec on envtest, and with ``with_real`` on the real control plane; print and return the results.
+    node_seconds: float,
+    batch: int,
+    record: Callable[[Result], None],
+) -> None:
+    """Run each spec on the control plane ``plane``, and pass each result to ``record`` when it is known.
 
-    ``processes`` specs run at the same time, each for at most ``seconds``; ``folder`` gets their reports.
+    ``processes`` specs run at the same time, each for at most ``seconds``; ``folder`` gets their reports. A process
+    runs ``batch`` specs; those that did not end in the time of all of them run again alone. Without nodes, a spec ends
+    when its pod has waited for one for ``node_seconds``.
     """
-    results: list[Result] = []
-    planes = [EMBEDDED, REAL] if with_real else [EMBEDDED]
-    for name in planes:
-        waiting = iter(specs)
-        async with asyncio.TaskGroup() as group:
-            for number in range(min(processes, len(specs))):
-                files = folder / f"{name}-{number}"
-                files.mkdir()
-                group.create_task(_work(program, name, waiting, files, seconds, results))
-    return results
+    waiting = iter(specs)
+    async with asyncio.TaskGroup() as group:
+        for number in range(min(processes, len(specs))):
+            files = folder / f"{plane}-{number}"
+            files.mkdir()
+            group.create_task(
+                _work(program, plane, waiting, files, seconds, node_seconds, batch, record)
+            )
 
 
 async def _work(
@@ -81,24 +74,42 @@ async def _work(
     waiting: Iterator[Spec],
     folder: Path,
     seconds: int,
-    results: list[Result],
+    node_seconds: float,
+    batch: int,
+    record: Callable[[Result], None],
 ) -> None:
-    """Run the specs that no other process has begun, one after the other, on one control plane."""
+    """Run the specs that no other process has begun, one batch after the other, on one control plane."""
     kubeconfig = folder / "kubeconfig"
+    report = folder / "report.json"
     async with _control_plane(name) as plane:
         plane.kubeconfig(kubeconfig)
-        for spec in waiting:
-            started = time.monotonic()
-            report = folder / "report.json"
-            report.unlink(missing_ok=True)
-            await _run_spec(_command(program, spec, kubeconfig, report, seconds), seconds)
-            took = time.monotonic() - started
-            result = Result(name, spec, read_result(spec, report), took)
-            results.append(result)
-            print(f"{result.word} on {name} in {took:.0f} s: {spec.name}", flush=True)
+        while specs := list(islice(waiting, batch)):
+            if len(specs) > 1:
+                limit = seconds * len(specs)
+                report.unlink(missing_ok=True)
+                started = time.monotonic()
+                await _run_specs(_command(program, specs, kubeconfig, report, limit), limit)
+                took = (time.monotonic() - started) / len(specs)
+                ended = read_ended(specs, report)
+                for spec, outcome in ended.items():
+                    record(Result.of(name, spec, outcome, took))
+                specs = [spec for spec in specs if spec not in ended]
+            for spec in specs:
+                report.unlink(missing_ok=True)
+                started = time.monotonic()
+                command = _command(program, [spec], kubeconfig, report, seconds)
+                pod = ""
+                if name == REAL:
+                    pod = await _run_without_nodes(command, seconds, plane, node_seconds)
+                else:
+                    await _run_specs(command, seconds)
+                took = time.monotonic() - started
+                record(Result.of(name, spec, read_result(spec, report), took, pod))
 
 
-def _command(program: str, spec: Spec, kubeconfig: Path, report: Path, seconds: int) -> list[str]:
+def _command(
+    program: str, specs: Sequence[Spec], kubeconfig: Path, report: Path, seconds: int
+) -> list[str]:
     return [
         program,
         f"--kubeconfig={kubeconfig}",
@@ -107,20 +118,82 @@ def _command(program: str, spec: Spec, kubeconfig: Path, report: Path, seconds: 
         "--num-nodes=1",
         f"--ginkgo.json-report={report}",
         f"--ginkgo.timeout={seconds}s",
+        "--ginkgo.grace-period=10s",
         "--ginkgo.no-color",
-        f"--ginkgo.focus={focus(spec)}",
+        f"--ginkgo.focus={'|'.join(map(focus, specs))}",
     ]
 
 
-async def _run_spec(command: Sequence[str], seconds: float) -> None:
+async def _run_specs(command: Sequence[str], seconds: float) -> None:
+    """Run ``e2e.test`` until it ends; if this is cancelled, interrupt it, so that it deletes its objects."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         await asyncio.wait_for(process.wait(), seconds + STOP_SECONDS)
+    except asyncio.CancelledError:
+        process.send_signal(signal.SIGINT)
+        await _end(process)
+        raise
+    except TimeoutError:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+async def _run_without_nodes(
+    command: Sequence[str], seconds: float, plane: ControlPlane, node_seconds: float
+) -> str:
+    """Run a spec until it ends, or a pod has waited for a node; return the name of that pod."""
+    async with APIClient(plane) as client:
+        current = await client.get("/api/v1/pods", {"limit": "1"})
+        options = {
+            "resourceVersion": current.body["metadata"]["resourceVersion"],
+            "fieldSelector": "spec.nodeName=",
+        }
+        async with client.watch("/api/v1/pods", options) as pods:
+            pending = asyncio.create_task(pod_that_waits_for_a_node(pods, node_seconds))
+            running = asyncio.create_task(_run_specs(command, seconds))
+            await asyncio.wait({pending, running}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (pending, running):
+                task.cancel()
+            await asyncio.wait({pending, running})
+            return "" if pending.cancelled() else pending.result()
+
+
+async def pod_that_waits_for_a_node(pods: Watch, seconds: float) -> str:
+    """Return the name of the first pod of a watch that has had no node for ``seconds``."""
+    created: dict[str, tuple[float, str]] = {}
+    while True:
+        now = time.monotonic()
+        oldest = min(created.values(), default=(now, ""))
+        remaining = oldest[0] + seconds - now
+        if created and remaining <= 0:
+            return oldest[1]
+        try:
+            event = await pods.event(remaining if created else 1e6)
+        except TimeoutError:
+            continue
+        metadata = event["object"]["metadata"]
+        if event["type"] == "DELETED":
+            created.pop(metadata["uid"], None)
+        elif event["type"] == "ADDED":
+            created[metadata["uid"]] = (time.monotonic(), metadata["name"])
+
+
+def read_ended(specs: Sequence[Spec], report: Path) -> dict[Spec, Outcome]:
+    """Return the outcomes of the specs that ended, by the report of a process that ran several."""
+    if not report.exists():
+        return {}
+    found = {outcome.name: outcome for outcome in outcomes(json.loads(report.read_text()))}
+    ended = {spec: found[spec.name] for spec in specs if spec.name in found}
+    return {spec: outcome for spec, outcome in ended.items() if not outcome.reason.startswith(CUT)}
 
 
 def read_result(spec: Spec, report: Path) -> Outcome | None:
@@ -133,17 +206,3 @@ def read_result(spec: Spec, report: Path) -> Outcome | None:
     if own:
         return own[0]
     return failed[0]._replace(name=spec.name) if failed else None
-
-
-def compare(results: Iterable[Result]) -> list[str]:
-    """Return the lines of a table with the results on both control planes."""
-    words: dict[str, dict[str, str]] = {}
-    for result in results:
-        words.setdefault(result.spec.name, {})[result.plane] = result.word
-    lines = [f"{REAL:14}  {EMBEDDED:8}  spec"]
-    for name, on in sorted(words.items()):
-        lines.append(f"{on.get(REAL, '-'):14}  {on.get(EMBEDDED, '-'):8}  {name}")
-    for plane in (REAL, EMBEDDED):
-        passed = sum(on.get(plane) == "passed" for on in words.values())
-        lines.append(f"{plane}: {passed} of {len(words)} passed")
-    return lines

@@ -1,4 +1,4 @@
-"""The list of conformance specs, ``specs.txt``, and the tests that send their requests.
+"""The list of conformance specs with their results, ``specs.txt``, and the tests that send their requests.
 
 Uses only the standard library: ``make manifests`` reads the list with it.
 """
@@ -6,14 +6,38 @@ Uses only the standard library: ``make manifests`` reads the list with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-__all__ = ["FILE", "PLAYED", "Spec", "focus", "parse", "plays", "without_tags"]
+__all__ = [
+    "EMBEDDED",
+    "FILE",
+    "NOT_RUN",
+    "PASSED",
+    "PLAYED",
+    "REAL",
+    "Spec",
+    "focus",
+    "parse",
+    "plays",
+    "render",
+    "without_tags",
+]
 
 FILE = Path(__file__).parent / "specs.txt"
-PASSES = "passes"
+EMBEDDED = "envtest"
+REAL = "kube-apiserver"
+PASSED = "passed"
+NOT_RUN = "not run"
+RESULTS = (PASSED, "failed", "timeout", "needs nodes", "absent", NOT_RUN)
+"""The results of a spec; one that needs what a control plane does not have is not run, and has this as its result."""
+
+HEAD = """\
+# The conformance specs of Kubernetes 1.36, without the tags after the first, which move between releases.
+# Written by `make conformance` with `--results FILE --write` from its results.
+# Not indented: the result on envtest, and the result on etcd, kube-apiserver and kube-controller-manager without nodes.
+"""
 
 T = TypeVar("T", bound=Callable[..., object])
 
@@ -22,10 +46,11 @@ PLAYED: dict[str, str] = {}
 
 
 class Spec(NamedTuple):
-    """A conformance spec: its name without tags, and its state, such as ``needs volumes that are mounted``."""
+    """A conformance spec: its name without tags, and its results, such as ``passed`` or ``needs mounted volumes``."""
 
     name: str
-    state: str
+    envtest: str
+    real: str
 
     @property
     def short_name(self) -> str:
@@ -34,29 +59,60 @@ class Spec(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """Whether the spec is expected to pass."""
-        return self.state == PASSES
+        """Whether the spec passed on envtest."""
+        return self.envtest == PASSED
+
+    @property
+    def can_run(self) -> bool:
+        """Whether envtest has what the spec needs."""
+        return self.envtest in RESULTS
 
 
 def parse(text: str) -> list[Spec]:
-    """Return the specs of ``specs.txt``. Raises ValueError for a line that is neither a state nor a spec."""
+    """Return the specs of ``specs.txt``. Raises ValueError for a line that is neither results nor a spec."""
     specs: dict[str, Spec] = {}
-    state = ""
+    results: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         name = line.strip()
         if not name or line.startswith("#"):
             continue
         if not line.startswith(" "):
-            state = name
-        elif not state or not re.match(r"\[sig-[a-z-]+] \S", name) or without_tags(name) != name:
+            results = name.split(" / ")
+            if len(results) != 2 or not all(map(_is_result, results)):
+                raise ValueError(f"line {number}: {name!r}: must be 'RESULT / RESULT'")
+        elif not results or not re.match(r"\[sig-[a-z-]+] \S", name) or without_tags(name) != name:
             raise ValueError(
-                f"line {number}: {name!r}: must be '[sig-...] NAME' without tags, below a state"
+                f"line {number}: {name!r}: must be '[sig-...] NAME' without tags, below results"
             )
         elif name in specs:
             raise ValueError(f"line {number}: {name!r}: is in the list twice")
         else:
-            specs[name] = Spec(name, state)
+            specs[name] = Spec(name, *results)
     return list(specs.values())
+
+
+def _is_result(text: str) -> bool:
+    return text in RESULTS or text.startswith("needs ")
+
+
+def render(specs: Iterable[Spec]) -> str:
+    """Return the content of ``specs.txt``: first the specs that passed on both, last those that cannot run."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for spec in specs:
+        groups.setdefault((spec.envtest, spec.real), []).append(spec.name)
+    parts = [HEAD]
+    for results in sorted(groups, key=_order):
+        names = "".join(f"  {name}\n" for name in sorted(groups[results]))
+        parts.append(f"{' / '.join(results)}\n{names}")
+    return "\n".join(parts)
+
+
+def _order(results: tuple[str, str]) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    for result in results:
+        position = RESULTS.index(result) if result in RESULTS else len(RESULTS)
+        found.append((position, result))
+    return found
 
 
 def without_tags(name: str) -> str:
