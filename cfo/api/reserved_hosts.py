@@ -7,7 +7,7 @@ Webhooks refuse them in the objects from which the operator creates others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import Path, forbidden
@@ -18,6 +18,15 @@ RESERVED_HOST_PREFIXES: Final = ("ray-dashboard-", "rayclient-")
 _HOST_FIELDS: Final = frozenset({"host", "hosts", "hostname", "hostnames"})
 """The fields with hosts in Ingresses, all routes and Gateways, and in the virtual services of meshes."""
 
+_CONTAINERS: Final = (dict, list, Mapping)
+"""The types of values with values in them, those that JSON has first."""
+
+_Place: TypeAlias = "tuple[_Place, str | int] | None"
+"""The place of a value: that of the value which contains it, and the name or the index there.
+
+A path is only created for an error, because most objects have none, and some have hundreds of thousands of values.
+"""
+
 
 def is_reserved(host: str) -> bool:
     """Return whether ``host`` has a prefix of the hosts of RayClusters."""
@@ -26,19 +35,20 @@ def is_reserved(host: str) -> bool:
 
 def reserved_host_errors(value: Any, path: Path) -> Iterator[FieldError]:
     """Yield an error for each reserved host in ``value``, at any level; the caller bounds its size and its levels."""
-    waiting: list[tuple[Any, Path]] = [(value, path)]
+    waiting: list[tuple[Any, _Place]] = [(value, None)]
     while waiting:
-        current, here = waiting.pop()
+        current, place = waiting.pop()
         if isinstance(current, Mapping):
             for name, child in current.items():
                 if name in _HOST_FIELDS:
-                    yield from _errors(child, here.child(name))
-                if isinstance(child, Mapping | list):
-                    waiting.append((child, here.child(name)))
+                    for reserved in _reserved(child, (place, name)):
+                        yield _error(_path(path, reserved))
+                if isinstance(child, _CONTAINERS):
+                    waiting.append((child, (place, name)))
         elif isinstance(current, list):
             for index, child in enumerate(current):
-                if isinstance(child, Mapping | list):
-                    waiting.append((child, here.index(index)))
+                if isinstance(child, _CONTAINERS):
+                    waiting.append((child, (place, index)))
 
 
 def generated_host_errors(template: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
@@ -54,13 +64,26 @@ def generated_host_errors(template: Mapping[str, Any], path: Path) -> Iterator[F
             yield _error(path.child("metadata", field))
 
 
-def _errors(hosts: Any, path: Path) -> Iterator[FieldError]:
+def _reserved(hosts: Any, place: _Place) -> Iterator[_Place]:
+    """Yield the place of each reserved host in a field that contains a host or a list."""
     if isinstance(hosts, str) and is_reserved(hosts):
-        yield _error(path)
+        yield place
     elif isinstance(hosts, list):
         for index, host in enumerate(hosts):
             if isinstance(host, str) and is_reserved(host):
-                yield _error(path.index(index))
+                yield (place, index)
+
+
+def _path(root: Path, place: _Place) -> Path:
+    """Return the path of a place below ``root``."""
+    steps: list[str | int] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    path = root
+    for step in reversed(steps):
+        path = path.index(step) if isinstance(step, int) else path.child(step)
+    return path
 
 
 def _error(path: Path) -> FieldError:
