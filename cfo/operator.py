@@ -49,7 +49,7 @@ from cfo.runtime import (
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
-from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, ping
+from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, memory_limit, ping
 from cfo.runtime.webhook import (
     AnotherOperator,
     CertificateFiles,
@@ -74,10 +74,18 @@ It is the same as the Go operator's.
 """
 
 _NAMESPACE_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes the cache holds for one namespace.
+"""How many bytes the cache holds at most for one namespace.
 
-That is an eighth of the Deployment's memory limit: four namespaces that are full take half of it. It is enough for some
-5,000 RayClusters, with the objects that belong to them, in one namespace.
+It is enough for some 5,000 RayClusters, with the objects that belong to them, in one namespace.
+"""
+
+_TOTAL_BYTES: Final = 256 * 1024 * 1024
+"""How many bytes the cache holds for all namespaces of a process without a memory limit."""
+
+_TOTAL_SHARE: Final = 4
+"""Which part of the memory limit the cache holds for all namespaces.
+
+The rest is for the program itself, lists that are read, the page, and objects that are being decoded.
 """
 
 _DRAIN_SECONDS: Final = 3.0
@@ -407,11 +415,19 @@ def _manager_options(
         health_bind_address=configuration.health.bind_address,
         debug_bind_address=configuration.debug.bind_address,
         namespace_bytes=_NAMESPACE_BYTES,
+        total_bytes=total_bytes(memory_limit()),
         qps=configuration.client_connection.qps,
         burst=configuration.client_connection.burst,
         leader_election=election,
         webhook=webhook,
     )
+
+
+def total_bytes(limit: int | None) -> int:
+    """Return how many bytes the cache holds for all namespaces under a memory limit in bytes (``None``: no limit)."""
+    if limit is None:
+        return _TOTAL_BYTES
+    return limit // _TOTAL_SHARE
 
 
 def _setup_features(manager: Manager, configuration: OperatorConfiguration, namespace: str) -> None:

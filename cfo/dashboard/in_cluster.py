@@ -37,6 +37,9 @@ _NAMESPACE_BYTES: Final = 16 << 20
 It is a budget of its own, so that an open page leaves to the controllers what they need.
 """
 
+_TOTAL_BYTES: Final = 64 << 20
+"""The same for all namespaces together, an eighth of the Deployment's memory limit."""
+
 
 def setup(manager: Manager, views: Collection[KindView]) -> None:
     """Add the dashboard of ``views`` to the metrics server of ``manager``.
@@ -127,6 +130,7 @@ def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
             selectors=options.selectors,
             clock=manager.clock,
             namespace_bytes=_NAMESPACE_BYTES,
+            total_bytes=_TOTAL_BYTES,
         )
         known = {informer.gvk for informer in shared}
         pods = {str(each.selection.label_selector) for each in shared if each.gvk == POD}

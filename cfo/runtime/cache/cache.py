@@ -19,7 +19,7 @@ import anyio.abc
 import msgspec
 import structlog
 
-from cfo.runtime.cache.budget import NAMESPACE_BYTES, ByteBudget
+from cfo.runtime.cache.budget import NAMESPACE_BYTES, TOTAL_BYTES, ByteBudget
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.reflector import ReflectorOptions
@@ -55,8 +55,9 @@ class Cache(ClientCache):
     are never cached cluster-wide: their informers require a selector, a namespace, or metadata-only.
 
     ``namespace_bytes`` is how many bytes all informers together may hold for one namespace, objects and their indexes.
-    Objects that do not fit are left out, as those that are too large. Choose it so that the users of one namespace
-    cannot take the memory of all others.
+    ``total_bytes`` is the same for all namespaces together: the less is free, the less may one namespace hold (see
+    :mod:`cfo.runtime.cache.budget`). Objects that do not fit are left out, as those that are too large. Choose both so
+    that the users of some namespaces cannot take the memory of all others.
     """
 
     def __init__(
@@ -70,10 +71,13 @@ class Cache(ClientCache):
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
         namespace_bytes: int = NAMESPACE_BYTES,
+        total_bytes: int = TOTAL_BYTES,
     ) -> None:
         if namespace_bytes < 1:
             raise ValueError(f"namespace_bytes: {namespace_bytes}: must be 1 or more")
-        self.budget = ByteBudget(namespace_bytes)
+        if total_bytes < 1:
+            raise ValueError(f"total_bytes: {total_bytes}: must be 1 or more")
+        self.budget = ByteBudget(namespace_bytes, total_bytes)
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)

@@ -190,7 +190,7 @@ class Store:
                 return True
         for namespace, size in self._unindexed.items():
             has_room = len(self._identities.get(namespace, ())) < MAX_LEFT_OUT
-            if has_room and self.budget.allows(namespace, size, identity=True):
+            if has_room and self.budget.allows_identity(namespace, size):
                 return True
         return any(
             self.budget.allows(namespace, size) for namespace, size in self._smallest.items()
@@ -290,10 +290,7 @@ class Store:
         namespace = entry.namespace
         charged = self.budget_of(entry)
         if not self.budget.allows(charged, growth):
-            cause = (
-                f"the cached objects of namespace {charged} have more than "
-                f"{self.budget.max_bytes >> 20} MiB together"
-            )
+            cause = self.budget.limit_of(charged, growth)
             found = LeftOut(
                 entry.key,
                 entry.meta.uid,
@@ -339,7 +336,7 @@ class Store:
         namespace = entry.namespace
         names = self._identities.get(namespace, {})
         has_room = len(names) < MAX_LEFT_OUT
-        if not has_room or not self.budget.allows(namespace, size, identity=True):
+        if not has_room or not self.budget.allows_identity(namespace, size):
             self._unindexed[namespace] = min(size, self._unindexed.get(namespace, size))
             self._newly_unindexed.add(namespace)
             return
@@ -347,7 +344,7 @@ class Store:
             index.put_identity(values)
         names[entry.name] = size
         self._identities[namespace] = names
-        self._charge(namespace, size)
+        self.budget.charge_identity(namespace, size)
 
     def _forget_identity(self, key: NamespacedName) -> bool:
         """Remove a left-out object from the indexes; return whether they had it."""
@@ -361,7 +358,7 @@ class Store:
             return False
         for index in self._indexes.values():
             index.remove_identity(key)
-        self._charge(key.namespace, -size)
+        self.budget.charge_identity(key.namespace, -size)
         return True
 
     def _report_once(self, identity: str, found: LeftOut) -> None:
@@ -430,6 +427,9 @@ class Store:
         for namespace, held in self._bytes.items():
             self.budget.charge(namespace, -held)
         self._bytes.clear()
+        for namespace, sizes in self._identities.items():
+            self.budget.charge_identity(namespace, -sum(sizes.values()))
+        self._identities.clear()
         self.budget = ByteBudget()  # a list or watch that is being cancelled may still write
 
     def remember_deleted(self, entry: Entry) -> None:

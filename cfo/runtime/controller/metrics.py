@@ -158,6 +158,13 @@ class Metrics:
         self._add_leader_election_metrics()
         self._caches: list[Callable[[], Iterable[Informer]]] = []
         self.registry.register(_InformerCollector(self._caches))
+        self.cache_held_bytes = self._gauge(
+            "cfo_cache_held_bytes",
+            "Number of bytes in the cache that count in the budgets of namespaces.",
+        )
+        self.cache_total_bytes = self._gauge(
+            "cfo_cache_total_bytes", "Budget of bytes in the cache of all namespaces together."
+        )
         self.event_loop_lag = self._histogram(
             "cfo_event_loop_lag_seconds",
             "How long the event loop delayed all work of the process, measured four times a second.",

@@ -17,7 +17,7 @@ import anyio
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.cache.budget import NAMESPACE_BYTES
+from cfo.runtime.cache.budget import NAMESPACE_BYTES, TOTAL_BYTES
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.api_client import ApiClients
@@ -63,7 +63,8 @@ class ManagerOptions:
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``namespace_bytes`` is how many
-    bytes the cache may hold for one namespace (see :class:`~cfo.runtime.cache.cache.Cache`).
+    bytes the cache may hold for one namespace, ``total_bytes`` for all together (see
+    :class:`~cfo.runtime.cache.cache.Cache`).
     """
 
     field_manager: str = "cfo"
@@ -75,6 +76,7 @@ class ManagerOptions:
     health_bind_address: str = "0"
     debug_bind_address: str = "0"
     namespace_bytes: int = NAMESPACE_BYTES
+    total_bytes: int = TOTAL_BYTES
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
@@ -172,6 +174,7 @@ class Manager:
             selectors=self.options.selectors,
             clock=self.clock,
             namespace_bytes=self.options.namespace_bytes,
+            total_bytes=self.options.total_bytes,
         )
         self.client = Client(
             self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache
@@ -202,6 +205,8 @@ class Manager:
         self._servers = Servers(self)
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
+        self.metrics.cache_held_bytes.set_function(lambda: self.cache.budget.total)
+        self.metrics.cache_total_bytes.set_function(lambda: self.cache.budget.total_bytes)
         self.health.add_ready_check("controllers", self._check_started)
         self._webhook_service = self._new_webhook_service()
 

@@ -9,6 +9,7 @@ from .endpoint import Endpoint as Endpoint
 from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable
 from .listener import free_port as free_port
+from .memory import memory_limit as memory_limit
 from .printable import printable as printable
 from .printable import printable_lines as printable_lines
 from .threads import ThreadPool as ThreadPool

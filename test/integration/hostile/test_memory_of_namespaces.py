@@ -10,7 +10,7 @@ from cfo.dashboard import in_cluster
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects import CORE_EVENT
 from cfo.runtime.objects.kinds import INGRESS, JOB, NETWORK_POLICY
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, namespace_of
 from cfo.summaries import raycluster as raycluster_views
 from test.integration.hostile.attacks import MEGABYTE, ingress
 from test.support.flux_environment import (
@@ -133,12 +133,53 @@ async def test_ray_cluster_for_which_the_cache_has_no_room_is_protected_also_aft
 
 
 async def wait_for_policy(env: Environment, cluster: Object) -> None:
-    key = NamespacedName("ns", names_of(cluster).head_policy)
+    key = NamespacedName(namespace_of(cluster), names_of(cluster).head_policy)
 
     async def exists() -> bool:
         return await env.client.get(NETWORK_POLICY, key) is not None
 
     await eventually(exists, "the NetworkPolicy")
+
+
+async def test_many_hostile_namespaces_leave_room_for_a_new_one_also_after_a_restart() -> None:
+    """The hostile ones are created first, and are first in each list."""
+    total = 4 << 20
+    hostile = [f"a-{number}" for number in range(8)]
+    settings = kuberay_config(**PLAIN_SETTINGS)
+    async with start_environment(*VANILLA_CRDS) as env:
+        for namespace in (*hostile, "victim"):
+            await env.create_namespace(namespace)
+        async with run_controllers(env, settings) as manager:
+            manager.cache.budget.total_bytes = total
+            for namespace in hostile:
+                for number in range(8):
+                    large = ray_cluster(f"large-{number}", namespace)
+                    large["metadata"]["annotations"]["long"] = "x" * 200_000
+                    await env.create(large)
+            for namespace in hostile:
+                await env.wait_for_event("NamespaceTooLarge", namespace=namespace)
+            cluster = await env.create(ray_cluster("v", "victim"))
+            await wait_for_policy(env, cluster)
+            await env.wait_until_idle()
+            check_victim(manager, cluster, total)
+        async with run_controllers(env, settings, wait=False) as manager:
+            manager.cache.budget.total_bytes = total
+            await manager.started()
+            await env.wait_until_idle()
+            check_victim(manager, cluster, total)
+        for namespace in hostile:
+            reasons = [reason for _, reason, _ in await env.events(namespace)]
+            assert 1 <= reasons.count("NamespaceTooLarge") <= 2, "once for each process"
+
+
+def check_victim(manager: Manager, cluster: Object, total: int) -> None:
+    """Check that the cache has all objects of the victim, and not more than its budget of the others."""
+    assert manager.cache.budget.total <= total * 9 // 8
+    assert cached_bytes(manager) <= total * 9 // 8
+    namespace = namespace_of(cluster)
+    assert manager.cache.informer(RAY_CLUSTER).reader.contains(key_of(cluster))
+    for informer in manager.cache.informers:
+        assert informer.reader.is_complete(namespace), informer.gvk
 
 
 async def test_room_in_a_namespace_is_used_again() -> None:

@@ -197,7 +197,7 @@ def with_version(state: Entry, version: int) -> Entry:
 
 
 def expected_bytes(stores: Stores, listings: Iterable[Listing]) -> dict[str, int]:
-    """Return what the budget must hold, computed again from everything that is stored."""
+    """Return what the budget must hold by namespace, computed again from everything that is stored."""
     total: Counter[str] = Counter()
     for store in stores.stores:
         for found in store.entries():
@@ -254,7 +254,9 @@ def test_budget_equals_what_the_stores_hold_after_any_events(seed: int) -> None:
         else:
             feed.record_deletion(state.key, state.meta.uid)
         expected = expected_bytes(stores, listings.values())
-        assert stores.budget._held == expected
+        held = {namespace: stores.budget.held(namespace) for namespace in ("", "ns", "other")}
+        assert {namespace: number for namespace, number in held.items() if number} == expected
+        assert stores.budget.total == sum(expected.values())
         largest = max(largest, *expected.values(), 0)
     assert largest > 20_000, "the budget was used"
     # One object can exceed it by the values of its indexes, and identities have an eighth more.
@@ -263,7 +265,132 @@ def test_budget_equals_what_the_stores_hold_after_any_events(seed: int) -> None:
         listing.discard()
     for store in stores.stores:
         store.drop()
-    assert stores.budget._held == {}
+    assert stores.budget.total == 0
+    assert stores.budget.held("ns") == 0
+
+
+# The budget of all namespaces.
+
+TOTAL = 1 << 20
+
+
+def fill(budget: ByteBudget, namespace: str, step: int = 1000) -> int:
+    """Hold as much for a namespace as is allowed; return how much that is."""
+    while budget.allows(namespace, step):
+        budget.charge(namespace, step)
+    return budget.held(namespace)
+
+
+@pytest.mark.parametrize("number", [0, 1, 4, 8, 20, 50])
+def test_full_namespaces_leave_room_for_another(number: int) -> None:
+    budget = ByteBudget(TOTAL, TOTAL)
+    for at in range(number):
+        fill(budget, f"hostile-{at}", step=100)
+    assert TOTAL - budget.total >= TOTAL / (number + 1)
+    assert fill(budget, "new", step=10) >= TOTAL / (number + 2) ** 2 - 10
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_room_for_another_namespace_does_not_depend_on_the_order_of_charges(seed: int) -> None:
+    """However the others grow and shrink, and in whatever order, the same is left for one more."""
+    source = random.Random(seed)
+    number = source.randint(1, 12)
+    names = [f"hostile-{at}" for at in range(number)]
+    budget = ByteBudget(TOTAL, TOTAL)
+    for _ in range(5000):
+        namespace = source.choice(names)
+        growth = source.choice((10, 1000, 50_000, 300_000))
+        if source.random() < 0.2:
+            budget.charge(namespace, -min(growth, budget.held(namespace)))
+        elif budget.allows(namespace, growth):
+            budget.charge(namespace, growth)
+        assert TOTAL - budget.total >= TOTAL / (number + 1)
+        assert budget.allows("new", TOTAL // (number + 2) ** 2)
+
+
+def test_single_namespace_can_use_its_whole_maximum() -> None:
+    assert fill(ByteBudget(), "one", step=100_000) > NAMESPACE_BYTES - 100_000
+
+
+def test_objects_that_do_not_grow_stay_although_others_use_the_rest() -> None:
+    stores = Stores(TOTAL)
+    stores.budget.total_bytes = TOTAL
+    store, feed = stores.new()
+    items = [entry(4, f"n{number}", size=5000) for number in range(40)]
+    add_list(feed, 5, *items)
+    for namespace in ("hostile-1", "hostile-2"):
+        fill(stores.budget, namespace)
+    assert not stores.budget.allows("ns", 1), "it holds more than it would get now"
+    stores.events.clear()
+    for number in range(40):
+        feed.observe(UPDATED, entry(6 + number, f"n{number}", size=4990))
+    add_list(feed, 60, *(entry(6 + number, f"n{number}", size=4990) for number in range(40)))
+    assert len(store) == 40
+    assert store.is_complete("ns")
+    assert {event.type for event in stores.events} == {UPDATED}
+    assert stores.reports == []
+
+
+def test_object_beyond_the_share_of_its_namespace_is_left_out_once_and_returns_with_a_list() -> (
+    None
+):
+    stores = Stores(TOTAL)
+    stores.budget.total_bytes = TOTAL
+    store, feed = stores.new()
+    for namespace in ("hostile-1", "hostile-2"):
+        fill(stores.budget, namespace)
+    items = [entry(4, f"n{number}", size=5000) for number in range(40)]
+    add_list(feed, 5, *items)
+    known = len(store)
+    assert 15 < known < 40
+    (report,) = stores.reports
+    assert report.reason == NAMESPACE_TOO_LARGE
+    assert "more than its share of the 1 MiB for all namespaces" in report.message
+    stores.events.clear()
+    assert not feed.has_room
+    add_list(feed, 7, *items)
+    assert (stores.events, len(store), len(stores.reports)) == ([], known, 1)
+    stores.budget.charge("hostile-1", -stores.budget.held("hostile-1"))
+    assert feed.has_room
+    add_list(feed, 9, *items)
+    assert store.is_complete("ns")
+    assert len(stores.reports) == 1
+
+
+def test_first_lists_leave_room_for_the_namespace_that_is_listed_last() -> None:
+    stores = Stores(TOTAL)
+    stores.budget.total_bytes = TOTAL
+    store, feed = stores.new()
+    hostile = [
+        entry(4, f"n{number}", size=9000, namespace=f"a{at}")
+        for at in range(8)
+        for number in range(100)
+    ]
+    victims = [entry(4, f"n{number}", size=1000, namespace="z") for number in range(7)]
+    add_list(feed, 5, *hostile, *victims)
+    assert store.is_complete("z")
+    assert stores.budget.total < TOTAL * 8 / 9
+    assert {found.key.namespace for found in stores.reports} <= {f"a{at}" for at in range(8)}
+
+
+def test_identities_take_nothing_of_the_room_for_objects() -> None:
+    budget = ByteBudget(TOTAL, TOTAL)
+    for at in range(8):
+        namespace = f"hostile-{at}"
+        fill(budget, namespace)
+        while budget.allows_identity(namespace, 1000):
+            budget.charge_identity(namespace, 1000)
+    assert budget.allows("new", TOTAL // 100)
+    assert budget.total <= TOTAL * 8 / 9 + TOTAL / 8
+
+
+def test_objects_without_namespace_are_not_limited() -> None:
+    budget = ByteBudget(1, 1)
+    budget.charge("", 1000)
+    budget.charge_identity("", 1000)
+    assert budget.allows("", 1000)
+    assert budget.allows_identity("", 1000)
+    assert budget.total == 0
 
 
 # What does not fit.

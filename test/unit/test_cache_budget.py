@@ -1,0 +1,23 @@
+"""The operator's cache holds a part of the container's memory limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo import operator
+from cfo.config.model import OperatorConfiguration
+from cfo.runtime.client.config import ClientConfig
+
+
+@pytest.mark.parametrize(("limit", "total"), [(512 << 20, 128 << 20), (None, 256 << 20)])
+def test_cache_holds_a_quarter_of_the_memory_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, total: int
+) -> None:
+    monkeypatch.setattr(operator, "memory_limit", lambda: limit)
+    target = ClientConfig(server="https://localhost")
+    manager = operator.new_manager(target, OperatorConfiguration(), "ns")
+    assert manager.cache.budget.total_bytes == total
+    manager.cache.budget.charge("tenant", 1000)
+    registry = manager.metrics.registry
+    assert registry.get_sample_value("cfo_cache_held_bytes") == 1000
+    assert registry.get_sample_value("cfo_cache_total_bytes") == total
