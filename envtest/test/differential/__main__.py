@@ -11,10 +11,11 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from itertools import islice
 from random import Random
 
 from envtest import ControlPlane
-from test.differential.comparison import Result, compare, minimized
+from test.differential.comparison import Difference, Result, compare, minimized
 from test.differential.custom_kinds import custom_sample
 from test.differential.exchanges import Server
 from test.differential.samples import builtin_samples
@@ -25,6 +26,8 @@ MIN_SHARE = 99.5
 BUILTIN_LENGTH = 8
 CUSTOM_LENGTH = 20
 """Steps of a sequence; a CRD takes longer to create than an object."""
+CUSTOM_AT_ONCE = 8
+"""How many sequences of custom kinds are played at once: each has its own kind, and waits for it most of the time."""
 
 
 def sequences(seed: int, kinds: str, only: str) -> Iterator[Sequence]:
@@ -52,20 +55,29 @@ async def run(options: argparse.Namespace) -> Result:
             await stack.enter_async_context(Server(await stack.enter_async_context(plane)))
             for plane in planes
         ]
-        for sequence in sequences(options.seed, options.kinds, options.only):
-            if result.exchanges >= options.exchanges:
-                return result
-            found = await compare(ours, real, sequence)
-            result.exchanges += len(sequence.steps)
-            result.found += found
-            for difference in found:
-                print(f"\n{sequence.namespace} step {difference.index}: {difference.step}")
-                print("\n".join(f"    {line}" for line in difference.lines))
-            if found and options.minimize:
-                print("  fewest steps:")
-                for step in await minimized(ours, real, sequence, found[0]):
-                    print(f"    {step}")
+        generated = sequences(options.seed, options.kinds, options.only)
+        at_once = 1 if options.kinds == "builtin" else CUSTOM_AT_ONCE
+        while result.exchanges < options.exchanges:
+            batch = list(islice(generated, at_once))
+            answers = await asyncio.gather(*(compare(ours, real, sequence) for sequence in batch))
+            for sequence, found in zip(batch, answers, strict=True):
+                result.exchanges += len(sequence.steps)
+                result.found += found
+                await _report(ours, real, sequence, found, minimize=options.minimize)
     return result
+
+
+async def _report(
+    ours: Server, real: Server, sequence: Sequence, found: list[Difference], *, minimize: bool
+) -> None:
+    """Print the differences of a sequence, with the fewest steps that show the first one if ``minimize``."""
+    for difference in found:
+        print(f"\n{sequence.namespace} step {difference.index}: {difference.step}")
+        print("\n".join(f"    {line}" for line in difference.lines), flush=True)
+    if found and minimize:
+        print("  fewest steps:")
+        for step in await minimized(ours, real, sequence, found[0]):
+            print(f"    {step}", flush=True)
 
 
 def main() -> None:

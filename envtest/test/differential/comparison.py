@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from test.differential.exchanges import Answer, Server
-from test.differential.sequences import Sequence, Step
+from test.differential.sequences import Sequence
+from test.differential.steps import Step
 
 __all__ = ["Difference", "Result", "compare", "differences"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -10,7 +11,8 @@ from test.differential.samples import Sample
 
 __all__ = ["custom_sample"]
 
-GROUP = "differential.example.com"
+OLD_VERSION = "v1beta1"
+"""The name of the second version of some kinds."""
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("self.size <= 100", {"message": "size is too large"}),
     ("self.size >= 0 || self.name == 'x'", {"messageExpression": "'not with ' + self.name"}),
@@ -74,15 +76,19 @@ def custom_sample(rng: Random, name: str) -> tuple[dict[str, Any], Sample]:
     }
     if rng.random() < 0.4:
         version["selectableFields"] = [{"jsonPath": ".spec.name"}]
+    versions = [version]
+    if rng.random() < 0.4:
+        versions.append(_old_version(rng, version))
     namespaced = rng.random() < 0.8
     plural = f"k{name.replace('-', '')}s"
     kind = plural.capitalize()[:-1]
+    group = f"{plural}.example.com"
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{group}"},
         "spec": {
-            "group": GROUP,
+            "group": group,
             "scope": "Namespaced" if namespaced else "Cluster",
             "names": {
                 "plural": plural,
@@ -90,11 +96,11 @@ def custom_sample(rng: Random, name: str) -> tuple[dict[str, Any], Sample]:
                 "kind": kind,
                 "listKind": f"{kind}List",
             },
-            "versions": [version],
+            "versions": versions,
         },
     }
     obj = {
-        "apiVersion": f"{GROUP}/v1",
+        "apiVersion": f"{group}/v1",
         "kind": kind,
         "metadata": {"name": "x", "labels": {"app": "a"}},
         "spec": value,
@@ -108,15 +114,35 @@ def custom_sample(rng: Random, name: str) -> tuple[dict[str, Any], Sample]:
         },
     }
     sample = Sample(
-        root=f"/apis/{GROUP}/v1",
+        root=f"/apis/{group}/v1",
         plural=plural,
         namespaced=namespaced,
         verbs=("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"),
         subresources=tuple(subresources),
         schema=Schema(schema),
         obj=obj,
+        other_root=f"/apis/{group}/{OLD_VERSION}" if len(versions) > 1 else "",
     )
     return crd, sample
+
+
+def _old_version(rng: Random, version: dict[str, Any]) -> dict[str, Any]:
+    """Return a version with other columns and subresources, one field of the spec less, and one of another type."""
+    old = deepcopy(version)
+    old |= {"name": OLD_VERSION, "storage": False, "additionalPrinterColumns": _columns(rng)}
+    # equal fields in all versions, with different schemas, are rejected
+    old.pop("selectableFields", None)
+    if rng.random() < 0.5:
+        old |= {"deprecated": True, **rng.choice(({}, {"deprecationWarning": "use v1"}))}
+    if rng.random() < 0.3:
+        old["subresources"] = {}
+    spec = old["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec.pop("x-kubernetes-validations", None)
+    fields = spec["properties"]
+    extra = sorted(fields.keys() - {"size", "name"})
+    fields.pop(rng.choice(extra))
+    fields["added"] = {"type": "string", "default": "old"}
+    return old
 
 
 def _spec(rng: Random) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,12 +12,15 @@ import msgspec
 
 from envtest import ControlPlane
 from test.differential.normal_form import Normalizer
-from test.differential.sequences import UID, VERSION, Sequence, Step
+from test.differential.sequences import Sequence
+from test.differential.steps import CONTINUE, UID, VERSION, Step
 
 __all__ = ["Answer", "Server"]
 
 ESTABLISHED_SECONDS = 30.0
 """Seconds to wait until a CRD is served."""
+ANSWER_SECONDS = 20.0
+"""Seconds after which a server has no answer; the longest watch takes a second."""
 
 
 class Answer(msgspec.Struct, frozen=True, eq=True):
@@ -33,8 +36,6 @@ class Server:
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
-        self._seen: dict[str, dict[str, Any]] = {}
-        self._first = "1"
 
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cadata=self._plane.ca_pem.decode())
@@ -43,6 +44,7 @@ class Server:
             connector=aiohttp.TCPConnector(ssl=context),
             headers={"Authorization": f"Bearer {self._plane.token}", "User-Agent": "differential"},
             read_bufsize=1 << 24,
+            timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
         )
         return self
 
@@ -51,7 +53,20 @@ class Server:
 
     async def play(self, sequence: Sequence) -> list[Answer]:
         """Send all steps, and return the answers."""
-        self._seen = {}
+        return await _Player(self._session).play(sequence)
+
+
+class _Player:
+    """Sends the steps of one sequence, and remembers what only the server knows of its objects."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._seen: dict[str, dict[str, Any]] = {}
+        self._first = "1"
+        self._continue = ""
+
+    async def play(self, sequence: Sequence) -> list[Answer]:
+        """Send all steps, and return the answers."""
         normalizer = Normalizer()
         namespace = {
             "apiVersion": "v1",
@@ -93,31 +108,43 @@ class Server:
         await self._send(Step("PATCH", path, {}, "application/merge-patch+json", body=body))
 
     async def _answer(self, step: Step, normalizer: Normalizer) -> Answer:
-        code, warnings, body = await self._send(step)
-        if step.query.get("watch") and code == 200:
+        try:
+            code, warnings, body = await self._send(step)
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+        ) as error:  # a server that closes the connection answers so, too
+            return Answer(0, [], type(error).__name__)
+        if step.query.get("watch") and isinstance(body, list):
             body = [event for event in body if event["type"] != "BOOKMARK" or _ends_initial(event)]
         self._remember(step, body)
         return Answer(code, [normalizer.body(text) for text in warnings], normalizer.body(body))
 
     def _remember(self, step: Step, body: Any) -> None:
         metadata = body.get("metadata") if isinstance(body, dict) else None
-        if not isinstance(metadata, dict) or "uid" not in metadata or "dryRun" in step.query:
+        if not isinstance(metadata, dict):
+            return
+        if metadata.get("continue"):
+            self._continue = metadata["continue"]
+        if "uid" not in metadata or "dryRun" in step.query:
             return
         path = step.target
         if step.method == "POST" and not path:
             path = f"{step.path}/{metadata.get('name')}"
         if path:
-            self._seen[path] = metadata
+            self._seen[_without_version(path)] = metadata
 
     async def _send(self, step: Step) -> tuple[int, list[str], Any]:
         query = dict(step.query)
         if query.get("resourceVersion") == "$first":
             query["resourceVersion"] = self._first
-        data = None
+        if query.get("continue") == CONTINUE:
+            query["continue"] = self._continue
+        data = step.raw
         if step.body is not None:
-            body = self._filled(step.body, self._seen.get(step.target, {}))
+            body = self._filled(step.body, self._seen.get(_without_version(step.target), {}))
             data = json.dumps(body, separators=(",", ":"))
-        headers = {"Accept": step.accept, "Content-Type": step.content_type}
+        headers = {"Accept": step.accept, "Content-Type": step.content_type, **step.headers}
         async with self._session.request(
             step.method, step.path, params=query, data=data, headers=headers
         ) as response:
@@ -137,6 +164,13 @@ class Server:
         return value
 
 
+def _without_version(path: str) -> str:
+    """Return the path of an object without the version of its API, so that all versions have the same."""
+    parts = path.split("/")
+    position = 2 if path.startswith("/api/") else 3
+    return "/".join(parts[:position] + parts[position + 1 :])
+
+
 def _version(obj: Any) -> str:
     return str(obj["metadata"].get("resourceVersion", "1"))
 
@@ -146,12 +180,17 @@ def _ends_initial(event: dict[str, Any]) -> bool:
 
 
 def _decoded(raw: bytes, *, lines: bool) -> Any:
+    """Return a body as JSON, the events of a watch as a list, and other texts as they are."""
     try:
-        if lines:
-            events = [json.loads(line) for line in raw.splitlines()]
-            if events and "type" not in events[0]:
-                return events[0]
-            return events
-        return json.loads(raw)
+        return json.loads(raw) if not lines else _events(raw)
     except ValueError:
         return raw.decode("utf-8", "replace")
+
+
+def _events(raw: bytes) -> Any:
+    """Return the events of a watch, or the status that is sent instead."""
+    try:
+        only = json.loads(raw)
+    except ValueError:
+        return [json.loads(line) for line in raw.splitlines()]
+    return [only] if isinstance(only, dict) and "type" in only else only

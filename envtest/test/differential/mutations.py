@@ -13,11 +13,22 @@ __all__ = ["Mutator"]
 STRINGS = (
     "", "a", "b", "A", "a_b", "a.b", "-a", "a-", "a b", "é", "1", "0", "-1", "1.5", "a/b", "example.com/a", "/a",
     "../a", "a" * 64, "a" * 254, "10.0.0.1", "::1", "10.0.0.0/8", "true", "None", "Always", "*", "*.a.b", "%", "50%",
-    "a\nb", "kubernetes.io/a", "a:b", "https://a.b/c", "2026-01-02T03:04:05Z",
+    "a\nb", "kubernetes.io/a", "a:b", "https://a.b/c", "2026-01-02T03:04:05Z", "a..b", "0x1", "1e3", "aA", ".", "..",
+    "a=b", "a,b", " a", "system:a", "k8s.io/a", "10.0.0.01", "::ffff:1.2.3.4", "2001:DB8::1", "1.2.3.4/33",
+    "a\u0000b", "a/b/c",
 )  # fmt: skip
-INTEGERS = (-1, 0, 1, 2, 3, 100, 101, 1000, 65535, 65536, 2**31 - 1, 2**31, 2**63 - 1, 1.5)
-QUANTITIES = ("0", "1", "-1", "1.5", "100m", "1Gi", "3Ki", "1e3", "x", "", 5, "0.1m", "1.25Gi")
-TIMES = ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000006Z", "2026-01-02", "", "x")
+INTEGERS = (
+    -1, 0, 1, 2, 3, 100, 101, 1000, 65535, 65536, 2**31 - 1, 2**31, -(2**31), 2**63 - 1, 2**63, 1.0, 1.5, 1e3, "1",
+)  # fmt: skip
+QUANTITIES = (
+    "0", "1", "-1", "1.5", "100m", "1Gi", "3Ki", "1e3", "x", "", 5, "0.1m", "1.25Gi", 1.5, "1E", "1e-3", "+1", ".5",
+    "1n", "9223372036854775808", "100000000000Gi", " 1", "1 Gi", "1gi", "0.5Ki", "1M", "1e400",
+)  # fmt: skip
+TIMES = (
+    "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000006Z", "2026-01-02", "", "x", "2026-01-02T03:04:05+02:00",
+    "2026-01-02t03:04:05z", "2026-13-02T03:04:05Z", "0000-01-01T00:00:00Z", "2026-01-02T03:04:05,5Z", 1,
+)  # fmt: skip
+DURATIONS = ("1s", "1h2m", "-1s", "0", "0s", "1.5s", "1", "", "x", "1d", "9223372037s", 5)
 BYTES = ("YQ==", "", "!", "YQ")
 WRONG: tuple[Any, ...] = (None, "a", 1, True, [], {}, ["a"], {"a": "b"}, -1.5)
 """Values for places of any type."""
@@ -65,6 +76,7 @@ class Mutator:
             for key, child in value.items():
                 if top and key in ("apiVersion", "kind", "metadata", "status"):
                     if key == "metadata" and self._rng.random() < 0.3:
+                        found.append(Place(value, key, _field(schema, key)))
                         found += self._places(child, _field(schema, key))
                     continue
                 found.append(Place(value, key, _field(schema, key)))
@@ -129,6 +141,8 @@ class Mutator:
             return rng.choice(schema.enum)
         if "Quantity" in schema.ref:
             return rng.choice(QUANTITIES)
+        if schema.ref.endswith(".Duration"):
+            return rng.choice(DURATIONS)
         if schema.int_or_string:
             return rng.choice((rng.choice(INTEGERS), rng.choice(STRINGS)))
         if schema.type == "object":

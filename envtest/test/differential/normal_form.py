@@ -29,7 +29,11 @@ _STRUCT_DIFF = re.compile(
     r"((?:may not change fields other than|is immutable after creation)[^\n@]*)(?:\n|@@).*",
     re.DOTALL,
 )
-_VERSION_TEXT = re.compile(r"(?i)(resource ?version[^,\d]{0,20}: |current: ?)\"?\d+\"?")
+_SOURCE = re.compile(r'in scheme "[^"]*"')
+"""The file of a scheme, whose path depends on how the server was built."""
+_VERSION_TEXT = re.compile(
+    r"(?i)(resource ?version[^,\d]{0,20}: |current: ?|precondition \(|in record \()\"?\d+\"?"
+)
 
 
 _OPENSHIFT_ROLES = (
@@ -38,6 +42,9 @@ _OPENSHIFT_ROLES = (
 )
 _OPENSHIFT_PATH = "/.well-known"
 """Roles that kube-apiserver has only if it was built from the sources of OpenShift, and a path of the first one."""
+
+
+LIST_VERSION = "LIST"
 
 
 class Normalizer:
@@ -63,20 +70,19 @@ class Normalizer:
         return self._words[kind, value]
 
     def _map(self, value: dict[str, Any]) -> dict[str, Any]:
+        metadata = value.get("metadata")
+        if _has_store_version(value) and isinstance(metadata, dict):
+            value = {**value, "metadata": {**metadata, "resourceVersion": LIST_VERSION}}
         normal: dict[str, Any] = {}
         for key, child in sorted(value.items()):  # words are numbered in this order
             normal[self._text(key)] = self._field(key, child)
-        is_list = "items" in value or value.get("kind") == "Table"
-        metadata = normal.get("metadata")
-        if is_list and isinstance(metadata, dict) and metadata.get("resourceVersion"):
-            metadata["resourceVersion"] = "LIST"
         if value.get("kind") == "Status":
             _sort_causes(normal)
         return normal
 
     def _field(self, key: str, child: Any) -> Any:
         if isinstance(child, str) and child:
-            if key == "resourceVersion":
+            if key == "resourceVersion" and child != LIST_VERSION:
                 return self._word("VERSION", child)
             if key in ("continue", "storageVersionHash", "hash"):
                 return key.upper()
@@ -87,6 +93,8 @@ class Normalizer:
             return sorted(entries, key=_manager)
         if key == "cells" and isinstance(child, list):
             return [_cell(self.body(cell)) for cell in child]
+        if key == "resourceRules" and isinstance(child, list):
+            return sorted(child, key=str)  # kube-apiserver finds the bindings in a random order
         if key == "nonResourceRules" and isinstance(child, list):
             known = [rule for rule in child if _OPENSHIFT_PATH not in rule["nonResourceURLs"]]
             return sorted(known, key=str)
@@ -104,9 +112,19 @@ class Normalizer:
         text = _VERSION_TEXT.sub(r"\1NUMBER", text)
         text = _TOKEN.sub("TOKEN", text)
         text = _DECODER.sub(r"\1...", text)
+        text = _SOURCE.sub("in scheme FILE", text)
         text = _GO_VALUE.sub(r"\1...: ", text)
         text = _GO_DIFF.sub(r"\1", text)
         return _STRUCT_DIFF.sub(r"\1", text)
+
+
+def _has_store_version(value: dict[str, Any]) -> bool:
+    """Return whether an object has the version of the whole store: a list, or the bookmark after initial events."""
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
+        return False
+    is_list = "items" in value or value.get("kind") == "Table"
+    return is_list or "k8s.io/initial-events-end" in (metadata.get("annotations") or {})
 
 
 def _is_of_openshift(item: Any) -> bool:

@@ -23,12 +23,21 @@ __all__ = ["Sample", "builtin_samples"]
 _FILE = Path(__file__).parent / "data" / "samples.yaml"
 
 
+_WRITTEN_BY_SERVER = ("apiservices", "flowschemas", "customresourcedefinitions")
+"""Kinds whose status kube-apiserver writes at a time of its own."""
+_OTHER_ROOTS = {
+    ("autoscaling/v2", "horizontalpodautoscalers"): "/apis/autoscaling/v1",
+    ("autoscaling/v1", "horizontalpodautoscalers"): "/apis/autoscaling/v2",
+}
+
+
 class Sample(msgspec.Struct, frozen=True):
     """A kind with one valid object.
 
     ``root`` is the path of the API version (``/apis/apps/v1``). ``subresources`` names the subresources that the
     generator uses. ``fixed_name`` is true if the name of an object follows from its content. ``dry_run`` is true if
     kube-apiserver itself writes the status of such objects, at a time of its own: they are only written in dry runs.
+    ``other_root`` is the path of another version of the same objects.
     """
 
     root: str
@@ -40,6 +49,7 @@ class Sample(msgspec.Struct, frozen=True):
     obj: dict[str, Any]
     fixed_name: bool = False
     dry_run: bool = False
+    other_root: str = ""
 
     def collection(self, namespace: str) -> str:
         """Return the path of the collection, in a namespace if the resource has one."""
@@ -70,7 +80,8 @@ def builtin_samples() -> list[Sample]:
                 schema=schema_of(resource.type),
                 obj=deepcopy(objects[version, resource.kind]),
                 fixed_name=resource.plural in ("apiservices", "ipaddresses"),
-                dry_run=resource.plural in ("apiservices", "flowschemas"),
+                dry_run=resource.plural in _WRITTEN_BY_SERVER,
+                other_root=_OTHER_ROOTS.get((version, resource.plural), ""),
             )
         )
     return samples

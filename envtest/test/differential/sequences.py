@@ -15,20 +15,23 @@ import msgspec
 
 from test.differential.mutations import Mutator
 from test.differential.samples import Sample
+from test.differential.steps import (
+    APPLY,
+    JSON,
+    JSON_PATCH,
+    MERGE,
+    PARTIAL,
+    PARTIAL_LIST,
+    STRATEGIC,
+    TABLE,
+    UID,
+    VERSION,
+    Step,
+)
+from test.differential.unusual import UnusualRequests
 
-__all__ = ["Sequence", "SequenceGenerator", "Step"]
+__all__ = ["Sequence", "SequenceGenerator"]
 
-JSON = "application/json"
-MERGE = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
-PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-
-VERSION = "$version"
-UID = "$uid"
 LABELS = (
     "app=a",
     "app!=a",
@@ -58,27 +61,6 @@ SPECIAL = (
 """Subresources besides ``status`` that the generator uses."""
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request. ``target`` is the path of the object whose version and uid the body may name."""
-
-    method: str
-    path: str
-    query: dict[str, str] = {}
-    content_type: str = JSON
-    accept: str = JSON
-    body: Any = None
-    target: str = ""
-
-    def __str__(self) -> str:
-        query = "&".join(f"{name}={value}" for name, value in self.query.items())
-        parts = [f"{self.method} {self.path}", f"?{query}" if query else ""]
-        if self.accept != JSON:
-            parts.append(f" Accept: {self.accept}")
-        if self.body is not None:
-            parts.append(f" {self.content_type} {msgspec.json.encode(self.body).decode()}")
-        return "".join(parts)
-
-
 class Sequence(msgspec.Struct, frozen=True):
     """Steps in one namespace. ``setup`` creates what they need, ``cleanup`` names the objects to delete afterwards."""
 
@@ -101,6 +83,7 @@ class SequenceGenerator:
         self._names = [f"{namespace}-a", f"{namespace}-b"]
         if sample.fixed_name:
             self._names = [sample.obj["metadata"]["name"]]
+        self._unusual = UnusualRequests(rng, sample, namespace, self._object)
 
     def sequence(self, length: int, setup: list[dict[str, Any]]) -> Sequence:
         """Return a sequence of ``length`` steps."""
@@ -109,6 +92,8 @@ class SequenceGenerator:
         operations = self._operations()
         choices = rng.choices(list(operations), weights=list(operations.values()), k=length - 1)
         steps += [operation(rng.choice(self._names)) for operation in choices]
+        if self._sample.other_root:
+            steps = [self._in_some_version(step) for step in steps]
         if self._sample.dry_run:
             steps = [_dry_run(step) for step in steps]
         cleanup = []
@@ -116,10 +101,22 @@ class SequenceGenerator:
             cleanup = [f"{self._collection}/{name}" for name in self._names]
         return Sequence(self._sample.plural, self._namespace, setup, steps, cleanup)
 
+    def _in_some_version(self, step: Step) -> Step:
+        """Return a step, or the same one in the other version of the kind."""
+        root = self._sample.root
+        other = self._sample.other_root
+        if self._rng.random() < 0.7 or not step.path.startswith(f"{root}/"):
+            return step
+        body = step.body
+        version = root.removeprefix("/apis/")
+        if isinstance(body, dict) and body.get("apiVersion") == version:
+            body = {**body, "apiVersion": other.removeprefix("/apis/")}
+        return msgspec.structs.replace(step, path=other + step.path.removeprefix(root), body=body)
+
     def _operations(self) -> Mapping[Callable[[str], Step], int]:
         """Return the operations with their weights."""
         sample = self._sample
-        chosen: dict[Callable[[str], Step], int] = {self._create: 5}
+        chosen: dict[Callable[[str], Step], int] = {self._create: 5, self._unusual.step: 12}
         if "update" in sample.verbs:
             chosen |= {self._update: 4, self._merge_patch: 3, self._json_patch: 3, self._apply: 4}
             chosen |= {

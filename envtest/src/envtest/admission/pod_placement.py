@@ -65,7 +65,9 @@ class RuntimeClass(StorePlugin):
         if ctx.subresource or ctx.operation != "CREATE":
             return
         overhead = (obj.get("spec") or {}).get("overhead")
-        if not overhead:
+        sent = ctx.sent.get("spec") or {}
+        # decoding has dropped an empty map, which is an overhead in kube-apiserver
+        if not overhead and not (isinstance(sent, dict) and sent.get("overhead") == {}):
             return
         fixed = ((self._class_of(ctx, obj) or {}).get("overhead") or {}).get("podFixed")
         if not fixed:

@@ -61,6 +61,8 @@ class Priority(StorePlugin):
                     ctx.name,
                     "this is a system priority class and cannot be deleted",
                 )
+            if ctx.operation in ("CREATE", "UPDATE") and obj.get("globalDefault"):
+                self._check_other_defaults(ctx, obj)
             return
         if ctx.subresource:
             return
@@ -92,6 +94,17 @@ class Priority(StorePlugin):
                 f"priority admission controller computed {policy} from the given PriorityClass name",
             )
         spec["preemptionPolicy"] = policy
+
+    def _check_other_defaults(self, ctx: RequestContext, obj: Object) -> None:
+        """Raise StatusError (403) if another class is the default already."""
+        for record in self._store.list(_PRIORITY_CLASSES):
+            is_itself = ctx.operation == "UPDATE" and record.name == ctx.name
+            if not is_itself and record.obj().get("globalDefault"):
+                raise rejection(
+                    ctx,
+                    obj,
+                    f"PriorityClass {record.name} is already marked as default. Only one default can exist",
+                )
 
     def _class(self, ctx: RequestContext, obj: Object, name: str) -> tuple[str, int, str]:
         if not name:

@@ -168,14 +168,8 @@ def not_acceptable(message: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message)
 
 
-def not_acceptable_here(
-    served: Iterable[str] = (
-        "application/json",
-        "application/yaml",
-        "application/vnd.kubernetes.protobuf",
-    ),
-) -> StatusError:
-    """Return a 406 from routing: none of the media types in ``Accept`` is served."""
+def not_acceptable_here(served: Iterable[str]) -> StatusError:
+    """Return a 406 from routing: ``Accept`` has none of the media types that are served."""
     message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(served)}"
     return StatusError(406, "NotAcceptable", message, {})
 

@@ -114,6 +114,8 @@ def _merge_value(
     current = original.get(name)
     field = _field(schema, name)
     if isinstance(current, dict) and isinstance(value, dict):
+        if field is not None and field.ref.endswith(_RAW) and value:
+            raise _without_fields(next(iter(value)))
         original[name] = (
             value if _strategy(field) == "replace" else _merge_map(current, value, field)
         )
@@ -128,6 +130,16 @@ def _merge_value(
             original.pop(name, None)
         else:
             original[name] = value_to_set
+
+
+_RAW: Final = ".RawExtension"
+"""The type of embedded objects, whose fields have no schema."""
+
+
+def _without_fields(name: str) -> StatusError:
+    return plain_error(
+        f'unable to find api field in struct RawExtension for the json field "{name}"'
+    )
 
 
 def _directive_field(key: str, problem: str) -> str:

@@ -6,7 +6,7 @@ Follows ``pkg/apis/admissionregistration/validation`` of Kubernetes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from envtest.apimachinery.field_errors import (
@@ -139,6 +139,18 @@ def _param_kind_errors(kind: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield invalid(f"{path}.kind", name, text)
 
 
+def _mutated_operation_errors(
+    rules: Sequence[Mapping[str, Any]], path: str
+) -> Iterator[FieldError]:
+    """Yield the errors of operations that a mutating policy or its binding cannot match."""
+    for rule in rules:
+        for operation in rule.get("operations") or ():
+            if operation not in _MUTATED_OPERATIONS:
+                yield not_supported(
+                    f"{path}.resourceRules.operations", operation, _MUTATED_OPERATIONS
+                )
+
+
 def _constraint_errors(
     constraints: Mapping[str, Any] | None, path: str, *, mutates: bool
 ) -> Iterator[FieldError]:
@@ -150,12 +162,7 @@ def _constraint_errors(
     if not rules:
         yield required(f"{path}.resourceRules")
     if mutates:
-        for rule in rules:
-            for operation in rule.get("operations") or ():
-                if operation not in _MUTATED_OPERATIONS:
-                    yield not_supported(
-                        f"{path}.resourceRules.operations", operation, _MUTATED_OPERATIONS
-                    )
+        yield from _mutated_operation_errors(rules, path)
 
 
 def _match_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -248,7 +255,7 @@ def _mutation_errors(
                 expression, field_path, (kind,), patches=True, **environment
             )
         else:
-            yield required(f"{path}.{field}.expression", "expression is not specified")
+            yield required(f"{path}.{field}.expression")
 
 
 def _validations_errors(
@@ -349,6 +356,9 @@ class PolicyBindingStrategy(BuiltinStrategy):
             yield from _param_ref_errors(spec["paramRef"], "spec.paramRef")
         if spec.get("matchResources") is not None:
             yield from _match_errors(spec["matchResources"], "spec.matchResources")
+            if self.resource.kind.startswith("Mutating"):
+                rules = spec["matchResources"].get("resourceRules") or ()
+                yield from _mutated_operation_errors(rules, "spec.matchResources")
         if not self.resource.kind.startswith("Validating"):
             return
         actions = spec.get("validationActions") or ()

@@ -9,14 +9,14 @@ from typing import Any, Final
 from envtest.apimachinery.field_errors import FieldError, go_quote, invalid, not_supported, required
 from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain
 from envtest.apimachinery.objects import Object, set_condition
-from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import port_number
 from envtest.registry.resource import RequestContext
 
 __all__ = ["APIServiceStrategy"]
 
 
-class APIServiceStrategy(BuiltinStrategy):
+class APIServiceStrategy(PathSegmentNameStrategy):
     """Strategy of apiregistration.k8s.io/v1 APIService."""
 
     has_qualified_finalizers = False

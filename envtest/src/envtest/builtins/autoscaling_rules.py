@@ -12,7 +12,8 @@ from envtest.apimachinery.field_errors import (
     not_supported,
     required,
 )
-from envtest.apimachinery.name_rules import path_segment
+from envtest.apimachinery.name_rules import dns_label, path_segment
+from envtest.builtins.resource_names import container_resource_errors
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["api_version_errors", "metric_errors", "reference_errors", "scaling_rule_errors"]
@@ -94,8 +95,8 @@ def _source_errors(
     if source in ("resource", "containerResource"):
         if not value.get("name"):
             yield required(f"{path}.name", "must specify a resource name")
-        if source == "containerResource" and not value.get("container"):
-            yield required(f"{path}.container", "must specify a container")
+        if source == "containerResource":
+            yield from _container_errors(value, path)
         yield from _target_errors(target, f"{path}.target")
         yield from _utilization_errors(target, f"{path}.target")
         return
@@ -129,6 +130,19 @@ def _source_errors(
     if source == "external" and total is not None and average is not None:
         text = "may not set both a target value for metric and a per-pod target"
         yield forbidden(f"{path}.target.value", text)
+
+
+def _container_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a container metric: of the container and the resource."""
+    container = source.get("container") or ""
+    if not container:
+        yield required(f"{path}.container", "must specify a container")
+    else:
+        for problem in dns_label(container):
+            yield invalid(f"{path}.container", container, problem)
+    name = source.get("name") or ""
+    if name:
+        yield from container_resource_errors(name, f"{path}.name")
 
 
 def _target_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -207,7 +207,16 @@ def _subresource(name: str, kind: str, entry: Mapping[str, Any]) -> Subresource:
     )
 
 
+_STORED_VERSIONS = {
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): "v1beta1",
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): "v1beta1",
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): "v1beta1",
+}
+"""The versions in which kube-apiserver stores kinds that are served in v1."""
+
+
 def storage_hash(group: str, version: str, kind: str) -> str:
     """Return ``storageVersionHash`` of discovery: a short digest of the storage version."""
-    name = f"{group}/{version}/{kind}" if group else f"{version}/{kind}"
+    version = _STORED_VERSIONS.get((group, kind), version)
+    name = f"{group}/{version}/{kind}"
     return base64.b64encode(hashlib.sha256(name.encode()).digest()[:8]).decode()

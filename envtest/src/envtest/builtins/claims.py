@@ -54,7 +54,13 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Set the phase ``Pending``, and make ``dataSource`` and ``dataSourceRef`` agree."""
         obj["status"] = {"phase": "Pending"}
-        _normalize_sources(obj["spec"])
+        _normalize_sources(obj["spec"], {})
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: ``dataSource`` and ``dataSourceRef`` agree here, too."""
+        super().prepare_update(new, old, ctx)
+        if not ctx.subresource:
+            _normalize_sources(new["spec"], old["spec"])
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about a deprecated annotation and a fraction of a byte."""
@@ -115,8 +121,11 @@ def _identity(source: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return source.get("apiGroup"), source.get("kind"), source.get("name")
 
 
-def _normalize_sources(spec: Object) -> None:
-    """Make ``dataSource`` and ``dataSourceRef`` agree where both can express the source of a new claim."""
+def _normalize_sources(spec: Object, before: Mapping[str, Any]) -> None:
+    """Make ``dataSource`` and ``dataSourceRef`` agree where both can express the source of a claim.
+
+    ``before`` is the former spec, whose source is kept.
+    """
     reference = spec.get("dataSourceRef")
     if reference is not None and reference.get("namespace"):
         del spec["dataSourceRef"]  # CrossNamespaceVolumeDataSource is disabled by default
@@ -124,7 +133,8 @@ def _normalize_sources(spec: Object) -> None:
     source = spec.get("dataSource")
     if source is not None and reference is None:
         if not _is_copied(source):
-            del spec["dataSource"]
+            if before.get("dataSource") is None:
+                del spec["dataSource"]
             return
         spec["dataSourceRef"] = {**source}
     elif source is None and reference is not None and _is_copied(reference):

@@ -173,6 +173,16 @@ _MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 class ServiceAccountStrategy(BuiltinStrategy):
     """Strategy of v1 ServiceAccount."""
 
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`."""
+        super().prepare_create(obj, ctx)
+        _keep_only_names(obj)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`."""
+        super().prepare_update(new, old, ctx)
+        _keep_only_names(new)
+
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """Warn about a deprecated annotation when it is added."""
         if not _is_annotated(obj, _MOUNTABLE_SECRETS) or (
@@ -183,6 +193,15 @@ class ServiceAccountStrategy(BuiltinStrategy):
         return (
             f"{path}: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",
         )
+
+
+def _keep_only_names(account: Object) -> None:
+    """Remove all but the names from references to secrets, in place."""
+    secrets = account.get("secrets")
+    if secrets:
+        account["secrets"] = [
+            {"name": each["name"]} if each.get("name") else {} for each in secrets
+        ]
 
 
 def _is_annotated(obj: Object, name: str) -> bool:

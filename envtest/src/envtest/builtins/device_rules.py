@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -249,10 +250,37 @@ def _reference_problems(name: str, path: str, names: set[str]) -> Iterator[Field
 def _qualified_errors(name: str, path: str) -> Iterator[FieldError]:
     if not name:
         yield required(path)
-    elif "/" not in name:
+        return
+    if "/" not in name:
         yield invalid(
             path, name, "a fully qualified name must be a domain and a name separated by a slash"
         )
+    yield from qualified_device_name_errors(name, path)
+
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_AN_IDENTIFIER: Final = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
+    "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+)
+_MAX_IDENTIFIER: Final = 32
+
+
+def qualified_device_name_errors(name: str, path: str) -> Iterator[FieldError]:
+    """Yield the errors of the name of an attribute or a capacity: an identifier, or a domain and an identifier."""
+    domain, slash, identifier = name.rpartition("/")
+    if slash and not domain:
+        yield invalid(path, "", "the domain must not be empty")
+    elif slash:
+        for problem in dns_subdomain(domain.lower()):
+            yield invalid(path, domain, problem)
+    if slash and not identifier:
+        yield invalid(path, "", "the name must not be empty")
+    else:
+        if len(identifier) > _MAX_IDENTIFIER:
+            yield too_long(path, identifier, _MAX_IDENTIFIER)
+        if not _IDENTIFIER.fullmatch(identifier):
+            yield invalid(path, identifier, _NOT_AN_IDENTIFIER)
 
 
 def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -49,8 +49,10 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
             yield invalid(
                 f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"
             )
-    elif limit is not None:
-        yield invalid(f"{path}.backoffLimitPerIndex", limit, "requires indexed completion mode")
+    else:
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if spec.get(name) is not None:
+                yield invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
     if spec.get("managedBy") is not None:
         yield from _controller_errors(spec["managedBy"], f"{path}.managedBy")
     if spec.get("podFailurePolicy") is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 from envtest.apimachinery.field_errors import (
     FieldError,
@@ -94,6 +95,12 @@ class LimitRangeStrategy(BuiltinStrategy):
                 item["default"] = limits
             if requests:
                 item["defaultRequest"] = requests
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`: a LimitRange without a name gets one."""
+        super().prepare_create(obj, ctx)
+        if not obj["metadata"].get("name"):
+            obj["metadata"]["name"] = str(uuid4())
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of repeated types, forbidden or missing fields, and contradicting bounds."""

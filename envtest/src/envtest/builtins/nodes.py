@@ -18,7 +18,6 @@ from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import TAINT, internal_fields
 from envtest.builtins.ip_rules import cidr_errors
-from envtest.builtins.pod_resources import round_up
 from envtest.builtins.resource_names import quantity_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.registry.resource import RequestContext
@@ -58,8 +57,6 @@ class NodeStrategy(BuiltinStrategy):
         """Make the whole capacity allocatable, and keep ``podCIDR`` and ``podCIDRs`` consistent."""
         status = obj["status"]
         spec = obj["spec"]
-        for part in ("capacity", "allocatable"):
-            round_up(status.get(part))
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = copy_json(status["capacity"])
         if spec.get("podCIDR") and (

@@ -7,7 +7,8 @@ first needed.
 
 The key ``x-envtest-wire`` of the shipped tables specifies when a field is written: ``always`` (also when zero), ``set``
 (unless null), ``nonempty`` (unless zero or empty), ``nonzero`` (a struct, unless all of it is zero) or
-``never`` (a field whose feature gate is off: its value is checked and dropped).
+``never`` (a field whose feature gate is off: a client owns it, but :func:`disabled_dropper` drops it before it is
+stored).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, TypeAlias
 from envtest.apimachinery.objects import format_time
 from envtest.builtins.catalog import plain_name, schema_of
 from envtest.formats.go_time import MICRO, RFC3339, time_problem
-from envtest.schema.quantity import QuantityError, canonical
+from envtest.schema.quantity import QuantityError, canonical, rounded_to_milli
 from envtest.schema.schema_node import Schema
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "EmbeddedTypeError",
     "WrongTypeError",
     "decode",
+    "disabled_dropper",
     "encode",
     "wrap_integers",
     "zero",
@@ -41,7 +43,9 @@ Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
 """Converts the value at a path and appends unknown fields to the list. Raises :class:`DecodeError`."""
 
 _INT = {"int32": 2**31, "int64": 2**63}
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_RFC3339 = re.compile(r"(\d{4})(-\d\d-\d\dT\d\d:\d\d:\d\d)([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_CALENDAR_YEARS = 400
+"""The number of years after which the calendar repeats."""
 _MICRO_DIGITS = 7  # including the decimal point
 _GO_KINDS = {
     bool: "bool",
@@ -110,9 +114,8 @@ class WrongTypeError(DecodeError):
 
     @property
     def is_overflow(self) -> bool:
-        """Whether the value is an integer with more than 32 bits, but at most 64, for a field with 32."""
-        is_integer = isinstance(self._value, int) and not isinstance(self._value, bool)
-        return is_integer and self._expected == "int32" and -(2**63) <= self._value < 2**63
+        """Whether the value is a whole number with more bits than the field has."""
+        return self._expected in ("int32", "int64") and _is_whole(self._value)
 
     @property
     def converted(self) -> str:
@@ -142,7 +145,11 @@ def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
 
 
 def wrap_integers(schema: Schema, value: Any) -> Any:
-    """Return a value, changed in place, whose fields of 32 bits have the lowest 32 bits of their integers, as in Go."""
+    """Return a value, changed in place, whose integers have overflowed as in Go, which converts them.
+
+    Fields of 32 bits have the lowest 32 bits; a number with more than 64 bits is a float, which becomes the least
+    integer with 64 bits.
+    """
     if isinstance(value, dict):
         for name, item in value.items():
             node = schema.field(name)
@@ -151,9 +158,20 @@ def wrap_integers(schema: Schema, value: Any) -> Any:
     elif isinstance(value, list) and schema.items is not None:
         for position, item in enumerate(value):
             value[position] = wrap_integers(schema.items, item)
-    elif schema.format == "int32" and isinstance(value, int) and not isinstance(value, bool):
-        return (value + 2**31) % 2**32 - 2**31
+    elif schema.type == "integer" and _is_whole(value):
+        number = int(value)
+        if not -(2**63) <= number < 2**63:
+            number = -(2**63)
+        if schema.format == "int32":
+            number = (number + 2**31) % 2**32 - 2**31
+        return number
     return value
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def encode(type_name: str, obj: Any) -> Any:
@@ -165,6 +183,65 @@ def encode(type_name: str, obj: Any) -> Any:
 def zero(type_name: str) -> Any:
     """Return an absent value of a type as kube-apiserver writes it. Callers must copy it before changing it."""
     return _zero_of(schema_of(type_name))
+
+
+Drop: TypeAlias = Callable[[Any], None]
+"""Removes the disabled fields of a value, in place."""
+
+
+@cache
+def disabled_dropper(type_name: str) -> Drop | None:
+    """Return the function that removes the fields of disabled features; ``None`` if the type has none."""
+    return _dropper(schema_of(type_name), ())
+
+
+def _dropper(schema: Schema, parents: tuple[str, ...]) -> Drop | None:
+    """Return the function for one node; ``parents`` are the types around it, because types may be recursive."""
+    if schema.ref and schema.ref in parents:
+        return None
+    around = (*parents, schema.ref)
+    if schema.items is not None:
+        return _each_dropper(_dropper(schema.items, around), list)
+    if schema.additional is not None:
+        return _each_dropper(_dropper(schema.additional, around), dict)
+    disabled = []
+    nested: dict[str, Drop] = {}
+    for name, node in schema.properties.items():
+        if node.raw.get("x-envtest-wire") == "never":
+            disabled.append(name)
+            continue
+        below = _dropper(node, around)
+        if below is not None:
+            nested[name] = below
+    if not disabled and not nested:
+        return None
+
+    def drop(value: Any) -> None:
+        if not isinstance(value, dict):
+            return
+        for name in disabled:
+            value.pop(name, None)
+        for name, below in nested.items():
+            if name in value:
+                below(value[name])
+
+    return drop
+
+
+def _each_dropper(drop: Drop | None, kind: type[list[Any]] | type[dict[str, Any]]) -> Drop | None:
+    """Return the function that applies ``drop`` to all values of a list or a map."""
+    if drop is None:
+        return None
+    drop_item = drop
+
+    def drop_all(value: Any) -> None:
+        if not isinstance(value, kind):
+            return
+        items = value.values() if isinstance(value, dict) else value
+        for item in items:
+            drop_item(item)
+
+    return drop_all
 
 
 @cache
@@ -206,8 +283,11 @@ def _struct(schema: Schema) -> Convert:
     fields: dict[str, Convert] = {}
     omitted: dict[str, Container[Any] | None] = {}
     always: dict[str, Any] = {}
+    package = plain_name(schema.ref).rpartition(".")[0]
     for name, node in schema.properties.items():
         fields[name] = _convert_of(node)
+        if _is_resource_list(node) and not package.startswith("io.k8s.api.resource."):
+            fields[name] = _map(node, _resource_quantity)
         wire = node.raw.get("x-envtest-wire", "set")
         if wire == "always":
             always[name] = _zero_of(node)
@@ -276,17 +356,8 @@ def _copy(value: Any) -> Any:
     return {name: _copy(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-class _Everything:
-    """A container of all values."""
-
-    def __contains__(self, value: object) -> bool:
-        return True
-
-
 def _omitted_values(node: Schema, wire: str) -> Container[Any] | None:
     """Return the values of a field that are not written, or ``None`` if all are written."""
-    if wire == "never":
-        return _Everything()
     if wire == "nonzero":
         return (None, _zero_of(node))
     if wire == "nonempty" and node.type == "array":
@@ -361,15 +432,20 @@ def _null_item(node: Schema | None) -> Any:
     return _copy(zero(node.ref)) if node.ref and node.properties else _plain_zero(node)
 
 
-def _map(schema: Schema) -> Convert:
+def _map(schema: Schema, values: Convert | None = None) -> Convert:
+    """Return the converter of a map; ``values`` replaces the converter of its values."""
     node = schema.additional
-    values = _convert_of(node) if node is not None else _any_value
+    if values is None:
+        values = _convert_of(node) if node is not None else _any_value
+    convert_value = values
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
             raise WrongTypeError(value, _go_type(schema), path)
         return {
-            name: values(item, f"{path}.{name}", unknown) if item is not None else _null_item(node)
+            name: convert_value(item, f"{path}.{name}", unknown)
+            if item is not None
+            else _null_item(node)
             for name, item in value.items()
         }
 
@@ -419,8 +495,6 @@ def _bad_base64(text: str) -> int:
 
 def _integer(limit: int, kind: str) -> Convert:
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
             raise WrongTypeError(value, kind, path)
         return value
@@ -450,6 +524,15 @@ def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
         raise DecodeError(str(error)) from None
 
 
+def _is_resource_list(node: Schema) -> bool:
+    return node.additional is not None and node.additional.ref.endswith(".Quantity")
+
+
+def _resource_quantity(value: Any, path: str, unknown: list[str]) -> Any:
+    """Convert a quantity of a resource list, whose default is that it has no fraction of a thousandth."""
+    return rounded_to_milli(_quantity(value, path, unknown))
+
+
 def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, str):
         return value
@@ -466,28 +549,33 @@ def _of_own_decoder(error: WrongTypeError) -> DecodeError:
     return plain
 
 
-def _parse_time(value: Any, path: str, layout: str) -> tuple[datetime, str]:
+def _parse_time(value: Any, path: str, layout: str) -> str:
+    """Return a time in UTC, with microseconds in the layout that has them. Raises :class:`DecodeError`."""
     if not isinstance(value, str):
         raise _of_own_decoder(WrongTypeError(value, "string", path))
     match = _RFC3339.fullmatch(value)
     if match is not None:
-        seconds, fraction, zone = match.groups()
+        year, rest, fraction, zone = match.groups()
         if layout != MICRO or len(fraction or "") == _MICRO_DIGITS:
+            offset = "+00:00" if zone == "Z" else zone
+            digits = f".{fraction[1:]}" if layout == MICRO else ""
             with suppress(ValueError):
-                moment = datetime.fromisoformat(seconds + ("+00:00" if zone == "Z" else zone))
-                return moment.astimezone(UTC), fraction or ""
+                if year == "0000":  # a year of Go, but not of Python
+                    moment = datetime.fromisoformat(f"{_CALENDAR_YEARS:04}{rest}{offset}")
+                    text = format_time(moment.astimezone(UTC), digits)
+                    return f"{int(text[:4]) - _CALENDAR_YEARS:04}{text[4:]}"
+                moment = datetime.fromisoformat(year + rest + offset)
+                return format_time(moment.astimezone(UTC), digits)
     problem = time_problem(value, layout)
     raise DecodeError(problem or f'parsing time "{value}" as "{layout}": cannot parse')
 
 
 def _time(value: Any, path: str, unknown: list[str]) -> Any:
-    moment, _ = _parse_time(value, path, RFC3339)
-    return format_time(moment)
+    return _parse_time(value, path, RFC3339)
 
 
 def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
-    moment, fraction = _parse_time(value, path, MICRO)
-    return format_time(moment, fraction)
+    return _parse_time(value, path, MICRO)
 
 
 _SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"

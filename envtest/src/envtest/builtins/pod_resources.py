@@ -15,29 +15,16 @@ from envtest.schema.quantity import Quantity, parse_quantity
 __all__ = [
     "pod_resource_errors",
     "qos_class",
-    "round_up",
     "set_pod_resource_defaults",
     "set_resource_defaults",
     "total_resources",
 ]
 
 _QOS_RESOURCES: Final = ("cpu", "memory")
-_MILLI: Final = Fraction(1, 1000)
-
-
-def round_up(quantities: Object | None) -> None:
-    """Round quantities up to thousandths, in place: kube-apiserver stores no smaller fractions."""
-    for name, text in (quantities or {}).items():
-        quantity = parse_quantity(text)
-        if quantity.value.denominator != 1 and (quantity.value / _MILLI).denominator != 1:
-            thousandths = -(-quantity.value // _MILLI)
-            quantities[name] = str(Quantity(thousandths * _MILLI, quantity.family))  # type: ignore[index]
 
 
 def set_resource_defaults(resources: Object) -> None:
-    """Round the limits and requests of a container of a pod up, and request what is limited."""
-    for part in ("limits", "requests"):
-        round_up(resources.get(part))
+    """Request what is limited."""
     for name, value in (resources.get("limits") or {}).items():
         resources.setdefault("requests", {}).setdefault(name, value)
 
@@ -47,8 +34,6 @@ def set_pod_resource_defaults(spec: Object) -> None:
     resources = spec.get("resources")
     if not resources:
         return
-    for part in ("limits", "requests"):
-        round_up(resources.get(part))
     if resources.get("limits") or resources.get("requests"):
         for name, total in total_resources(spec, "limits").items():
             if is_huge_page(name):

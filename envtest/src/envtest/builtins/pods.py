@@ -16,7 +16,6 @@ from envtest.builtins.pod_resize import (
 )
 from envtest.builtins.pod_resources import (
     qos_class,
-    round_up,
     set_pod_resource_defaults,
     set_resource_defaults,
 )
@@ -177,7 +176,6 @@ class PodStrategy(BuiltinStrategy):
         """Set the defaults of the pod spec, and the defaults that only pods have."""
         spec = obj["spec"]
         template_defaults(spec)
-        round_up(spec.get("overhead"))
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
             set_resource_defaults(container.setdefault("resources", {}))
             if spec.get("hostNetwork"):

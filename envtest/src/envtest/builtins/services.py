@@ -125,7 +125,8 @@ class ServiceStrategy(BuiltinStrategy):
         spec = obj["spec"]
         before = None if old is None else old["spec"]
         errors = list(address_errors(spec)) or list(family_errors(spec))
-        errors = errors or list(self._allocator.allocate(obj, before, dry_run=ctx.dry_run))
+        if not errors and _needs_allocation(before, ctx):
+            errors = list(self._allocator.allocate(obj, before, dry_run=ctx.dry_run))
         if not errors:
             errors = list(service_errors(obj))
             if before is not None:
@@ -133,6 +134,13 @@ class ServiceStrategy(BuiltinStrategy):
         if ctx.dry_run and old is None:
             self._allocator.release(obj["metadata"].get("uid") or "")
         yield from errors
+
+
+def _needs_allocation(before: Mapping[str, Any] | None, ctx: RequestContext) -> bool:
+    """Return whether addresses and ports are allocated: a Service that a write of its status created never has any."""
+    if before is None:
+        return not ctx.created_by_status
+    return bool(before.get("clusterIP")) or before.get("type") == "ExternalName"
 
 
 def _sync_cluster_ips(spec: Object, before: Mapping[str, Any]) -> None:

@@ -294,9 +294,9 @@ class CSIStorageCapacityStrategy(BuiltinStrategy):
         name = obj.get("storageClassName") or ""
         for problem in dns_subdomain(name):
             yield invalid("storageClassName", name, problem)
-        for field in ("capacity", "maximumVolumeSize"):
-            if obj.get(field) is not None and parse_quantity(obj[field]).value < 0:
-                yield invalid(field, obj[field], "must be greater than or equal to 0")
+        capacity = obj.get("capacity")
+        if capacity is not None and parse_quantity(capacity).value < 0:
+            yield invalid("capacity", capacity, "must be greater than or equal to 0")
         if old is not None:
             for field in ("nodeTopology", "storageClassName"):
                 if obj.get(field) != old.get(field):
@@ -315,12 +315,12 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
         spec = obj["spec"]
         if old is None:
             yield from csi_driver_name_errors(spec.get("attacher") or "", "spec.attacher")
-            name = spec["source"].get("persistentVolumeName")
-            if name:
-                for problem in dns_subdomain(name):
-                    yield invalid("spec.source.persistentVolumeName", name, problem)
         elif not spec.get("attacher"):
             yield required("spec.attacher")
+        name = spec["source"].get("persistentVolumeName")
+        if name:
+            for problem in dns_subdomain(name):
+                yield invalid("spec.source.persistentVolumeName", name, problem)
         yield from _attachment_source_errors(spec["source"], "spec.source")
         for problem in dns_subdomain(spec.get("nodeName") or ""):
             yield invalid("spec.nodeName", spec.get("nodeName") or "", problem)

@@ -15,7 +15,7 @@ from envtest.apimachinery.field_errors import FieldError
 from envtest.apimachinery.name_rules import path_segment
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import Resource, schema_of
-from envtest.builtins.normalization import DecodeError, decode, encode, zero
+from envtest.builtins.normalization import DecodeError, decode, disabled_dropper, encode, zero
 from envtest.registry.resource import MetadataChecks, RequestContext, Strategy
 from envtest.schema.shaping import copy_json
 
@@ -145,6 +145,12 @@ class BuiltinStrategy(Strategy):
 
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults of the kind, in place."""
+
+    def drop_disabled(self, obj: Object) -> None:
+        """See :meth:`Strategy.drop_disabled`."""
+        drop = disabled_dropper(self.resource.type)
+        if drop is not None:
+            drop(obj)
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """See :meth:`Strategy.prepare_create`: clients cannot set the status."""

@@ -343,9 +343,9 @@ def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
 def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors of the service reference of a webhook."""
     if not service.get("name"):
-        yield required(f"{path}.name", "service name is required")
+        yield required(f"{path}.name")
     if not service.get("namespace"):
-        yield required(f"{path}.namespace", "service namespace is required")
+        yield required(f"{path}.namespace")
     port = service.get("port", 443)
     if port_number(port):
         yield invalid(

@@ -357,19 +357,9 @@ class StatefulSetStrategy(WorkloadStrategy):
     replica_counts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
     ready_count = "status.readyReplicas"
 
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_create`; the manager owns the field that is dropped here."""
-        super().prepare_create(obj, ctx)
-        self.drop_disabled(obj)
-
-    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`."""
-        super().prepare_update(new, old, ctx)
-        self.drop_disabled(new)
-
-    @staticmethod
-    def drop_disabled(obj: Object) -> None:
-        """Remove the field whose feature gate, MaxUnavailableStatefulSet, is off by default."""
+    def drop_disabled(self, obj: Object) -> None:
+        """See :meth:`Strategy.drop_disabled`: MaxUnavailableStatefulSet is off by default."""
+        super().drop_disabled(obj)
         rolling = obj["spec"]["updateStrategy"].get("rollingUpdate")
         if rolling is not None:
             rolling.pop("maxUnavailable", None)

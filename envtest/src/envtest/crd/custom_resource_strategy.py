@@ -17,6 +17,7 @@ from envtest.crd.embedded_resources import (
     embedded_resources,
     path_below,
 )
+from envtest.formats.go_format import go_text
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.schema.cel_rules import compile_rules
 from envtest.schema.schema_node import Schema
@@ -265,9 +266,8 @@ def _accessor(path: str, value: Any) -> str:
         list: "[]interface {}",
         dict: "map[string]interface {}",
     }
-    return (
-        f".{path} accessor error: {go_json(value)} is of the type {kinds.get(type(value), 'int64')}"
-    )
+    kind = kinds.get(type(value), "int64")
+    return f".{path.removeprefix('.')} accessor error: {go_text(value)} is of the type {kind}"
 
 
 class _SpecialParts:
@@ -295,7 +295,7 @@ def _specials(raw: Any, found: _SpecialParts | None = None) -> _SpecialParts:
 def _coerce_embedded(obj: Object, prefix: str) -> list[str]:
     """Decode the type and the metadata of an embedded resource, as :func:`_coerce_metadata` does."""
     for name in ("apiVersion", "kind"):
-        if name in obj and not isinstance(obj[name], str):
+        if obj.get(name) is not None and not isinstance(obj[name], str):
             raise EmbeddedTypeError(str(invalid(f"{prefix}{name}", obj[name], "must be a string")))
     if obj.get("metadata") is None:
         return []

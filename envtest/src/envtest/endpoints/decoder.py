@@ -37,6 +37,7 @@ __all__ = [
     "decode_typed",
     "duplicate_fields",
     "in_document_order",
+    "json_type",
     "load_json",
     "load_protobuf",
     "load_yaml",
@@ -46,8 +47,14 @@ __all__ = [
 ]
 
 _MISSING = "couldn't get version/kind; json parse error: "
+_LONE_SURROGATE = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""An escaped backslash, a pair of surrogates, or one half."""
 _FRACTION = re.compile(rb"\.0\d*\s*(?:[],}]|\Z)")
 _EXPONENT = re.compile(rb"0e[0+-]*\s*(?:[],}]|\Z)")
+_LONG_NUMBER = b"0" * 19
+"""The shape of an integer that may have more than 63 bits."""
 _NUMBER_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 """With it, both patterns begin with fixed bytes, for which ``re`` searches twenty times faster than for classes."""
 
@@ -82,22 +89,48 @@ def _go_syntax_error(data: bytes) -> str:
     return "invalid JSON"
 
 
-def load_json(data: bytes) -> Any:
-    """Decode JSON. Raises :class:`JSONError` with the message of Go's decoder."""
+def load_json(data: bytes, *, exact: bool = False) -> Any:
+    """Decode JSON. Raises :class:`JSONError` with the message of Go's decoder.
+
+    Whole floats become integers unless ``exact``: typed integers cannot be decoded from ``1.0``.
+    """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        raise JSONError(_go_syntax_error(data)) from None
-    return _whole_numbers(value) if _may_have_whole_float(data) else value
+        value = _load_with_lone_surrogates(data)
+    if exact or not _may_have_whole_float(data):
+        return value
+    return _whole_numbers(value)
+
+
+def _load_with_lone_surrogates(data: bytes) -> Any:
+    """Decode JSON in which halves of surrogate pairs are replaced, as by Go. Raises :class:`JSONError`."""
+    replaced = _LONE_SURROGATE.sub(_replacement, data)
+    if replaced != data:
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(replaced)
+    raise JSONError(_go_syntax_error(data))
+
+
+def _replacement(match: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if match["lone"] else match.group()
 
 
 def _may_have_whole_float(data: bytes) -> bool:
-    """Return whether JSON has what looks like a whole float; in strings only if punctuation follows the digits."""
-    return bool(_FRACTION.search(data) or _EXPONENT.search(data.translate(_NUMBER_SHAPE)))
+    """Return whether JSON has what looks like a whole float or a number with more than 63 bits.
+
+    It finds whole floats in strings only if punctuation follows the digits.
+    """
+    if _FRACTION.search(data):
+        return True
+    shape = data.translate(_NUMBER_SHAPE)
+    return _LONG_NUMBER in shape or bool(_EXPONENT.search(shape))
 
 
 def _whole_numbers(value: Any) -> Any:
-    """Return ``value`` with whole floats as Go writes them: ``2.0`` becomes ``2``."""
+    """Return ``value`` with the numbers of Go: ``2.0`` becomes ``2``, and a number with more than 63 bits a float."""
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return float(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
@@ -138,7 +171,8 @@ async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, by
         raise unsupported_media_type(SERVED)
     unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
     try:
-        obj = load_json(data) if media == "application/json" else load_yaml(data)
+        is_json = media == "application/json"
+        obj = load_json(data, exact=not info.is_crd) if is_json else load_yaml(data)
     except JSONError as error:
         shown = _MISSING + str(error) if media == "application/json" else str(error)
         raise bad_request(f"{unrecognized}{shown} ({_excerpt(data)})") from None
@@ -147,7 +181,7 @@ async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, by
     if obj is None:
         obj = {}
     if not isinstance(obj, dict):
-        problem = f"json: cannot unmarshal {_json_type(obj)} into Go value of type struct"
+        problem = f"json: cannot unmarshal {json_type(obj)} into Go value of type struct"
         raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
     sent = len(obj)
     _check_identity(obj, data, info, unrecognized)
@@ -175,7 +209,10 @@ def _parse_protobuf(data: bytes, info: ResourceInfo) -> tuple[Object, bytes]:
     return obj, encoded
 
 
-def _json_type(value: object) -> str:
+def json_type(value: object) -> str:
+    """Return the name of a JSON type in the messages of Go's decoder."""
+    if isinstance(value, dict):
+        return "object"
     if isinstance(value, list):
         return "array"
     if isinstance(value, bool):
@@ -197,7 +234,7 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
     kind = obj.get("kind")
     for value, name in ((version, "apiVersion"), (kind, "kind")):
         if value is not None and not isinstance(value, str):
-            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{name} of type string"
+            problem = f"json: cannot unmarshal {json_type(value)} into Go struct field .{name} of type string"
             raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
     if info.is_crd and not kind:
         text = data.decode(errors="replace")
@@ -208,6 +245,10 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
         kind = kind or info.kind
         obj["kind"] = kind
     version = version or ""
+    if version.count("/") > 1:
+        raise bad_request(
+            f"{unrecognized}unexpected GroupVersion string: {version} ({_excerpt(data)})"
+        )
     if info.is_crd:
         if version != info.api_version:
             raise bad_request(
@@ -221,7 +262,7 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
     else:
         known = _builtin_kinds()
         scheme = _SCHEME
-    if version != info.api_version and (version, kind) not in known:
+    if (version, kind) != (info.api_version, info.kind) and (version, kind) not in known:
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
             f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
@@ -235,10 +276,9 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
             f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
         )
     if kind != info.kind or version != info.api_version:
-        internal = info.group.split(".")[0] or "core"
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
-            f"converting ({short}.{kind}) to ({internal}.{info.kind}): unknown conversion"
+            f"converting ({short}.{kind}) to ({info.go_package}.{info.kind}): unknown conversion"
         )
 
 
@@ -253,10 +293,25 @@ _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 @cache
 def _builtin_kinds() -> frozenset[tuple[str, str]]:
-    return frozenset(
+    resources = [
         (f"{each.group}/{each.version}" if each.group else each.version, each.kind)
         for each in all_resources()
-    )
+    ]
+    lists = [(version, f"{kind}List") for version, kind in resources]
+    common = [(version, kind) for version, _ in resources for kind in _COMMON_KINDS]
+    return frozenset([*resources, *lists, *common, ("v1", "List")])
+
+
+_COMMON_KINDS = (
+    "CreateOptions",
+    "DeleteOptions",
+    "GetOptions",
+    "ListOptions",
+    "PatchOptions",
+    "UpdateOptions",
+    "WatchEvent",
+)
+"""The kinds that every version of a group has."""
 
 
 def check_strict(

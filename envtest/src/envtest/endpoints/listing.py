@@ -25,7 +25,7 @@ from envtest.apimachinery.label_selectors import parse_labels
 from envtest.endpoints.options import META_GROUP, parse_integer
 from envtest.endpoints.request import Request
 from envtest.registry.resource import ResourceInfo
-from envtest.registry.selectors import Selector
+from envtest.registry.selectors import Selector, parse_fields
 from envtest.registry.storage_version import selectable_records
 from envtest.storage import Compacted, Record, Store
 from envtest.storage.store import FutureRevision
@@ -74,12 +74,10 @@ class Page:
 
 def list_options(request: Request, *, watch: bool) -> ListOptions:
     """Parse the options. Raises StatusError: 400 for invalid values, 422 for invalid combinations."""
-    limit = parse_integer(request.parameter("limit")) if request.parameter("limit") else 0
-    timeout = (
-        parse_integer(request.parameter("timeoutSeconds"))
-        if request.parameter("timeoutSeconds")
-        else None
-    )
+    limit = parse_integer(request.parameter("limit")) if "limit" in request.query else 0
+    timeout = None
+    if "timeoutSeconds" in request.query:
+        timeout = parse_integer(request.parameter("timeoutSeconds"))
     options = ListOptions(
         resource_version=request.parameter("resourceVersion"),
         match=request.parameter("resourceVersionMatch"),
@@ -97,7 +95,9 @@ def list_options(request: Request, *, watch: bool) -> ListOptions:
     )
     errors = _watch_errors(options) if watch else _list_errors(options)
     if errors:
-        parse_labels(options.labels)  # a selector that cannot be parsed is reported before
+        # selectors that cannot be parsed are reported before
+        parse_labels(options.labels)
+        parse_fields(options.fields)
         raise invalid_object(META_GROUP, "ListOptions", "", errors)
     return options
 

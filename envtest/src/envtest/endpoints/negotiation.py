@@ -12,10 +12,19 @@ from typing import NamedTuple
 
 from envtest.apimachinery.errors import not_acceptable, not_acceptable_here
 
-__all__ = ["PROTOBUF", "SERVED", "TRANSFORMED", "Output", "negotiate"]
+__all__ = [
+    "PROTOBUF",
+    "SERVED",
+    "TRANSFORMED",
+    "Output",
+    "check_route",
+    "negotiate",
+    "streamed",
+]
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 SERVED = ("application/json", "application/yaml", PROTOBUF)
+STREAMED = ("application/json;stream=watch", f"{PROTOBUF};stream=watch")
 _AS = {
     "Table": frozenset({"v1", "v1beta1"}),
     "PartialObjectMetadata": frozenset({"v1", "v1beta1"}),
@@ -79,15 +88,27 @@ def _accepts_json(clauses: list[_Clause], quality: float) -> bool:
 
 
 @lru_cache(maxsize=256)
+def check_route(accept: str, *, on_collection: bool) -> None:
+    """Raise the StatusError (406) of a route of a built-in resource that serves no media type in ``accept``."""
+    clauses = _parse(accept) if accept else []
+    if clauses and not any(clause.media in {"*/*", *SERVED} for clause in clauses):
+        raise not_acceptable_here((*SERVED, *STREAMED) if on_collection else SERVED)
+
+
+def streamed(output: Output) -> Output:
+    """Return the form of a watch, which cannot be YAML. Raises StatusError (406)."""
+    if output.yaml:
+        raise not_acceptable("only the following media types are accepted: " + ", ".join(STREAMED))
+    return output
+
+
+@lru_cache(maxsize=256)
 def negotiate(accept: str, is_crd: bool, kinds: frozenset[str] = TRANSFORMED) -> Output:
     """Return the form of a response. Raises StatusError (406).
 
-    For built-in resources the route rejects unknown media types, for custom resources the negotiation itself, with
-    another message. ``kinds`` are the kinds into which the objects can be transformed.
+    ``kinds`` are the kinds into which the objects can be transformed.
     """
     clauses = _parse(accept) if accept else [_Clause("*/*", 1.0, {})]
-    if not is_crd and not any(clause.media in {"*/*", *SERVED} for clause in clauses):
-        raise not_acceptable_here()
     for clause in clauses:
         protobuf = clause.media == PROTOBUF
         if clause.media not in {*_JSON, "application/yaml"} and not protobuf:

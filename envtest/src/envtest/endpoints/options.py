@@ -17,7 +17,7 @@ from envtest.apimachinery.field_errors import (
     too_long,
 )
 from envtest.apimachinery.objects import Object
-from envtest.endpoints.decoder import PROTOBUF, load_protobuf, media_type
+from envtest.endpoints.decoder import PROTOBUF, json_type, load_protobuf, media_type
 from envtest.endpoints.request import Request
 from envtest.registry.resource import RequestContext
 
@@ -201,7 +201,7 @@ def _without_identity(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _query_delete_options(request: Request) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    if request.parameter("gracePeriodSeconds"):
+    if "gracePeriodSeconds" in request.query:
         document["gracePeriodSeconds"] = parse_integer(request.parameter("gracePeriodSeconds"))
     if request.parameter("propagationPolicy"):
         document["propagationPolicy"] = request.parameter("propagationPolicy")
@@ -219,6 +219,7 @@ _TYPES: dict[str, tuple[type, str]] = {
     "preconditions": (dict, "v1.Preconditions"),
     "dryRun": (list, "[]string"),
 }
+_PRECONDITIONS = {"uid": "types.UID", "resourceVersion": "string"}
 
 
 def _decode_delete_options(request: Request, body: bytes) -> dict[str, Any]:
@@ -226,22 +227,45 @@ def _decode_delete_options(request: Request, body: bytes) -> dict[str, Any]:
         document = load_protobuf(body) if media_type(request) == PROTOBUF else orjson.loads(body)
     except ValueError as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+    if document is None:
+        return {}
     if not isinstance(document, dict):
-        raise bad_request("json: cannot unmarshal into Go value of type v1.DeleteOptions")
-    if document.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise bad_request("decoded object cannot be converted to DeleteOptions")
+        problem = f"json: cannot unmarshal {json_type(document)} into Go value of type struct"
+        raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+    _check_delete_identity(document)
     for name, (kind, go_type) in _TYPES.items():
         value = document.get(name)
         if value is not None and (
             not isinstance(value, kind) or (kind is int and isinstance(value, bool))
         ):
             raise _undecodable(name, value, go_type)
+    for name, value in (document.get("preconditions") or {}).items():
+        if name in _PRECONDITIONS and value is not None and not isinstance(value, str):
+            raise _undecodable(f"preconditions.{name}", value, _PRECONDITIONS[name])
+    for value in document.get("dryRun") or ():
+        if value is not None and not isinstance(value, str):
+            raise _undecodable("dryRun", value, "string")
     return document
 
 
+def _check_delete_identity(document: dict[str, Any]) -> None:
+    """Raise StatusError (400) unless a body is DeleteOptions, of any version that is registered."""
+    kind = document.get("kind") or "DeleteOptions"
+    version = document.get("apiVersion") or f"{META_GROUP}/v1"
+    for value, name in ((version, "apiVersion"), (kind, "kind")):
+        if not isinstance(value, str):
+            problem = f"json: cannot unmarshal {json_type(value)} into Go struct field .{name} of type string"
+            raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+    if kind != "DeleteOptions":
+        raise bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "{_OPTIONS_SCHEME}"'
+        )
+
+
+_OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
+
+
 def _undecodable(name: str, value: Any, go_type: str) -> StatusError:
-    words = {str: "string", bool: "bool", dict: "object", list: "array"}
-    json_type = words.get(type(value), "number")
     return bad_request(
-        f"json: cannot unmarshal {json_type} into Go struct field DeleteOptions.{name} of type {go_type}"
+        f"json: cannot unmarshal {json_type(value)} into Go struct field DeleteOptions.{name} of type {go_type}"
     )

@@ -106,7 +106,9 @@ def object_response(
         return Response(encode_as(document, output), code, output.content_type)
     document = orjson.loads(obj) if isinstance(obj, bytes) else obj
     if output.as_kind == "PartialObjectMetadataList":
-        name = f"*core.{info.kind}" if not info.is_crd else "*unstructured.Unstructured"
+        name = (
+            f"*{info.go_package}.{info.kind}" if not info.is_crd else "*unstructured.Unstructured"
+        )
         raise not_acceptable(
             f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
         )
@@ -183,7 +185,11 @@ def _converted_list(
     if not metadata.get("continue"):
         metadata.pop("continue", None)
     if output.as_kind == "PartialObjectMetadata":
-        name = f"*core.{info.list_kind}" if not info.is_crd else "*unstructured.UnstructuredList"
+        name = (
+            f"*{info.go_package}.{info.list_kind}"
+            if not info.is_crd
+            else "*unstructured.UnstructuredList"
+        )
         raise not_acceptable(
             f"you requested PartialObjectMetadata, but the requested object is a list ({name})"
         )

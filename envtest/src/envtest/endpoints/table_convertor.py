@@ -60,7 +60,8 @@ def convert_to_table(
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": {name: value for name, value in (metadata or {}).items() if value != ""},
         "columnDefinitions": [column.definition() for column in columns] if headers else None,
-        "rows": rows,
+        # of kinds without columns, kube-apiserver collects the rows in a list that it does not create before
+        "rows": rows if rows or info.is_crd or (info.group, info.kind) in PRINTERS else None,
     }
 
 

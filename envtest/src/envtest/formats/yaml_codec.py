@@ -135,6 +135,10 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
     yaml_implicit_resolvers = _resolvers(*_RULES, (_TAG + "timestamp", _Quoted(), "+-0123456789"))
 
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write a value that occurs twice in full each time."""
+        return True
+
 
 def _represent_string(dumper: Any, text: str) -> yaml.ScalarNode:
     style = None

@@ -34,6 +34,7 @@ from envtest.endpoints.decoder import (
     JSONError,
     decode_fields,
     duplicate_fields,
+    json_type,
     load_json,
     load_yaml,
     media_type,
@@ -57,6 +58,7 @@ from envtest.writes.server_core import Core
 
 __all__ = [
     "APPLY",
+    "STRATEGIC",
     "PatchFunction",
     "apply_body",
     "patch",
@@ -80,8 +82,10 @@ def read_patch(
     media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None
 ) -> PatchFunction:
     """Return the function that a patch document specifies. Raises StatusError (400)."""
+    # only the results of strategic merge patches and custom resources are decoded from floats
+    exact = media != STRATEGIC and not ctx.info.is_crd
     try:
-        document = load_json(data)
+        document = load_json(data, exact=exact)
     except JSONError as error:
         raise _undecodable_document(str(error), media) from None
     if media == JSON_PATCH:
@@ -89,12 +93,21 @@ def read_patch(
             raise bad_request(
                 "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
             )
+        for operation in document:
+            if not isinstance(operation, dict | None):
+                problem = f"json: cannot unmarshal {json_type(operation)} into Go value of type jsonpatch.Operation"
+                raise bad_request(f"error decoding patch: {problem}")
         return lambda obj: _as_object(json_patch(obj, document), ctx)
-    if not isinstance(document, dict):
-        message = "json: cannot unmarshal into Go value of type map[string]interface {}"
-        raise _undecodable_document(message, media)
     if media == STRATEGIC:
+        if not isinstance(document, dict):
+            message = "json: cannot unmarshal into Go value of type map[string]interface {}"
+            raise _undecodable_document(message, media)
         return lambda obj: dict(strategic_merge(schema, obj, document))
+    if not isinstance(document, dict | None) and ctx.field_validation != "Ignore":
+        message = f"json: cannot unmarshal {json_type(document)} into Go value of type map[string]interface {{}}"
+        raise _undecodable_document(message, media)
+    if not isinstance(document, dict | list):
+        raise bad_request("Invalid JSON Patch")
     return lambda obj: _as_object(merge_patch(obj, document), ctx)
 
 
@@ -107,7 +120,8 @@ def _undecodable_document(message: str, media: str) -> StatusError:
 
 def _as_object(value: Any, ctx: RequestContext) -> Object:
     if not isinstance(value, dict):
-        raise undecodable(value, "json: cannot unmarshal into Go value of type " + ctx.info.kind)
+        problem = f"json: cannot unmarshal {json_type(value)} into Go value of type struct"
+        raise undecodable(value, f"couldn't get version/kind; json parse error: {problem}")
     return value
 
 
@@ -324,14 +338,14 @@ def _apply(core: Core, ctx: RequestContext, data: bytes) -> Transform:
 def _patch(core: Core, ctx: RequestContext, media: str, data: bytes) -> Transform:
     """Return the function that patches the current object."""
     tracker = core.trackers.of(ctx.info, ctx.subresource)
-    change = read_patch(media, data, ctx, schema=ctx.info.schema)
-    document = load_json(data) if media != JSON_PATCH else None
-    duplicates = [] if document is None else duplicate_fields(data, document)
-    strategic = document if media == STRATEGIC else None
 
     async def transform(old: Object | None) -> Object:
         if old is None:
             raise not_found(ctx.info.resource, ctx.name)
+        change = read_patch(media, data, ctx, schema=ctx.info.schema)
+        document = load_json(data) if media != JSON_PATCH else None
+        duplicates = [] if document is None else duplicate_fields(data, document)
+        strategic = document if media == STRATEGIC else None
         new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
         _prepare(new, ctx)
         await tracker.run_with_conversions(

@@ -16,9 +16,10 @@ from envtest.apimachinery.errors import (
     internal_error,
     invalid_object,
     not_found,
+    plain_error,
 )
 from envtest.apimachinery.field_errors import invalid
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, full_name
 from envtest.apply.fieldset import Path
 from envtest.apply.scale_ownership import from_scale, to_scale
 from envtest.builtins.normalization import DecodeError, decode
@@ -36,6 +37,7 @@ from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import encode_as, object_response
 from envtest.handlers.patch import (
     APPLY,
+    STRATEGIC,
     PatchFunction,
     apply_body,
     patch_media_type,
@@ -154,14 +156,22 @@ _UNREGISTERED: Final = (
 
 
 def _decode_scale(
-    obj: Object, ctx: RequestContext, duplicates: list[str], data: bytes | None = None
+    obj: Object,
+    ctx: RequestContext,
+    duplicates: list[str],
+    data: bytes | None = None,
+    *,
+    is_converted: bool = False,
 ) -> Object:
-    """Decode a Scale; ``data`` is the JSON of the whole object, unless it results from a patch."""
+    """Decode a Scale; ``data`` is the JSON of the whole object, unless it results from a patch.
+
+    ``is_converted`` is true for the result of a strategic merge patch, which kube-apiserver converts.
+    """
     try:
         scale, unknown = decode(_SCALE, obj)
     except DecodeError as error:
         if ctx.verb == "patch":
-            raise undecodable(obj, str(error)) from None
+            raise undecodable(obj, error.converted if is_converted else str(error)) from None
         if ctx.info.is_crd:
             raise bad_request(_UNREGISTERED) from None
         raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from None
@@ -264,6 +274,14 @@ def _uid_mismatch(ctx: RequestContext, expected: str, actual: str) -> StatusErro
     return conflict(resource, ctx.name, message)
 
 
+def _unconvertible(applied: Object) -> StatusError:
+    """Return the error with which kube-apiserver answers every apply to the scale of a custom resource."""
+    return plain_error(
+        f"failed to convert new object ({full_name(applied)}; autoscaling/v1, Kind=Scale) to proper version: "
+        "request to convert CR to an invalid group/version: autoscaling/v1"
+    )
+
+
 async def _put_body(request: Request, ctx: RequestContext) -> PatchFunction:
     begin_write(request, ctx, "UPDATE")
     obj, data = await parse_typed(request, group="autoscaling", version="v1", kind="Scale")
@@ -283,9 +301,12 @@ async def _patch_change(core: Core, request: Request, ctx: RequestContext) -> Pa
             new = tracker.apply(
                 old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now
             )
+            if ctx.info.is_crd:
+                raise _unconvertible(applied)
             return _decode_scale(new, ctx, [])
 
         return merge
     function = read_patch(media, data, ctx, schema=None)
     duplicates = duplicate_fields(data, load_json(data))
-    return lambda old: _decode_scale(function(old), ctx, duplicates)
+    is_converted = media == STRATEGIC
+    return lambda old: _decode_scale(function(old), ctx, duplicates, is_converted=is_converted)

@@ -108,7 +108,8 @@ async def finalize(core: Core, request: Request, ctx: RequestContext, output: Ou
         tracker.track(before, new, manager=ctx.field_manager, now=ctx.now)
         return await core.admission.mutate(ctx, new, before)
 
-    obj, _ = await update_object(core, ctx, set_finalizers)
+    uid = body["metadata"].get("uid") or ""
+    obj, _ = await update_object(core, ctx, set_finalizers, uid=uid)
     return object_response(request, ctx.info, output, obj)
 
 

@@ -22,9 +22,9 @@ from envtest.endpoints.listing import (
     require_watch_cache,
     too_old_error,
 )
-from envtest.endpoints.negotiation import Output
+from envtest.endpoints.negotiation import Output, streamed
 from envtest.endpoints.request import Request
-from envtest.endpoints.response_transform import check_include, encode_as, partial_metadata
+from envtest.endpoints.response_transform import check_include, partial_metadata
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse, encode_chunk
 from envtest.registry.resource import RequestContext, ResourceInfo
@@ -49,9 +49,11 @@ class _Encoder:
         self.info = info
         self.output = output
         self.include = check_include(request) if output.as_kind == "Table" else ""
-        self.is_json = not (output.as_kind or output.yaml or output.protobuf)
+        self.is_json = not (output.as_kind or output.protobuf)
         self.is_stored_form = self.is_json and info.api_version == info.storage_version
         self.cache_key = (info.api_version, output._replace(pretty=False), self.include)
+        self.is_list = output.as_kind == "PartialObjectMetadataList"
+        """Whether the client wants lists, which events do not contain: it gets no event."""
         self.tables = 0
 
     def shared_chunk(self, change: Change, kind: str, record: Record) -> bytes | None:
@@ -88,6 +90,8 @@ class _Encoder:
 
     async def line(self, kind: str, record: Record) -> bytes:
         """Return the line of an event about ``record``."""
+        if self.is_list:
+            return b""
         data = (await encode_records(self.info, [record]))[0]
         if self.is_json:
             return _json_line(kind, data)
@@ -95,7 +99,7 @@ class _Encoder:
 
     def _convert(self, obj: dict[str, Any]) -> dict[str, Any]:
         version = self.output.as_version
-        if self.output.as_kind in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
+        if self.output.as_kind == "PartialObjectMetadata":
             return partial_metadata(obj, version)
         if self.output.as_kind != "Table":
             return obj
@@ -115,8 +119,6 @@ class _Encoder:
         )
 
     def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
-        if self.output.yaml:
-            return b"---\n" + encode_as({"type": kind, "object": obj}, self.output)
         if self.output.protobuf:
             from envtest.endpoints.protobuf_encoder import encode_event
 
@@ -140,6 +142,8 @@ class _Encoder:
             "apiVersion": self.info.api_version,
             "metadata": metadata,
         }
+        if self.is_list:
+            return b""
         # kube-apiserver sends an empty object with all fields that it always writes
         if self.info.schema is not None and not self.info.is_crd:
             obj = {**zero(self.info.schema.ref), **obj}
@@ -274,6 +278,7 @@ async def watch_objects(
     The watch ends when the client disconnects, the timeout expires or the watcher lags too far behind.
     """
     options = list_options(request, watch=True)
+    output = streamed(output)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
     shards = core.shard_selector(options.shards)
     selector = selector_for(

@@ -18,7 +18,7 @@ import orjson
 
 from envtest.aggregation.api_services import APIServices, Remote
 from envtest.apimachinery.errors import resource_not_found
-from envtest.endpoints.negotiation import Output, negotiate
+from envtest.endpoints.negotiation import Output, check_route, negotiate
 from envtest.endpoints.request import PageResponse
 from envtest.endpoints.response_transform import encode_as
 from envtest.registry.registry import Registry
@@ -106,6 +106,8 @@ class Discovery:
             aggregated = aggregated_version(accept)
             if aggregated:
                 return self._aggregated(parts[0], aggregated, if_none_match)
+        if parts[:-1] == ["api"] or (len(parts) == 3 and parts[1] in _GROUPS):
+            check_route(accept, on_collection=False)
         output = negotiate(accept, is_crd=False, kinds=frozenset())
         if parts == [""]:  # the list of paths has no kind
             output = output._replace(protobuf=False)

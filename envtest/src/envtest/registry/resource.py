@@ -42,7 +42,8 @@ class RequestContext:
     ``verb`` is the API verb (``create``, ``deletecollection``, ...), ``subresource`` is empty for the object itself.
     ``operation`` is the admission operation (CREATE, UPDATE, DELETE, CONNECT). ``field_validation`` is ``Strict``,
     ``Warn`` or ``Ignore``. ``warnings`` become Warning headers, ``audit`` annotations of the audit event. ``sent`` is
-    the object of a built-in kind as it was before it was decoded.
+    the object of a built-in kind as it was before it was decoded. ``created_by_status`` is true if a write of the
+    status creates the object.
     """
 
     user: User
@@ -61,6 +62,7 @@ class RequestContext:
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
     sent: Mapping[str, Any] = field(default_factory=dict)
+    created_by_status: bool = False
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -154,6 +156,9 @@ class Strategy:
         before and can be deleted now).
         """
         return False
+
+    def drop_disabled(self, obj: Object) -> None:
+        """Remove the fields of features that are disabled, in place; clients own them nevertheless."""
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clear the fields that a client must not set on creation (``status``); allocate values (cluster IPs)."""
@@ -270,6 +275,11 @@ class ResourceInfo:
         if not self.storage.resource:
             self.storage = self.resource
         self.storage_version = self.storage_version or self.api_version
+
+    @property
+    def go_package(self) -> str:
+        """The package of kube-apiserver's internal type, which some messages contain."""
+        return "core" if self.kind == "Event" else self.group.split(".")[0] or "core"
 
     def fork(self) -> ResourceInfo:
         """Return a copy whose strategy has its own allocations."""

@@ -10,10 +10,18 @@ from envtest.apimachinery.errors import plain_error
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import ResourceInfo
 from envtest.registry.selectors import Selector
+from envtest.schema.shaping import copy_json
 from envtest.storage import Record
 from envtest.storage.record import encode, record_of
 
-__all__ = ["encode_records", "from_storage", "removed_version", "selectable_records", "to_storage"]
+__all__ = [
+    "after_storage",
+    "encode_records",
+    "from_storage",
+    "removed_version",
+    "selectable_records",
+    "to_storage",
+]
 
 
 def removed_version(api_version: str) -> str:
@@ -52,9 +60,22 @@ async def to_storage(info: ResourceInfo, obj: Object) -> Object:
     if info.api_version == info.storage_version:
         return obj
     if info.convert is not None:
-        return (await info.convert([obj], info.storage_version))[0]
-    # Strategy "None" of CRDs, and kinds whose versions have the same fields.
-    return {**obj, "apiVersion": info.storage_version, "kind": info.storage_kind or info.kind}
+        stored = (await info.convert([obj], info.storage_version))[0]
+    else:  # strategy "None" of CRDs, and kinds whose versions have the same fields
+        kind = info.storage_kind or info.kind
+        stored = {**obj, "apiVersion": info.storage_version, "kind": kind}
+    if info.is_crd:
+        # kube-apiserver prunes and defaults it by the schema of the stored version whenever it is read
+        stored = copy_json(stored)
+        info.strategy.restore(stored)
+    return stored
+
+
+async def after_storage(info: ResourceInfo, obj: Object) -> Object:
+    """Return what a dry run would return if it had stored an object: without fields that the stored version lacks."""
+    if info.api_version == info.storage_version:
+        return obj
+    return (await _converted(info, [copy_json(await to_storage(info, obj))]))[0]
 
 
 async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[bytes]:

@@ -205,7 +205,7 @@ def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patche
         evaluated_source = _with_macros(source)
         evaluated = None if evaluated_source == source else environment.compile(evaluated_source)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CELCompileError(_compile_message(error)) from None
+        raise CELCompileError(_compile_message(error, expression)) from None
     program = Program(checked, expression, evaluated)
     if "transformMap" in source and (
         _OPTIONAL.search(source) or b"optional_type" in program.checked()
@@ -231,10 +231,16 @@ def _with_macros(expression: str) -> str:
     return rewrite_macros(expression)
 
 
-def _compile_message(error: Exception) -> str:
+_EMPTY_POSITION = "<input>:1:1:"
+"""Where the library reports that an empty expression ends; cel-go reports column 0."""
+
+
+def _compile_message(error: Exception, expression: str) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
     text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
     problems = _NEXT_ERROR.split(text)
+    if not expression:
+        problems[0] = problems[0].replace(_EMPTY_POSITION, "<input>:1:0:", 1)
     problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 
@@ -250,7 +256,7 @@ def type_check(
     try:
         return Program(environment.compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CELCompileError(_compile_message(error)) from None
+        raise CELCompileError(_compile_message(error, expression)) from None
 
 
 def compile_expression(

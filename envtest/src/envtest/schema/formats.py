@@ -23,7 +23,7 @@ _MAC = re.compile(
     r"(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}"
     r"|[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\2){6}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){3}[0-9a-fA-F]{4})"
 )
-_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _GO_DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
 _GO_PART = re.compile(r"(?<![\d.])([\d.]++)(ns|us|µs|μs|ms|s|m|h)")
@@ -135,8 +135,10 @@ def _cidr(text: str) -> bool:
 def _date_time(text: str) -> bool:
     if not _DATE_TIME.fullmatch(text):
         return False
+    # the calendar of year 0, which Python does not have, is that of year 400
+    day = "0400" + text[4:] if text.startswith("0000") else text
     try:
-        datetime.fromisoformat(re.sub(r"\.\d+", "", text.upper().replace("Z", "+00:00")))
+        datetime.fromisoformat(re.sub(r"[.,]\d+", "", day.upper().replace("Z", "+00:00")))
     except ValueError:
         return False
     return True

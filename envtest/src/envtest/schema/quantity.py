@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Quantity", "QuantityError", "canonical", "parse_quantity"]
+__all__ = ["Quantity", "QuantityError", "canonical", "parse_quantity", "rounded_to_milli"]
 
 _SHAPE = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i|)")
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -19,6 +19,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _NANO = Fraction(1, 10**9)
+_MILLI = Fraction(1, 1000)
 _LARGEST = Fraction(2**63 - 1)
 
 
@@ -97,6 +98,19 @@ def parse_quantity(text: str) -> Quantity:
     if sign == "-":
         value = -value
     return Quantity(value, family)
+
+
+@lru_cache(maxsize=4096)
+def rounded_to_milli(text: str) -> str:
+    """Return a canonical quantity, rounded away from zero to thousandths: ``100u`` becomes ``1m``."""
+    quantity = parse_quantity(text)
+    thousandths, rest = divmod(abs(quantity.value), _MILLI)
+    if not rest:
+        return text
+    value = (thousandths + 1) * _MILLI
+    if quantity.value < 0:
+        value = -value
+    return str(Quantity(value, quantity.family))
 
 
 @lru_cache(maxsize=4096)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from envtest.apimachinery.field_errors import (
     FieldError,
     go_json,
+    go_quote,
     invalid,
     not_supported,
     required,
@@ -133,8 +134,8 @@ def compile_validator(schema: Schema) -> Check:
             problems.append(Problem(path, not_supported(path, value, _enum_values(enum))))
 
     def _check_type(value: Any, kind: str, path: str, problems: list[Problem]) -> None:
-        whole = kind == "number" and float(value).is_integer() and "integer" in kinds
-        if whole or (kind == "integer" and "number" in kinds):
+        whole = kind == "number" and float(value).is_integer() and abs(value) <= _MAX_WHOLE_FLOAT
+        if (whole and "integer" in kinds) or (kind == "integer" and "number" in kinds):
             return
         if format_name and kind not in ("string", "array"):
             if _VALUE_FORMAT.get(kind) != format_name:
@@ -148,6 +149,10 @@ def compile_validator(schema: Schema) -> Check:
             problems.append(Problem(path, _wrong_type(path, type_names, kind)))
 
     return check
+
+
+_MAX_WHOLE_FLOAT = 2**53 - 1
+"""The largest float that is an integer for kube-apiserver."""
 
 
 def _supported_format(schema: Schema, types: Sequence[str]) -> str:
@@ -193,7 +198,7 @@ def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
                 Problem(path, invalid(path, value, f"{path} in body should match '{pattern}'"))
             )
         if has_format is not None and not has_format(value):
-            detail = f'{path} in body must be of type {format_name}: "{value}"'
+            detail = f"{path} in body must be of type {format_name}: {go_quote(value)}"
             problems.append(Problem(path, type_invalid(path, value, detail)))
 
     return check

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable
 from envtest.aggregation.api_services import APIServices
 from envtest.apimachinery.errors import (
     StatusError,
+    bad_request,
     method_not_allowed_here,
     method_not_supported,
     not_found,
     resource_not_found,
 )
 from envtest.auth.attributes import Attributes
-from envtest.endpoints.negotiation import TRANSFORMED, Output, negotiate
+from envtest.endpoints.negotiation import TRANSFORMED, Output, check_route, negotiate
 from envtest.endpoints.request import Request, Response, not_found_page
 from envtest.endpoints.response_transform import error_response
 from envtest.handlers.patch import patch
@@ -75,12 +76,14 @@ class Dispatcher:
                 raise resource_not_found()
             return not_found_page()
         on_collection = not _path_name(attributes)
-        misplaced = _misplaced(info, attributes, on_collection=on_collection)
+        misplaced = _misplaced(info, attributes, request.path, on_collection=on_collection)
         if misplaced is not None:
             return misplaced
         # authorized as GET, but without a route
         if request.method == "HEAD" and attributes.subresource != "proxy":
             raise method_not_allowed_here()
+        if info.deprecation and info.is_crd:
+            request.warnings.append(info.deprecation)
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
             user=request.user,
@@ -92,15 +95,14 @@ class Dispatcher:
             warnings=request.warnings,
             moment=self._core.clock.now(),
         )
-        output = negotiate(
-            request.headers.get("Accept", ""),
-            info.is_crd,
-            _transformed(info, attributes.subresource),
-        )
-        if request.flag("pretty"):
-            output = output._replace(pretty=True)
+        accept = request.headers.get("Accept", "")
+        if not info.is_crd:
+            check_route(accept, on_collection=attributes.verb in _STREAMED)
         request.audit["annotations"] = ctx.audit
         ctx.warn(info.deprecation)
+        output = negotiate(accept, info.is_crd, _transformed(info, attributes.subresource))
+        if request.flag("pretty"):
+            output = output._replace(pretty=True)
         try:
             response = await handler(self._core, request, ctx, output)
         except StatusError as error:
@@ -137,6 +139,10 @@ class Dispatcher:
                 )
             if special is not None:
                 return special
+        elif info.is_crd and on_collection and verb in ("update", "patch"):
+            raise bad_request("name must be provided")
+        elif info.is_crd and verb == "create":
+            return _VERBS[verb]  # also at the path of an object, whose name is then ignored
         elif verb not in info.verbs or (verb in _COLLECTION) != on_collection:
             if not info.is_crd:
                 has_items = bool({"get", "update", "patch", "delete"} & set(info.verbs))
@@ -189,6 +195,8 @@ def _transformed(info: ResourceInfo, subresource: str) -> frozenset[str]:
     return _METADATA if info.verbs == ("create",) else TRANSFORMED
 
 
+_NAMESPACES = "/api/v1/namespaces/"
+_STREAMED = frozenset({"list", "watch"})
 _METADATA = TRANSFORMED - {"Table"}
 
 
@@ -206,9 +214,20 @@ def _path_name(attributes: Attributes, request: Request | None = None) -> str:
 
 
 def _misplaced(
-    info: ResourceInfo, attributes: Attributes, *, on_collection: bool
+    info: ResourceInfo, attributes: Attributes, path: str, *, on_collection: bool
 ) -> Response | None:
-    """Return the response to a path whose namespace, or its absence, does not match the scope of the resource."""
+    """Return the response to a path whose namespace, or its absence, does not match the scope of the resource.
+
+    The namespaces of a namespace do not exist either, nor what is below a subresource of a built-in kind.
+    """
+    subresource = attributes.subresource
+    is_below_subresource = subresource not in ("", "proxy") and not path.rstrip("/").endswith(
+        f"/{subresource}"
+    )
+    if not info.is_crd and (
+        is_below_subresource or path.startswith(f"{_NAMESPACES}{attributes.namespace}/namespaces")
+    ):
+        raise resource_not_found()
     if info.namespaced and not attributes.namespace and attributes.verb not in {"list", "watch"}:
         if info.is_crd:
             return not_found_page()

@@ -37,7 +37,7 @@ from envtest.registry.object_metadata import (
     wipe_for_create,
 )
 from envtest.registry.resource import RequestContext
-from envtest.registry.storage_version import from_storage, to_storage
+from envtest.registry.storage_version import after_storage, from_storage, to_storage
 from envtest.storage import Record
 from envtest.writes.deletion import deletes_during_update
 from envtest.writes.server_core import Core
@@ -61,10 +61,24 @@ _NAME_RETRIES = 7
 """How often another name is generated if the object exists, as kube-apiserver does since 1.32 (RetryGenerateName)."""
 
 
+_KEYS = {
+    ("", "endpoints"): "services/endpoints",
+    ("", "nodes"): "minions",
+    ("", "replicationcontrollers"): "controllers",
+    ("", "services"): "services/specs",
+    ("networking.k8s.io", "ingresses"): "ingress",
+}
+"""The prefixes of etcd keys that are not the plural of the resource."""
+_GROUPS_IN_KEYS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
+"""Built-in groups whose name is a part of etcd keys, as the groups of all custom resources."""
+
+
 def registry_key(ctx: RequestContext) -> str:
     """Return the object's etcd key as storage errors of kube-apiserver show it."""
     info = ctx.info
-    prefix = f"{info.group}/{info.plural}" if info.is_crd else info.plural
+    prefix = _KEYS.get((info.group, info.plural), info.plural)
+    if info.is_crd or info.group in _GROUPS_IN_KEYS:
+        prefix = f"{info.group}/{info.plural}"
     # a dry run does not reach the layer that adds the prefix
     root = "/" if ctx.dry_run else "/registry/"
     return root + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
@@ -150,6 +164,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
     """Prepare, validate and store an object; return whether it was stored (a dry run stores nothing)."""
     info = ctx.info
     metadata = obj["metadata"]
+    info.strategy.drop_disabled(obj)
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
@@ -170,6 +185,10 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
         )
     drop_empty_metadata(obj)
     if ctx.dry_run:  # after all checks, so that the response is that of a creation
+        shown = await after_storage(info, obj)
+        if shown is not obj:
+            obj.clear()
+            obj.update(shown)
         return False
     stored = await to_storage(info, obj)
     # Another request can have created it while a conversion webhook was called.
@@ -270,8 +289,11 @@ async def _create_by_update(
         raise _uid_conflict(ctx, uid, "")
     ctx.operation = "CREATE"
     obj = await transform(None)
+    ctx.created_by_status = bool(ctx.subresource)
     ctx.subresource = ""  # the new object is prepared and validated as a whole
-    obj["metadata"].pop("resourceVersion", None)
+    _sent_revision(obj["metadata"].get("resourceVersion") or "")
+    if not ctx.dry_run:  # the storage, which a dry run does not reach, sets another one
+        obj["metadata"].pop("resourceVersion", None)
     return await _insert(core, ctx, obj, is_update=True)
 
 
@@ -296,6 +318,7 @@ async def _replace(
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     _restore_generation(new, old)
+    info.strategy.drop_disabled(new)
     info.strategy.prepare_update(new, old, ctx)
     restore_for_update(metadata, old["metadata"])
     _count_generation(new, old, ctx)
@@ -305,7 +328,7 @@ async def _replace(
         await core.admission.validate(ctx, admission_view(new), admission_view(old))
     restore_times(new, old)
     if ctx.dry_run:  # after all checks, so that the response is that of a write
-        return new
+        return await after_storage(info, new)
     if deletes_during_update(new, old):
         # admission may have waited for a webhook
         if not core.store.is_current(info.storage, record):

@@ -11,7 +11,7 @@ from envtest.builtins.pod_resize import (
     keep_resources,
     resize_errors,
 )
-from envtest.builtins.pod_resources import qos_class, round_up, set_pod_resource_defaults
+from envtest.builtins.pod_resources import qos_class, set_pod_resource_defaults
 from envtest.builtins.pod_rules import pod_only_errors
 from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import annotation_change_errors
@@ -194,12 +194,6 @@ def test_resources_of_the_pod_are_completed() -> None:
 )
 def test_qos_class(spec: dict[str, Any], expected: str) -> None:
     assert qos_class(spec) == expected
-
-
-def test_quantities_are_rounded_up_to_thousandths() -> None:
-    quantities = {"cpu": "100u", "memory": "1500m", "x.y/gpu": "1"}
-    round_up(quantities)
-    assert quantities == {"cpu": "1m", "memory": "1500m", "x.y/gpu": "1"}
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,8 @@ def test_rollouts_of_stateful_sets_have_no_limit_of_unavailable_pods(release: st
     name = type_name("io.k8s.api.apps.v1.StatefulSetSpec", release)
     rolling = {"partition": 1, "maxUnavailable": 2}
     obj = {"spec": decode(name, {"updateStrategy": {"rollingUpdate": rolling}})[0]}
-    StatefulSetStrategy.drop_disabled(obj)
+    strategy = StatefulSetStrategy(RESOURCES["apps", "StatefulSet"])
+    strategy.drop_disabled(obj)
     assert obj["spec"]["updateStrategy"]["rollingUpdate"] == {"partition": 1}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envtest.builtins.catalog import all_resources, plain_name, resolve, schema_of, type_name
-from envtest.builtins.normalization import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, decode, disabled_dropper
 from envtest.configuration.kubernetes_version import (
     LATEST,
     SUPPORTED,
@@ -107,10 +107,13 @@ def test_fields_that_versions_do_not_have_or_drop(
 
 def test_values_of_disabled_fields_are_checked_and_dropped() -> None:
     name = type_name("io.k8s.api.core.v1.PodSpec", "1.34")
-    assert decode(name, {"hostnameOverride": "a", "nodeName": "n"}) == (
-        {"nodeName": "n", "containers": None},
-        [],
-    )
+    decoded, unknown = decode(name, {"hostnameOverride": "a", "nodeName": "n"})
+    assert unknown == []
+    assert decoded["hostnameOverride"] == "a"  # a client owns it
+    drop = disabled_dropper(name)
+    assert drop is not None
+    drop(decoded)
+    assert decoded == {"nodeName": "n", "containers": None}
     with pytest.raises(DecodeError, match="hostnameOverride of type string"):
         decode(name, {"hostnameOverride": 1})
 

@@ -32,10 +32,7 @@ def test_every_kind_that_can_be_created_has_a_sample() -> None:
         for each in all_resources()
         if "create" in each.verbs
     }
-    assert creatable - sampled == {
-        ("/api", "bindings"),
-        ("/apis/apiextensions.k8s.io", "customresourcedefinitions"),
-    }
+    assert creatable - sampled == {("/api", "bindings")}
 
 
 def test_values_that_differ_by_server_are_replaced_and_equal_ones_stay_equal() -> None:
