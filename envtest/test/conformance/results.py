@@ -15,8 +15,8 @@ __all__ = ["CUT", "EMBEDDED", "REAL", "Result", "Results", "compare", "load", "u
 CUT = ("interrupted", "timedout", "wrote no report")
 """How the reason of a spec begins that did not end in its time."""
 
-_NO_NODES = "no ready, schedulable nodes"
-"""What specs report that look for nodes before they create pods."""
+_NO_NODES = ("no ready, schedulable nodes", "invalid argument to Intn")
+"""What specs report that list the nodes, or choose one of none."""
 
 
 class Result(NamedTuple):
@@ -41,7 +41,7 @@ class Result(NamedTuple):
             return cls(plane, spec.name, "absent", "", round(seconds))
         if outcome.passed:
             return cls(plane, spec.name, PASSED, "", round(seconds))
-        if pod or _NO_NODES in outcome.reason:
+        if pod or any(text in outcome.reason for text in _NO_NODES):
             reason = f"pod {pod}" if pod else outcome.reason
             return cls(plane, spec.name, "needs nodes", reason, round(seconds))
         word = "timeout" if outcome.reason.startswith(CUT) else "failed"

@@ -142,6 +142,7 @@ def test_specs_of_a_batch_that_did_not_end_run_again(tmp_path: Path) -> None:
         (Outcome(PATCH.name, True, ""), "p", "passed"),
         (Outcome(PATCH.name, False, "failed: Expected"), "", "failed"),
         (Outcome(PATCH.name, False, "failed: no ready, schedulable nodes"), "", "needs nodes"),
+        (Outcome(PATCH.name, False, "panicked: invalid argument to Intn"), "", "needs nodes"),
         (Outcome(PATCH.name, False, "timedout: A suite timeout occurred"), "", "timeout"),
         (Outcome(PATCH.name, False, "interrupted: by the user"), "p", "needs nodes"),
     ],
