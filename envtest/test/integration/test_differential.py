@@ -400,7 +400,9 @@ async def test_strategic_patches_cannot_change_embedded_objects(api: APIClient) 
     await api.post(path, {"metadata": {"name": "r"}, "revision": 1, "data": {"spec": {"a": 1}}})
     patch = {"data": {"spec": {"b": 2}}}
     answer = await api.request("PATCH", f"{path}/r", patch, content_type=STRATEGIC)
-    assert answer.code == 500
+    patch = {"data": {"spec": "replaced"}}
+    replaced = await api.request("PATCH", f"{path}/r", patch, content_type=STRATEGIC)
+    assert (answer.code, replaced.code) == (500, 422)
     assert (
         'unable to find api field in struct RawExtension for the json field "spec"'
         in (answer.body["message"])

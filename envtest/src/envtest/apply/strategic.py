@@ -114,8 +114,8 @@ def _merge_value(
     current = original.get(name)
     field = _field(schema, name)
     if isinstance(current, dict) and isinstance(value, dict):
-        if field is not None and field.ref.endswith(_RAW) and value:
-            raise _without_fields(next(iter(value)))
+        if field is not None and field.ref.endswith(_RAW):
+            _check_embedded(current, value)
         original[name] = (
             value if _strategy(field) == "replace" else _merge_map(current, value, field)
         )
@@ -136,10 +136,13 @@ _RAW: Final = ".RawExtension"
 """The type of embedded objects, whose fields have no schema."""
 
 
-def _without_fields(name: str) -> StatusError:
-    return plain_error(
-        f'unable to find api field in struct RawExtension for the json field "{name}"'
-    )
+def _check_embedded(current: _Map, patch: _Map) -> None:
+    """Raise StatusError (500) if maps or lists of an embedded object would be merged."""
+    for name, value in patch.items():
+        if isinstance(value, (dict, list)) and type(value) is type(current.get(name)):
+            raise plain_error(
+                f'unable to find api field in struct RawExtension for the json field "{name}"'
+            )
 
 
 def _directive_field(key: str, problem: str) -> str:
