@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -60,14 +61,10 @@ class Use(NamedTuple):
 
 def uses(*files: str) -> Iterator[Use]:
     """Yield the patterns in ``files``, by default in all. Raises :class:`ValueError` for one that is not a constant."""
-    trees: dict[Path, ast.Module] = {}
-    for folder, package in SOURCES:
-        for path in (folder / package).rglob("*.py"):
-            trees[path] = ast.parse(path.read_text())
-    everywhere = _methods_by_name(trees.values())
-    for path, tree in sorted(trees.items()):
+    for path in _sources():
         if files and str(path.relative_to(ROOT)) not in files:
             continue
+        tree = _parse(path)
         folder = next(folder for folder, package in SOURCES if folder / package in path.parents)
         parents = _parents(tree)
         here = _methods_by_name([tree])
@@ -85,8 +82,25 @@ def uses(*files: str) -> Iterator[Use]:
                 continue
             found = frozenset({_FACTORIES.get(name, name)})
             if name == "compile":
-                found = _methods_of(parents[call], here) or _methods_of(parents[call], everywhere)
+                found = _methods_of(parents[call], here)
+                found = found or _methods_of(parents[call], _methods_everywhere())
             yield Use(where, pattern, found)
+
+
+def _sources() -> list[Path]:
+    """Return the modules of all distributions."""
+    return sorted(path for folder, package in SOURCES for path in (folder / package).rglob("*.py"))
+
+
+@cache
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def _methods_everywhere() -> dict[str, set[str]]:
+    """Return what :func:`_methods_by_name` finds in all modules, whose parsing takes seconds."""
+    return _methods_by_name(_parse(path) for path in _sources())
 
 
 def _parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
