@@ -25,9 +25,9 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks import raycluster as webhooks
-from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
+from test.support.planes import new_plane
 from test.support.ray_clusters import head_pod, names_in, ray_cluster, worker, worker_pod
 from test.support.raycluster_admission import (
     DENIED_BY_CFO,
@@ -109,7 +109,7 @@ async def admission(
 ) -> AsyncIterator[Admission]:
     """Run a control plane with these CRDs and the operator's webhooks next to it; yield a user of the control plane."""
     async with (
-        ControlPlane.auto(crds=crds) as plane,
+        new_plane(crds) as plane,
         Transport(ClientConfig.for_control_plane(plane)) as transport,
         APIClient(plane) as api,
     ):
