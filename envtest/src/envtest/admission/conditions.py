@@ -14,7 +14,15 @@ from envtest.apimachinery.user import (
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
 from envtest.registry.resource import RequestContext
-from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
+from envtest.schema.cel import (
+    Budget,
+    BudgetError,
+    CELCompileError,
+    CELError,
+    CELType,
+    Program,
+    compile_expression,
+)
 from envtest.schema.cel_authorizer import AuthorizationCheck, authorize_with
 from envtest.schema.cel_messages import parse
 
@@ -23,11 +31,15 @@ __all__ = [
     "ExpressionError",
     "MatchConditions",
     "MatchResult",
+    "OutOfBudgetError",
     "authorization_check",
     "request_variables",
 ]
 
 _RESOURCE_KEYS: Final = ("group", "resource", "subresource", "namespace", "name")
+_CONDITIONS_BUDGET: Final = 2_500_000
+"""What all match conditions of a policy or webhook may cost for a request."""
+
 _VARIABLES: Final[dict[str, CELType]] = {
     "authorizer": "dyn",
     "namespaceObject": "dyn",
@@ -55,6 +67,14 @@ class ExpressionError(Exception):
         return cls(f"expression '{expression}' resulted in error: {reason}", reason)
 
 
+class OutOfBudgetError(ExpressionError):
+    """Raised if the expressions of a policy, or its match conditions, cost more than their budget."""
+
+    def __init__(self) -> None:
+        why = "validation failed due to running out of cost budget, no further validation rules will be run"
+        super().__init__(why)
+
+
 class Expression:
     """A CEL expression over the admission variables, compiled on first use.
 
@@ -69,14 +89,21 @@ class Expression:
         self._patches = patches
         self._program: Program | None = None
 
-    def evaluate(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> Any:
-        """Evaluate the expression; ``check`` decides the calls of ``authorizer``. Raises ExpressionError."""
+    def evaluate(
+        self, variables: Mapping[str, Any], check: AuthorizationCheck, budget: Budget
+    ) -> Any:
+        """Evaluate the expression; ``check`` decides the calls of ``authorizer``. Raises ExpressionError.
+
+        The cost is taken from ``budget``; without enough the error is OutOfBudgetError.
+        """
         try:
             if self._program is None:
                 source = parse(self.source).evaluated if self._patches else self.source
                 self._program = compile_expression(source, _VARIABLES, patches=self._patches)
             with authorize_with(check):
-                return self._program.evaluate(variables)
+                return self._program.evaluate(variables, budget)
+        except BudgetError:
+            raise OutOfBudgetError from None
         except CELCompileError as error:
             raise ExpressionError(f"compilation error: {error}") from error
         except CELError as error:
@@ -106,10 +133,13 @@ class MatchConditions:
         One false condition decides, regardless of errors in the others; errors count only if no condition is false.
         """
         errors: dict[str, None] = {}
+        budget = Budget(_CONDITIONS_BUDGET)
         for condition in self._conditions:
             try:
-                if condition.evaluate(variables, check) is not True:
+                if condition.evaluate(variables, check, budget) is not True:
                     return MatchResult(matches=False)
+            except OutOfBudgetError as error:
+                return MatchResult(False, "" if self._ignore_errors else str(error))
             except ExpressionError as error:
                 errors[str(error)] = None
         if not errors:

@@ -10,7 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from envtest.admission.conditions import Expression, ExpressionError, authorization_check
+from envtest.admission.conditions import (
+    Expression,
+    ExpressionError,
+    OutOfBudgetError,
+    authorization_check,
+)
 from envtest.admission.matching import Matcher
 from envtest.admission.namespace_lifecycle import display_name
 from envtest.admission.policy_bindings import (
@@ -68,6 +73,8 @@ class _Validation:
         if self.message_expression is not None:
             try:
                 text = evaluation.evaluate(self.message_expression)
+            except OutOfBudgetError as error:
+                text = f"failed messageExpression: {error}"
             except ExpressionError:
                 text = ""
             if isinstance(text, str) and text.strip() and "\n" not in text.strip():
@@ -158,17 +165,7 @@ class ValidatingPolicies:
                 if not decision.matches:
                     continue
             evaluation = Evaluation(policy.variables, inputs, check)
-            for validation in policy.validations:
-                try:
-                    failure = validation.failure(evaluation)
-                except ExpressionError as error:
-                    failure = (
-                        None
-                        if policy.ignores_failure
-                        else _Failure(str(error), "", validation.index)
-                    )
-                if failure is not None:
-                    failures.append(failure)
+            failures += _validation_failures(policy, evaluation)
             _record_annotations(policy, ctx, evaluation)
         return failures
 
@@ -194,6 +191,23 @@ class ValidatingPolicies:
             entries = json.loads(ctx.audit.get(_FAILURES, "[]"))
             ctx.audit[_FAILURES] = json.dumps([*entries, entry], separators=(",", ":"))
         return denied
+
+
+def _validation_failures(policy: _Policy, evaluation: Evaluation) -> list[_Failure]:
+    """Return the failures of a policy's validations; that of the budget replaces all others."""
+    failures: list[_Failure] = []
+    for validation in policy.validations:
+        try:
+            failure = validation.failure(evaluation)
+        except OutOfBudgetError as error:
+            return [] if policy.ignores_failure else [_Failure(str(error), "", 0)]
+        except ExpressionError as error:
+            if not policy.ignores_failure:
+                failures.append(_Failure(str(error), "", validation.index))
+            continue
+        if failure is not None:
+            failures.append(failure)
+    return failures
 
 
 def _record_annotations(policy: _Policy, ctx: RequestContext, evaluation: Evaluation) -> None:

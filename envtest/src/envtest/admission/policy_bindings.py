@@ -13,6 +13,7 @@ from envtest.admission.conditions import (
     Expression,
     ExpressionError,
     MatchConditions,
+    OutOfBudgetError,
     request_variables,
 )
 from envtest.admission.matching import NAMESPACES, Matcher, Rule, label_selector, request_namespace
@@ -22,6 +23,7 @@ from envtest.apimachinery.objects import Object
 from envtest.registry.registry import Registry
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.registry.storage_version import from_storage
+from envtest.schema.cel import Budget
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
 
@@ -38,6 +40,8 @@ __all__ = [
 
 _REVIEW_GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
 _MISSING_KEY: Final = "no such key: "
+_BUDGET: Final = 10_000_000
+"""What the expressions of a policy may cost for a request, a binding and a parameter."""
 
 
 class ConfigurationError(Exception):
@@ -221,7 +225,7 @@ class Evaluation:
     """Evaluates expressions of a policy over ``inputs``, which get the policy's ``variables``.
 
     Variables are evaluated in order; each can use the earlier ones. One that fails is undefined, and an expression that
-    uses it fails with its error.
+    uses it fails with its error. If all cost more than a policy's budget, the remaining expressions fail.
     """
 
     def __init__(
@@ -231,6 +235,7 @@ class Evaluation:
         check: AuthorizationCheck,
     ) -> None:
         self._check = check
+        self._budget = Budget(_BUDGET)
         self._composed: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
         self._inputs = {**inputs, "variables": self._composed}
@@ -245,7 +250,9 @@ class Evaluation:
     def evaluate(self, expression: Expression) -> Any:
         """Return the value of an expression. Raises ExpressionError."""
         try:
-            return expression.evaluate(self._inputs, self._check)
+            return expression.evaluate(self._inputs, self._check, self._budget)
+        except OutOfBudgetError:
+            raise
         except ExpressionError as error:
             failure = self._failures.get(error.reason.removeprefix(_MISSING_KEY))
             if failure is None:

@@ -189,7 +189,7 @@ def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
         yield too_long(path, expression, _MAX_EXPRESSION)
         return
     try:
-        program = compile_expression(expression, {"device": "dyn"})
+        program = compile_expression(expression, {"device": "dyn"}, bindings=True)
         check_literals(program, expression, dynamic_matches=True)
     except CELCompileError as error:
         yield invalid(path, expression, f"compilation failed: {error}")

@@ -2,23 +2,39 @@
 
 :func:`compile_expression` type-checks an expression against the types of its variables and returns a :class:`Program`.
 The language is the C++ reference implementation (``cel-expr-python``); the functions that Kubernetes adds are in
-``cel_functions``.
+``cel_functions``. The library compiles all expressions. Most are evaluated by ``cel_evaluator``, which counts their
+costs, and the others by the library, which stops after 10,000 iterations of loops.
 
-Limits: the library stops an evaluation after 10,000 iterations of loops, kube-apiserver at a cost of 1,000,000; values
-inside dynamic objects keep their JSON type, so that a ``date-time`` is a string there
+Limits: values inside dynamic objects keep their JSON type, so that a ``date-time`` is a string there
 (``timestamp(self.at)``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from envtest.schema.cel_macros import COST_EXCEEDED, begin_evaluation
+from envtest.schema.cel_evaluator import (
+    CostLimitError,
+    Evaluator,
+    Implementations,
+    Workload,
+    prepare_evaluator,
+    workload,
+)
+from envtest.schema.cel_macros import COST_EXCEEDED, COST_LIMIT, begin_evaluation
 
-__all__ = ["CELCompileError", "CELError", "CELType", "Program", "compile_expression"]
+__all__ = [
+    "Budget",
+    "BudgetError",
+    "CELCompileError",
+    "CELError",
+    "CELType",
+    "Program",
+    "compile_expression",
+]
 
 CELType = str
 """The static type of a variable: ``dyn``, ``bool``, ``int``, ``double``, ``string``, ``bytes``, ``timestamp``,
@@ -61,15 +77,51 @@ class CELError(ValueError):
     """Raised if the evaluation of an expression fails for the given values."""
 
 
+class BudgetError(Exception):
+    """Raised if expressions cost more than their budget."""
+
+
+class Budget:
+    """What the expressions that belong together may cost."""
+
+    __slots__ = ("remaining",)
+
+    def __init__(self, cost: int) -> None:
+        self.remaining = cost
+
+    def charge(self, cost: int) -> None:
+        """Take a cost from the budget. If it is more than what remains, take all and raise :class:`BudgetError`."""
+        if cost > self.remaining:
+            self.remaining = 0
+            raise BudgetError
+        self.remaining -= cost
+
+
 class Program:
     """A compiled expression. ``kind`` is the static type of its value."""
 
-    __slots__ = ("_evaluated", "_expression", "kind", "source")
+    __slots__ = (
+        "_evaluated",
+        "_evaluator",
+        "_expression",
+        "_variables",
+        "_workload",
+        "kind",
+        "source",
+    )
 
-    def __init__(self, expression: Any, source: str, evaluated: Any = None) -> None:
-        """Create a program of a checked ``expression``; ``evaluated`` is evaluated instead of it if given."""
+    def __init__(
+        self, expression: Any, source: str, variables: Sequence[str] = (), evaluated: Any = None
+    ) -> None:
+        """Create a program of a checked ``expression`` over ``variables``.
+
+        The library evaluates ``evaluated`` instead of the expression if given.
+        """
         self._expression = expression
         self._evaluated = expression if evaluated is None else evaluated
+        self._variables = variables
+        self._workload: Workload | None = None
+        self._evaluator: Evaluator | None = None
         self.source = source
         self.kind: str = str(expression.return_type()).lower()
 
@@ -83,8 +135,34 @@ class Program:
         data: bytes = self._expression.serialize()
         return data
 
-    def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Return the value of the expression. Raises :class:`CELError`."""
+    def evaluate(self, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
+        """Return the value of the expression, and take its cost from ``budget``.
+
+        Raises :class:`CELError`, or :class:`BudgetError`.
+        """
+        if self._workload is None:
+            self._workload, self._evaluator = _prepare(self._expression, self._variables)
+        if budget is None:
+            budget = Budget(COST_LIMIT + 1)
+        if self._evaluator is None:
+            budget.charge(_estimated_cost(self._workload, variables))
+            return self._library_value(variables)
+        try:
+            outcome = self._evaluator.evaluate(variables, COST_LIMIT)
+        except CostLimitError:
+            budget.charge(COST_LIMIT + 1)
+            raise CELError(COST_EXCEEDED) from None
+        budget.charge(outcome.cost)
+        if not outcome.error:
+            return outcome.value
+        try:
+            return self._library_value(variables)
+        except CELError as error:
+            if str(error) != COST_EXCEEDED:
+                raise
+        raise CELError(outcome.error)
+
+    def _library_value(self, variables: Mapping[str, Any]) -> Any:
         begin_evaluation()
         try:
             result = self._evaluated.eval(data=variables)
@@ -97,6 +175,66 @@ class Program:
             return result.plain_value()
         except (SystemError, TypeError):
             raise CELError("a result with an optional value is not supported by envtest") from None
+
+
+_MAX_ITERATIONS = 10_000
+"""The iterations after which the library stops an evaluation."""
+
+_UNKNOWN_WORKLOAD = Workload(parts=100, depth=1)
+"""The workload of an expression that is nested too deeply to decode."""
+
+
+def _prepare(expression: Any, variables: Sequence[str]) -> tuple[Workload, Evaluator | None]:
+    from envtest.schema.cel_checked import checked_expression  # lazy: needs protobuf
+
+    checked = checked_expression(expression.serialize())
+    if checked is None:
+        return _UNKNOWN_WORKLOAD, None
+    evaluator = prepare_evaluator(checked, variables, _implementations(), _matches)
+    return workload(checked), evaluator
+
+
+@cache
+def _implementations() -> Implementations:
+    from envtest.schema.cel_functions import implementations
+
+    return implementations()
+
+
+def _matches(text: str, pattern: str) -> bool:
+    """Report whether a string contains a regular expression; the library's time is linear, Python's is not."""
+    result = _pattern_test().eval(data={"pattern": pattern, "text": text})
+    if result.type() == _cel().Type.ERROR:
+        raise ValueError(str(result.value()))
+    return bool(result.plain_value())
+
+
+@cache
+def _pattern_test() -> Any:
+    variables = (("pattern", "string"), ("text", "string"))
+    return _environment(variables, False).compile("text.matches(pattern)")
+
+
+def _estimated_cost(load: Workload, variables: Mapping[str, Any]) -> int:
+    """Return about the most that the library evaluates: each loop runs for all values in the variables."""
+    if load.depth == 0:
+        return load.parts
+    count = _count_values(variables, _MAX_ITERATIONS)
+    return int(load.parts * min(count**load.depth, _MAX_ITERATIONS))
+
+
+def _count_values(value: Any, limit: int) -> int:
+    """Return how many values there are in a value, at most ``limit``."""
+    count = 0
+    todo = [value]
+    while todo and count < limit:
+        each = todo.pop()
+        count += 1
+        if isinstance(each, Mapping):
+            todo += each.values()
+        elif isinstance(each, list):
+            todo += each
+    return count
 
 
 _OPTIONAL = re.compile(r"[.\[{,]\s*\?")
@@ -167,24 +305,33 @@ def _type(name: CELType) -> Any:
 
 
 @cache
-def _environment(variables: tuple[tuple[str, CELType], ...], patches: bool) -> Any:
-    return _new_environment(variables, None, patches)
+def _environment(
+    variables: tuple[tuple[str, CELType], ...], patches: bool, bindings: bool = False
+) -> Any:
+    return _new_environment(variables, None, patches, bindings)
 
 
 def _new_environment(
-    variables: tuple[tuple[str, CELType], ...], pool: Any, patches: bool, source: str | None = None
+    variables: tuple[tuple[str, CELType], ...],
+    pool: Any,
+    patches: bool,
+    bindings: bool,
+    source: str | None = None,
 ) -> Any:
-    """Return an environment for any expression, or for ``source``."""
+    """Return an environment for any expression, or for ``source``; with ``bindings`` it has ``cel.bind``."""
     cel = _cel()
     from cel_expr_python.ext import ext_bindings, ext_optional
 
     from envtest.schema.cel_library import configuration
 
+    extensions: list[Any] = [ext_optional.ExtOptional()]
+    if bindings:
+        extensions.append(ext_bindings.ExtBindings())
     return cel.NewEnv(
         config=configuration(source),
         descriptor_pool=pool,
         variables={name: _type(type_name) for name, type_name in variables},
-        extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+        extensions=extensions,
         functions=_declarations(patches),
     )
 
@@ -197,8 +344,10 @@ def _declarations(patches: bool) -> list[Any]:
 
 
 @lru_cache(maxsize=4096)
-def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patches: bool) -> Program:
-    environment = _environment(variables, patches)
+def _compile(
+    expression: str, variables: tuple[tuple[str, CELType], ...], patches: bool, bindings: bool
+) -> Program:
+    environment = _environment(variables, patches, bindings)
     source = _with_formats(expression)
     try:
         checked = environment.compile(source)
@@ -206,7 +355,7 @@ def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patche
         evaluated = None if evaluated_source == source else environment.compile(evaluated_source)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error, expression)) from None
-    program = Program(checked, expression, evaluated)
+    program = Program(checked, expression, [name for name, _ in variables], evaluated)
     if "transformMap" in source and (
         _OPTIONAL.search(source) or b"optional_type" in program.checked()
     ):
@@ -235,10 +384,19 @@ _EMPTY_POSITION = "<input>:1:1:"
 """Where the library reports that an empty expression ends; cel-go reports column 0."""
 
 
+_POSITION = re.compile(r"<input>:(\d+):(\d+)")
+
+
+def _position(problem: str) -> tuple[int, int]:
+    """Return the line and column of a compile error; cel-go reports errors by position."""
+    found = _POSITION.search(problem)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def _compile_message(error: Exception, expression: str) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
     text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-    problems = _NEXT_ERROR.split(text)
+    problems = sorted(_NEXT_ERROR.split(text), key=_position)
     if not expression:
         problems[0] = problems[0].replace(_EMPTY_POSITION, "<input>:1:0:", 1)
     problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]
@@ -246,13 +404,18 @@ def _compile_message(error: Exception, expression: str) -> str:
 
 
 def type_check(
-    expression: str, variables: Mapping[str, CELType], pool: Any, *, patches: bool = False
+    expression: str,
+    variables: Mapping[str, CELType],
+    pool: Any,
+    *,
+    patches: bool = False,
+    bindings: bool = False,
 ) -> Program:
     """Return the program of an expression; the types of ``variables`` can name messages of a descriptor ``pool``.
 
     The program has types and cannot be evaluated on plain objects. Raises :class:`CELCompileError`.
     """
-    environment = _new_environment(tuple(variables.items()), pool, patches, expression)
+    environment = _new_environment(tuple(variables.items()), pool, patches, bindings, expression)
     try:
         return Program(environment.compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -260,11 +423,15 @@ def type_check(
 
 
 def compile_expression(
-    expression: str, variables: Mapping[str, CELType], *, patches: bool = False
+    expression: str,
+    variables: Mapping[str, CELType],
+    *,
+    patches: bool = False,
+    bindings: bool = False,
 ) -> Program:
     """Compile ``expression`` over ``variables``. Raises :class:`CELCompileError`.
 
-    ``patches`` adds the functions of mutating policies. Programs are cached: the same expression over the same
-    variables returns the same program.
+    ``patches`` adds the functions of mutating policies, ``bindings`` the macro ``cel.bind``. Programs are cached: the
+    same expression over the same variables returns the same program.
     """
-    return _compile(expression, tuple(sorted(variables.items())), patches)
+    return _compile(expression, tuple(sorted(variables.items())), patches, bindings)

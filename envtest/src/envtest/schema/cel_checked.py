@@ -1,7 +1,7 @@
 """The checked form of a CEL expression: the syntax tree with types and overloads, as the CEL library exports it.
 
-It is a ``cel.expr.CheckedExpr``. The messages declared here have only the fields that ``cel_literals`` and ``cel_cost``
-read.
+It is a ``cel.expr.CheckedExpr``. The messages declared here have only the fields that ``cel_literals``, ``cel_cost``
+and ``cel_evaluator`` read.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
-
-from envtest.schema.cel import Program
 
 __all__ = ["checked_expression"]
 
@@ -29,8 +27,10 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
     "Source": {"positions": (4, "*Position")},
     "Position": {"key": (1, "int64"), "value": (2, "int32")},
     "Constant": {
+        "null": (1, "int32"),
         "boolean": (2, "bool"),
         "integer": (3, "int64"),
+        "double": (5, "double"),
         "text": (6, "string"),
         "binary": (7, "bytes"),
     },
@@ -102,11 +102,11 @@ def _message(name: str) -> Any:
     return GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
-def checked_expression(program: Program) -> Any:
-    """Return the ``Checked`` message of a program; ``None`` if it is nested too deeply for the decoder."""
+def checked_expression(serialized: bytes) -> Any:
+    """Return the ``Checked`` message of a serialized expression; ``None`` if it is nested too deeply to decode."""
     from google.protobuf.message import DecodeError
 
-    envelope = _message("Envelope").FromString(program.checked())
+    envelope = _message("Envelope").FromString(serialized)
     try:
         return _message("Checked").FromString(envelope.value)
     except DecodeError:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from envtest.schema.cel import Program
 from envtest.schema.cel_checked import checked_expression
+from envtest.schema.cel_evaluator import is_binding
 from envtest.schema.cel_sizes import Sized
 
 __all__ = ["MAX_COST", "estimate_cost"]
@@ -174,7 +175,7 @@ def estimate_cost(
     ``is_bound`` is whether the expression is the result of a binding that kube-apiserver does not have. An expression
     that is nested too deeply for the decoder costs 0.
     """
-    checked = checked_expression(program)
+    checked = checked_expression(program.checked())
     if checked is None:
         return 0
     expression = checked.expr.loop.result if is_bound else checked.expr
@@ -248,7 +249,7 @@ class _Estimator:
 
     def _loop_cost(self, expression: Any) -> int:
         loop = expression.loop
-        if _is_binding(loop):
+        if is_binding(loop):
             return self._binding_cost(expression)
         cost = _sum(self.cost(loop.range), self.cost(loop.initial))
         self._push(loop.accumulator, self._bound(loop.initial))
@@ -659,16 +660,6 @@ def _arguments_cost(function: str, costs: list[int]) -> int:
     for cost in costs:
         total = _sum(total, cost)
     return total
-
-
-def _is_binding(loop: Any) -> bool:
-    """Report whether a loop is the form of ``cel.bind``: it never runs, and its result uses its accumulator."""
-    return (
-        loop.range.HasField("list")
-        and not loop.range.list.elements
-        and loop.condition.constant.HasField("boolean")
-        and not loop.condition.constant.boolean
-    )
 
 
 def _static_kind(kind: Any, *, optional: bool = False) -> str:

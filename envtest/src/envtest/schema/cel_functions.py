@@ -10,7 +10,8 @@ Reference: https://kubernetes.io/docs/reference/using-api/cel/#cel-options-langu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import cmp_to_key
 from ipaddress import ip_address, ip_network
 from itertools import pairwise
@@ -21,13 +22,14 @@ from cel_expr_python import cel
 
 from envtest.apimachinery.field_errors import go_quote
 from envtest.schema import cel_authorizer
+from envtest.schema.cel_evaluator import Implementation, Implementations
 from envtest.schema.cel_formats import format_errors
 from envtest.schema.cel_macros import limited_range, merge_entries
 from envtest.schema.formats import FORMATS
 from envtest.schema.patterns import compile_pattern
 from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
 
-__all__ = ["declarations", "patch_declarations"]
+__all__ = ["declarations", "implementations", "patch_declarations"]
 
 _T = cel.Type
 BOOL = _T.BOOL
@@ -51,12 +53,28 @@ _ELEMENTS = (
     _T.DURATION,
 )
 
+_PYTHON_TYPES: Mapping[str, type] = {
+    "BOOL": bool,
+    "BYTES": bytes,
+    "DOUBLE": float,
+    "DURATION": timedelta,
+    "INT": int,
+    "LIST<DYN>": list,
+    "LIST<STRING>": list,
+    "MAP<DYN, DYN>": dict,
+    "MAP<STRING, DYN>": dict,
+    "STRING": str,
+    "TIMESTAMP": datetime,
+}
+"""The types of arguments by the names that the library gives to them; any value is accepted as ``DYN``."""
+
 
 class _Table:
     """The overloads declared so far, by function name."""
 
     def __init__(self) -> None:
         self._overloads: dict[str, list[cel.Overload]] = {}
+        self.implementations: dict[str, Implementation] = {}
 
     def add(
         self,
@@ -73,6 +91,8 @@ class _Table:
                 label, return_type=result, parameters=list(parameters), is_member=member, impl=impl
             )
         )
+        types = tuple(_PYTHON_TYPES.get(str(parameter)) for parameter in parameters)
+        self.implementations[label] = Implementation(impl, types)
 
     def method(self, name: str, impl: Callable[..., Any], result: Any, *parameters: Any) -> None:
         self.add(name, impl, result, *parameters, member=True)
@@ -83,6 +103,15 @@ class _Table:
 
 def declarations() -> list[Any]:
     """Return all function declarations of the environment."""
+    return list(_table())
+
+
+def implementations() -> Implementations:
+    """Return the functions of all declarations by the names of their overloads."""
+    return {**_table().implementations, **_patch_table().implementations}
+
+
+def _table() -> _Table:
     table = _Table()
     _strings(table)
     _lists(table)
@@ -94,16 +123,20 @@ def declarations() -> list[Any]:
     _versions(table)
     table.add("format.validate", format_errors, STRINGS, STRING, STRING)
     cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
-    return list(table)
+    return table
 
 
 def patch_declarations() -> list[Any]:
     """Return the declarations of the functions that only mutating policies have."""
+    return list(_patch_table())
+
+
+def _patch_table() -> _Table:
     table = _Table()
     table.add(
         "jsonpatch.escapeKey", lambda key: key.replace("~", "~0").replace("/", "~1"), STRING, STRING
     )
-    return list(table)
+    return table
 
 
 def _strings(table: _Table) -> None:

@@ -41,7 +41,7 @@ def check_literals(program: Program, source: str, *, dynamic_matches: bool = Fal
     """
     if not _CHECKED.search(source):
         return
-    checked = checked_expression(program)
+    checked = checked_expression(program.checked())
     if checked is None:
         return
     types = _Types({entry.key: entry.value for entry in checked.types}, dynamic_matches)

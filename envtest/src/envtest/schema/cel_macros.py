@@ -15,10 +15,17 @@ from typing import Any, Final, NamedTuple
 
 from envtest.schema.cel_tokens import Token, tokens
 
-__all__ = ["COST_EXCEEDED", "begin_evaluation", "limited_range", "merge_entries", "rewrite_macros"]
+__all__ = [
+    "COST_EXCEEDED",
+    "COST_LIMIT",
+    "begin_evaluation",
+    "limited_range",
+    "merge_entries",
+    "rewrite_macros",
+]
 
 _MACROS: Final = frozenset({"transformMap", "transformMapEntry"})
-_COST_LIMIT: Final = 1_000_000
+COST_LIMIT: Final = 1_000_000
 """The limit of kube-apiserver for the cost of an evaluation; each item of a range costs 1."""
 
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
@@ -110,6 +117,6 @@ def limited_range(size: int) -> list[int]:
     Raises ValueError if the ranges of an evaluation have more items than kube-apiserver's cost limit permits.
     """
     _EVALUATION.items += max(size, 0)
-    if _EVALUATION.items > _COST_LIMIT:
+    if _EVALUATION.items > COST_LIMIT:
         raise ValueError(COST_EXCEEDED)
     return list(range(size))

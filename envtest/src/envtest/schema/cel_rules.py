@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,10 +21,19 @@ from envtest.apimachinery.field_errors import (
     duplicate,
     forbidden,
     go_json,
+    go_quote,
     invalid,
     required,
 )
-from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
+from envtest.schema.cel import (
+    Budget,
+    BudgetError,
+    CELCompileError,
+    CELError,
+    CELType,
+    Program,
+    compile_expression,
+)
 from envtest.schema.cel_cost import estimate_cost
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_macros import COST_EXCEEDED
@@ -47,6 +57,14 @@ _SCALARS: dict[str, CELType] = {
     "string": "string",
 }
 _MAX_MESSAGE_BYTES = 5 * 1024
+_OBJECT_BUDGET = 10_000_000
+"""What the evaluation of all rules on one object may cost."""
+
+_STOPPED = "no further validation rules will be run"
+_NO_BUDGET = f"validation failed due to running out of cost budget, {_STOPPED}"
+_NO_MESSAGE_BUDGET = (
+    f"messageExpression evaluation failed due to running out of cost budget, {_STOPPED}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +114,29 @@ def compile_rules(schema: Schema, *, resource_root: bool = True) -> Rules | None
     check = _node(schema, schema.raw, resource_root)
 
     def rules(value: Any, old: Any, has_old: bool) -> list[FieldError]:
-        errors: list[FieldError] = []
-        check(value, old, _Correlation(has_old and value == old, has_old), "", errors)
-        return errors
+        findings = _Findings(Budget(_OBJECT_BUDGET), [])
+        # Without a budget, the rest of the object is not checked.
+        with suppress(_StoppedError):
+            check(value, old, _Correlation(has_old and value == old, has_old), "", findings)
+        return findings.errors
 
     return rules
+
+
+class _MessageError(Exception):
+    """Raised if the message of a rule costs too much; no further rules are evaluated."""
+
+
+class _StoppedError(Exception):
+    """Raised if no further rules of an object are evaluated; the reason is in the errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """The errors of an object's rules, and what remains of their budget."""
+
+    budget: Budget
+    errors: list[FieldError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +151,7 @@ class _Correlation:
     correlated: bool
 
 
-_Check: TypeAlias = Callable[[Any, Any, _Correlation, str, list[FieldError]], None]
+_Check: TypeAlias = Callable[[Any, Any, _Correlation, str, _Findings], None]
 
 
 def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
@@ -147,14 +183,14 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
         return check
 
     def check(
-        value: Any, old: Any, correlation: _Correlation, path: str, errors: list[FieldError]
+        value: Any, old: Any, correlation: _Correlation, path: str, findings: _Findings
     ) -> None:
         if value is None:
             return
         if own:
-            _run(own, value, old, adapt, kind, correlation.unchanged, path, errors)
+            _run(own, value, old, adapt, kind, correlation.unchanged, path, findings)
         for branch in branches:
-            branch(value, old, _Correlation(False, correlation.correlated), path, errors)
+            branch(value, old, _Correlation(False, correlation.correlated), path, findings)
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
             for name, item in value.items():
@@ -162,12 +198,12 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
                     item_path = f"{path}.{name}" if path else name
                     step = _step(correlation, before, name, item, root=path == "")
                     inner(name, schema.properties[name], fields[name])(
-                        item, before.get(name), step, item_path, errors
+                        item, before.get(name), step, item_path, findings
                     )
                 elif entries is not None:
                     step = _step(correlation, before, name, item, root=False)
                     inner("*", schema.additional, entries)(
-                        item, before.get(name), step, f"{path}[{name}]", errors
+                        item, before.get(name), step, f"{path}[{name}]", findings
                     )
         elif isinstance(value, list) and items is not None:
             matches = _old_items(schema, old)
@@ -178,7 +214,7 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
                     if match is not None
                     else _Correlation(correlation.unchanged, False)
                 )
-                inner("[]", schema.items, items)(item, match, step, f"{path}[{position}]", errors)
+                inner("[]", schema.items, items)(item, match, step, f"{path}[{position}]", findings)
 
     return check
 
@@ -213,9 +249,14 @@ def _run(
     kind: str,
     unchanged: bool,
     path: str,
-    errors: list[FieldError],
+    findings: _Findings,
 ) -> None:
     field = path or "<nil>"
+    errors = findings.errors
+    budget = findings.budget
+    if budget.remaining == 0:
+        errors.append(invalid(field, kind, _NO_BUDGET))
+        raise _StoppedError
     variables: dict[str, Any] = {"self": adapt(value) if adapt else value}
     before = adapt(old) if adapt and old is not None else old
     for rule in rules:
@@ -231,7 +272,10 @@ def _run(
         elif rule.uses_old:
             inputs["oldSelf"] = before
         try:
-            holds = rule.program.evaluate(inputs)
+            holds = rule.program.evaluate(inputs, budget)
+        except BudgetError:
+            errors.append(invalid(field, kind, _NO_BUDGET))
+            raise _StoppedError from None
         except CELError as error:
             text = str(error)
             if text.startswith("no such overload"):
@@ -240,9 +284,9 @@ def _run(
                     f"rule: {rule.text}"
                 )
             elif text.startswith(COST_EXCEEDED):
-                why = "no further validation rules will be run due to call cost exceeds limit"
+                why = f"{_STOPPED} due to call cost exceeds limit"
                 errors.append(invalid(field, kind, f"'{text}': {why} for rule: {rule.text}"))
-                return
+                raise _StoppedError from None
             else:
                 detail = f"{text} evaluating rule: {rule.text}"
             errors.append(invalid(field, kind, detail))
@@ -253,16 +297,28 @@ def _run(
         if rule.path:
             rule_field = f"{path}{rule.path}" if path else rule.path.removeprefix(".")
         bad_value = OMIT if kind in ("object", "array") else value
-        errors.append(_failure(rule, rule_field, bad_value, _message(rule, inputs)))
+        try:
+            message = _message(rule, inputs, budget)
+        except _MessageError as error:
+            errors.append(invalid(rule_field, kind, str(error)))
+            raise _StoppedError from None
+        errors.append(_failure(rule, rule_field, bad_value, message))
 
 
-def _message(rule: Rule, variables: Mapping[str, Any]) -> str:
+def _message(rule: Rule, variables: Mapping[str, Any], budget: Budget) -> str:
+    """Return the message of a failed rule. Raises _MessageError if the expression for it costs too much."""
     fallback = (rule.raw.get("message") or "").strip() or f"failed rule: {rule.text}"
     if rule.message is None:
         return fallback
     try:
-        text = rule.message.evaluate(variables)
-    except CELError:
+        text = rule.message.evaluate(variables, budget)
+    except BudgetError:
+        raise _MessageError(_NO_MESSAGE_BUDGET) from None
+    except CELError as error:
+        if str(error) == COST_EXCEEDED:
+            source = go_quote(rule.raw["messageExpression"])
+            why = f"{_STOPPED} due to call cost exceeds limit for messageExpression: {source}"
+            raise _MessageError(why) from None
         return fallback
     text = text.strip() if isinstance(text, str) else ""
     if not text or "\n" in text or len(text.encode()) > _MAX_MESSAGE_BYTES:
@@ -365,9 +421,19 @@ def _compile(source: str, node: _Node, expected: CELType) -> tuple[Program | Non
         variables["oldSelf"] = kind
         text = source
     try:
-        checked = check_types(text, schemas, others, resource_root=node.is_resource)
+        if node.has_optional_old and "bind" in source:
+            # kube-apiserver does not have the macro that is used here; without it, a rule cannot use it either.
+            unbound = {"oldSelf": "dyn"}
+            check_types(source, {"self": schema}, unbound, resource_root=node.is_resource)
+        checked = check_types(
+            text,
+            schemas,
+            others,
+            resource_root=node.is_resource,
+            bindings=node.has_optional_old,
+        )
         check_literals(checked, text, dynamic_matches=True)
-        program = compile_expression(text, variables)
+        program = compile_expression(text, variables, bindings=node.has_optional_old)
     except CELCompileError as error:
         return None, f"compilation failed: {error}", 0
     if checked.kind not in (expected, "dyn"):

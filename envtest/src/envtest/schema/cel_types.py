@@ -106,18 +106,24 @@ def check_types(
     resource_root: bool = False,
     escapes: bool = True,
     messages: Mapping[str, Mapping[str, CELType]] | None = None,
+    bindings: bool = False,
 ) -> Program:
     """Return the checked program for an expression over values of ``schemas`` and variables of other kinds.
 
     ``escapes`` is whether the names of fields are escaped as in the rules of CRDs (``a-b`` is ``a__dash__b``).
     ``messages`` are types that the expression constructs, with the kinds of their fields (``string`` or ``dyn``); with
-    them the expression can use the functions of mutating policies. Raises :class:`CELCompileError`.
+    them the expression can use the functions of mutating policies. ``bindings`` adds the macro ``cel.bind``. Raises
+    :class:`CELCompileError`.
     """
     file = _DescriptorFile(frozenset(_WORD.findall(source)), escapes=escapes)
     kinds = {name: file.kind(schema, root=resource_root) for name, schema in schemas.items()}
     try:
         return type_check(
-            source, {**kinds, **others}, file.pool(messages or {}), patches=messages is not None
+            source,
+            {**kinds, **others},
+            file.pool(messages or {}),
+            patches=messages is not None,
+            bindings=bindings,
         )
     except CELCompileError as error:
         raise CELCompileError(_STRUCT_SUFFIX.sub("", str(error))) from None

@@ -147,3 +147,55 @@ async def test_policy_reads_parameters(store: Store) -> None:
     assert record is not None
     store.update(GroupResource("", "configmaps"), {**record.obj(), "data": {"most": "2"}}, record)
     await admission.validate(context(), obj, None)
+
+
+EXPENSIVE = "lists.range(900000).size() > 0"
+"""An expression that costs almost a tenth of the budget of a policy."""
+
+TOO_EXPENSIVE = "lists.range(1000001).size() > 0"
+OUT_OF_BUDGET = (
+    "validation failed due to running out of cost budget, no further validation rules will be run"
+)
+
+
+def repeated(expression: str, count: int) -> list[str]:
+    """Return different expressions of the same cost."""
+    return [f"{expression}{' ' * number}" for number in range(count)]
+
+
+async def denial_of(store: Store) -> str:
+    with pytest.raises(StatusError) as error:
+        await admission_chain(store, FakeWebhookClient(store)).validate(
+            context(), config_map(), None
+        )
+    return error.value.message.partition("denied request: ")[2]
+
+
+async def test_validation_that_costs_too_much_denies_the_request(store: Store) -> None:
+    add_policy(store, {"expression": TOO_EXPENSIVE})
+    reason = "operation cancelled: actual cost limit exceeded"
+    assert await denial_of(store) == f"expression '{TOO_EXPENSIVE}' resulted in error: {reason}"
+
+
+async def test_failure_of_a_policy_without_budget_replaces_the_others(store: Store) -> None:
+    add_policy(
+        store,
+        {"expression": "1 == 2"},
+        *({"expression": each} for each in repeated(EXPENSIVE, 12)),
+    )
+    assert await denial_of(store) == OUT_OF_BUDGET
+
+
+async def test_match_conditions_have_a_budget(store: Store) -> None:
+    conditions = [
+        {"name": f"c{number}", "expression": each}
+        for number, each in enumerate(repeated(EXPENSIVE, 3))
+    ]
+    add_policy(store, {"expression": "1 == 2"}, matchConditions=conditions)
+    assert await denial_of(store) == OUT_OF_BUDGET
+
+
+async def test_policy_without_budget_that_ignores_failures_allows_the_request(store: Store) -> None:
+    validations = [{"expression": each} for each in repeated(EXPENSIVE, 12)]
+    add_policy(store, *validations, failurePolicy="Ignore")
+    await admission_chain(store, FakeWebhookClient(store)).validate(context(), config_map(), None)

@@ -405,6 +405,69 @@ def test_a_rule_that_costs_too_much_ends_the_validation_of_a_value() -> None:
     )
 
 
+EXPENSIVE = "lists.range(900000).size() > 0"
+"""An expression that costs almost a tenth of the budget of an object."""
+
+TOO_EXPENSIVE = "lists.range(1000001).size() > 0"
+STOPPED = "no further validation rules will be run"
+
+
+def test_rule_that_exceeds_the_budget_of_an_object_ends_its_validation() -> None:
+    budget = [{"rule": f"{EXPENSIVE}{' ' * number}"} for number in range(12)]
+    below = {"rule": "self.n < 0", "message": "below"}
+    inner = schema_with({"rule": "self.c < 0"}, c=INTEGER)
+    schema = schema_with(below, *budget, below, n=INTEGER, b=inner)
+    # Recorded: the first error is reported, no later rule of this object or its fields runs.
+    assert rule_errors(schema, {"n": 1, "b": {"c": 1}}) == [
+        "<nil>: Invalid value: below",
+        f'<nil>: Invalid value: "object": validation failed due to running out of cost budget, {STOPPED}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expression", "why"),
+    [
+        (
+            [],
+            f"{TOO_EXPENSIVE} ? 'a' : 'b'",
+            f"{STOPPED} due to call cost exceeds limit for messageExpression: \"{TOO_EXPENSIVE} ? 'a' : 'b'\"",
+        ),
+        (
+            [{"rule": f"{EXPENSIVE}{' ' * number}"} for number in range(11)],
+            f"{EXPENSIVE} ? 'a' : 'b'",
+            f"messageExpression evaluation failed due to running out of cost budget, {STOPPED}",
+        ),
+    ],
+)
+def test_message_that_costs_too_much_ends_the_validation(
+    rules: list[dict[str, Any]], expression: str, why: str
+) -> None:
+    failing = {"rule": "self.n < 0", "messageExpression": expression}
+    later = {"rule": "self.n < 0", "message": "later"}
+    errors = rule_errors(schema_with(*rules, failing, later, n=INTEGER), {"n": 1})
+    assert errors == [f'<nil>: Invalid value: "object": {why}']
+
+
+@pytest.mark.parametrize("optional_old", [False, True])
+def test_rule_cannot_bind_variables(optional_old: bool) -> None:
+    rule = {"rule": "cel.bind(x, self.n, x > 1)", "optionalOldSelf": optional_old}
+    schema = Schema(schema_with(n=INTEGER))
+    assert prepare_rule(rule, schema, resource_root=False).error == (
+        "compilation failed: ERROR: <input>:1:1: undeclared reference to 'cel' (in container '')\n"
+        " | cel.bind(x, self.n, x > 1)\n"
+        " | ^\n"
+        "ERROR: <input>:1:9: undeclared reference to 'bind' (in container '')\n"
+        " | cel.bind(x, self.n, x > 1)\n"
+        " | ........^\n"
+        "ERROR: <input>:1:10: undeclared reference to 'x' (in container '')\n"
+        " | cel.bind(x, self.n, x > 1)\n"
+        " | .........^\n"
+        "ERROR: <input>:1:21: undeclared reference to 'x' (in container '')\n"
+        " | cel.bind(x, self.n, x > 1)\n"
+        " | ....................^"
+    )
+
+
 def test_too_many_iterations_of_a_rule_end_the_evaluation_of_all() -> None:
     rules = ({"rule": "self.l.all(x, self.l.all(y, y == x))"}, {"rule": "self.l.size() > 900"})
     values = {"type": "array", "items": INTEGER}
