@@ -36,8 +36,9 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
-    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``validation``: the
-    new state of its condition ``Validated``, or ``None`` if that does not change.
+    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``has_all_pods``:
+    whether the cache had room for all pods of the namespace. ``validation``: the new state of its condition
+    ``Validated``, or ``None`` if that does not change.
     """
 
     wrapper: Object
@@ -49,6 +50,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     unserved: frozenset[int] = frozenset()
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     awaits_admission: bool = False
+    has_all_pods: bool = True
     validation: ValidatedCondition | None = None
 
     @property

@@ -47,12 +47,16 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
+from cfo.runtime.cache import OwnerReference
 
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
 _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
+
+_MAX_RESOLVED: Final = 50
+"""How many unknown controllers of listed pods are read at a time."""
 
 _MAX_REMEMBERED: Final = 1000
 """How many former pods, and owners between its pods and its components, are remembered for an AppWrapper."""
@@ -120,6 +124,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             unserved=frozenset(unserved),
             no_execute=self.nodes.no_execute(),
             awaits_admission=self.awaits_admission(wrapper),
+            has_all_pods=self.pods.is_complete(namespace_of(wrapper)),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
         return await self._with_ancestors(observation, pods)
@@ -133,12 +138,15 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     async def with_unlabelled_pods(
         self, observation: WrapperObservation, unlabelled: Iterable[PodMeta]
     ) -> WrapperObservation:
-        """Return ``observation`` with the active pods that descend from the AppWrapper and have lost its label.
+        """Return ``observation`` with the active pods that descend from the AppWrapper and that it lacks.
 
-        ``unlabelled`` are those without the label. Those with the label of another AppWrapper are in the cache.
+        ``unlabelled`` are those that have lost the label, or that the cache has no room for. Those with the label of
+        another AppWrapper are in the cache.
         """
         wrapper = observation.wrapper
         namespace = namespace_of(wrapper)
+        if not observation.has_all_pods:
+            await self._remember_controllers(observation, unlabelled)
         remembered = self._ancestors.get(key_of(wrapper), {})
         ancestors = {uid: ancestor for uid, ancestor in remembered.items() if ancestor}
         ancestors |= {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
@@ -194,6 +202,26 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             pods=[replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods],
         )
 
+    async def _remember_controllers(
+        self, observation: WrapperObservation, listed: Iterable[PodMeta]
+    ) -> None:
+        """Resolve the controllers of the listed pods with the AppWrapper's label, at most 50 that are not known."""
+        wrapper = observation.wrapper
+        namespace, name = key_of(wrapper)
+        own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
+        remembered = self._ancestors.setdefault(key_of(wrapper), {})
+        resolved = 0
+        for pod in listed:
+            controller = pod.controller
+            if controller is None or not pod.is_labelled(name):
+                continue
+            if controller.uid in own or controller.uid in remembered:
+                continue
+            await self._ancestor_of(controller, namespace, own, remembered)
+            resolved += 1
+            if resolved == _MAX_RESOLVED:
+                return
+
     async def _ancestors_of(
         self, observation: WrapperObservation, pods: list[Entry]
     ) -> dict[str, str]:
@@ -210,7 +238,10 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             if uid in components:
                 ancestor = uid
             else:
-                ancestor = await self._ancestor_of(pod, own, known)
+                controller = pod.meta.controller
+                ancestor = ""
+                if controller is not None:
+                    ancestor = await self._ancestor_of(controller, pod.key.namespace, own, known)
             if not ancestor and before.get(uid) in own:
                 ancestor = before[uid]  # users can remove the controller of a running pod
             if ancestor:
@@ -221,15 +252,16 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         return found
 
     async def _ancestor_of(
-        self, pod: Entry, own: Mapping[str, str], known: MutableMapping[str, str]
+        self,
+        controller: OwnerReference,
+        namespace: str,
+        own: Mapping[str, str],
+        known: MutableMapping[str, str],
     ) -> str:
-        """Return which of the objects ``own`` (uids) a pod descends from; empty if none.
+        """Return which of the objects ``own`` (uids) a pod with this controller descends from; empty if none.
 
         Its owners are added to ``known``, and read once: anyone can create pods with the label.
         """
-        controller = pod.meta.controller
-        if controller is None:
-            return ""
         visited: list[str] = []
         gvk = GVK.parse(controller.api_version, controller.kind)
         name = controller.name
@@ -242,7 +274,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 break
             visited.append(uid)
             try:
-                owner = await self._controller_of(gvk, NamespacedName(pod.key.namespace, name), uid)
+                owner = await self._controller_of(gvk, NamespacedName(namespace, name), uid)
             except (APIError, TransportError, DiscoveryIncomplete) as error:
                 if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
                     return ""  # only until the next attempt

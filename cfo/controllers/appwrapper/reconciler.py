@@ -37,6 +37,8 @@ from cfo.controllers.appwrapper.transition import (
     Creation,
     after_creation,
     decide,
+    has_excess,
+    may_hide_excess,
     missing_components,
     releases,
 )
@@ -147,6 +149,14 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             if unlabelled is None:
                 return Result(requeue_after=self.unlabelled.retry_after(request.namespace))
             observation, decision = await self._confirmed(observation, decision, unlabelled)
+        elif may_hide_excess(observation, decision):
+            listed = await self.unlabelled.read(request)
+            retry_after = self.unlabelled.retry_after(request.namespace)
+            if listed is not None:
+                observation, decision = await self._confirmed(observation, decision, listed)
+            elif has_excess(observation):
+                return Result(requeue_after=retry_after)
+            decision.requeue_at(observation.now + timedelta(seconds=retry_after))
         if decision.create:
             decision = after_creation(observation, await self.creator.create_missing(observation))
         await self._carry_out(observation, decision)
@@ -164,7 +174,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         decision: WrapperDecision,
         unlabelled: Iterable[PodMeta],
     ) -> tuple[WrapperObservation, WrapperDecision]:
-        """Decide again with the pods that have lost their label, because labels do not prove that no pod is active."""
+        """Decide again with the pods that the observation lacks, because labels do not prove that no pod is active."""
         complete = await self.observer.with_unlabelled_pods(observation, unlabelled)
         if len(complete.pods) == len(observation.pods):
             return observation, decision

@@ -63,6 +63,8 @@ from cfo.runtime import POD, has_finalizer, is_deleting
 _EXCESS_GRACE: Final = timedelta(minutes=1)
 """How long at most a component may have more pods than were admitted, such as while KubeRay replaces a cluster."""
 
+_EXCESS: Final = "ExcessPods"
+
 _MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
 """The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
 
@@ -88,6 +90,17 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
         before.is_true(kind) and not decision.status.is_true(kind)
         for kind in (QUOTA_RESERVED, RESOURCES_DEPLOYED)
     )
+
+
+def may_hide_excess(observation: WrapperObservation, decision: WrapperDecision) -> bool:
+    """Return whether a running AppWrapper may have more pods than admitted, for which the cache has no room."""
+    is_running = decision.status.phase is Phase.RUNNING
+    return is_running and observation.is_queued and not observation.has_all_pods
+
+
+def has_excess(observation: WrapperObservation) -> bool:
+    """Return whether more pods than its queue admitted were found before."""
+    return observation.status().reason(UNHEALTHY) == _EXCESS
 
 
 def decide(observation: WrapperObservation) -> WrapperDecision:
@@ -319,13 +332,13 @@ def _tolerate_excess(
     observation: WrapperObservation, decision: WrapperDecision, message: str
 ) -> None:
     status = decision.status
-    status.set(UNHEALTHY, True, "ExcessPods", message, restart=True)
+    status.set(UNHEALTHY, True, _EXCESS, message, restart=True)
     grace = min(observation.settings.failure_grace, _EXCESS_GRACE)
     deadline = status.last_transition(UNHEALTHY) + grace
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
-    decision.record_warning(UNHEALTHY, f"ExcessPods: {message}")
+    decision.record_warning(UNHEALTHY, f"{_EXCESS}: {message}")
     _reset_or_fail(observation, decision)
 
 
@@ -443,6 +456,10 @@ def _await_pods(
         status.set(PODS_READY, True, "SufficientPodsReady", message)
         return
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+    if not observation.has_all_pods:
+        # Those that the cache has no room for may run. A reset would delete them.
+        _report_failure(observation, decision, message)
+        return
     status.clear(PODS_READY, "InsufficientPodsReady", message)
     # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
     began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))

@@ -2,7 +2,8 @@
 
 Users can remove the label from a running pod. So before quota is released, these pods are read from the API server, in
 pages of metadata, of which only names and controllers are decoded. If the cache has no room for all pods of the
-namespace, those with the label are read as well.
+namespace, those with the label are read as well; then also while an AppWrapper of a queue runs, because a user who
+fills the cache could otherwise hide pods that its queue has not admitted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.runtime import POD, Client, Clock, NamespacedName, Reader
+from cfo.runtime.cache import OwnerReference
 from cfo.runtime.client import APIRequest
 
 _PAGE_SIZE: Final = "100"
@@ -22,15 +24,16 @@ _MAX_PAGE_BYTES: Final = 64 << 20
 """More than the metadata of a page can have, compressed or not."""
 _PAUSE_SHARE: Final = 9.0
 """After a list, the next one of the namespace waits this multiple of its duration."""
+_CROWDED_PAUSE: Final = 30.0
+"""The least seconds between two lists of a namespace with more pods than the cache has room for."""
 _RUNNING_SECONDS: Final = 0.1
 """How long to wait at least for a list that another reconcile has begun."""
 _MAX_IDLE_NAMESPACES: Final = 256
 _ACCEPT: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
-class _Owner(msgspec.Struct, gc=False):
-    uid: str = ""
-    controller: bool | None = None
+class _Labels(msgspec.Struct, gc=False):
+    wrapper: str = msgspec.field(default="", name=APPWRAPPER_LABEL)
 
 
 class PodMeta(msgspec.Struct, gc=False, rename="camel"):
@@ -39,7 +42,20 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     uid: str = ""
     deletion_timestamp: str | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[OwnerReference] | None = None
+    labels: _Labels | None = None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference whose ``controller`` is true, or ``None``."""
+        for owner in self.owner_references or ():
+            if owner.controller:
+                return owner
+        return None
+
+    def is_labelled(self, wrapper: str) -> bool:
+        """Return whether its label names the AppWrapper ``wrapper``; any client can set the label."""
+        return self.labels is not None and self.labels.wrapper == wrapper
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -129,18 +145,20 @@ class UnlabelledPods:
 
     async def _list(self, namespace: str, state: _Namespace) -> None:
         began = self._clock.monotonic()
+        pause = 0.0
         state.begun += 1
         state.is_running = True
         try:
             selector = f"!{APPWRAPPER_LABEL}"
             if not self._labelled.is_complete(namespace):
                 selector = ""
+                pause = _CROWDED_PAUSE
             state.pods = await _list_pods(self._client, namespace, selector)
             state.listed = state.begun
         finally:
             state.is_running = False
             ended = self._clock.monotonic()
-            state.next_at = ended + _PAUSE_SHARE * (ended - began)
+            state.next_at = ended + max(_PAUSE_SHARE * (ended - began), pause)
 
 
 def descendants(
@@ -152,7 +170,9 @@ def descendants(
     """
     found = []
     for pod in pods:
-        ancestor = ancestors.get(pod.uid) or ancestors.get(_controller(pod), "")
+        controller = pod.controller
+        owner = controller.uid if controller is not None else ""
+        ancestor = ancestors.get(pod.uid) or ancestors.get(owner, "")
         if ancestor:
             found.append(_active(namespace, pod, ancestor))
     return found
@@ -182,14 +202,6 @@ async def _list_pods(client: Client, namespace: str, selector: str) -> list[PodM
         if not page.metadata.continue_:
             return found
         params = {**params, "continue": page.metadata.continue_}
-
-
-def _controller(metadata: PodMeta) -> str:
-    """Return the uid of the controller of a pod; empty if it has none."""
-    for owner in metadata.owner_references or ():
-        if owner.controller:
-            return owner.uid
-    return ""
 
 
 def _active(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:

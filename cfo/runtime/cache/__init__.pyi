@@ -1,6 +1,7 @@
 from .cache import Cache as Cache
 from .entry import Entry as Entry
 from .entry import Meta as Meta
+from .entry import OwnerReference as OwnerReference
 from .index import IndexFunction as IndexFunction
 from .index import by_controller as by_controller
 from .index import controller_key as controller_key

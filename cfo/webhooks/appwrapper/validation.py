@@ -223,7 +223,10 @@ def _changes(old: Object, new: Object) -> Iterator[FieldError]:
     if _is_queued(new) and not _is_queued(old):
         yield from _first_queue_errors(new)
     labels = Path("metadata", "labels")
-    for label in (USER_LABEL, USER_ID_LABEL):
+    kept = [USER_LABEL, USER_ID_LABEL]
+    if _is_queued(old) and not _spec(new).get("suspend"):
+        kept.append(QUEUE_NAME_LABEL)  # what runs was admitted by this queue, as in Kueue's webhook
+    for label in kept:
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
             yield _immutable(labels.key(label))
     if _spec(old).get("managedBy") != _spec(new).get("managedBy"):

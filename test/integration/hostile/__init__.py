@@ -32,5 +32,6 @@ another operator on the webhook port                            unit/runtime/web
 objects that a stack's creator is not allowed to create        test_lent_permissions
 a FluxJob or MiniCluster without permission for Jobs           test_lent_permissions
 a stack with another namespace's host                         test_hosts_of_stacks
+pods for which the cache has no room                          test_crowded_caches
 ==============================================================  ===================================================
 """

@@ -817,6 +817,15 @@ def test_more_pods_than_admitted_reset_an_appwrapper_of_a_queue() -> None:
     assert [item.message for item in decision.events] == [f"ExcessPods: {message}"]
 
 
+def test_pods_that_may_exist_are_not_missing() -> None:
+    obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
+    later, decision = step(obj, pods=[], has_all_pods=False, now=seconds_later(36_000))
+    assert (phase(later), condition(later, "PodsReady")["status"]) == (Phase.RUNNING, "True")
+    assert not decision.events
+    reset, _ = step(obj, pods=[], now=seconds_later(36_000))
+    assert condition(reset, "PodsReady")["status"] == "False"
+
+
 @pytest.mark.parametrize(("grace", "seconds"), [("1h", 60), ("5s", 5)])
 def test_users_can_only_shorten_how_long_excess_is_tolerated(grace: str, seconds: int) -> None:
     obj = queued(running_wrapper("Job", failureGracePeriodDuration=grace))

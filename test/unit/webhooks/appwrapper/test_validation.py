@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import USER_LABEL
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.access import Access
@@ -255,6 +256,19 @@ class TestUpdate:
         new["metadata"]["labels"] = {"a": "b"}
         assert self.immutable_fields(new) == []
 
+    @pytest.mark.parametrize("labels", [{}, {QUEUE_NAME_LABEL: "other"}])
+    def test_queue_of_what_runs_is_immutable(self, labels: dict[str, str]) -> None:
+        queued = {
+            **self.old,
+            "metadata": {**self.old["metadata"], "labels": {QUEUE_NAME_LABEL: "q"}},
+        }
+        new, _ = self.copy_of_old()
+        new["metadata"]["labels"] = labels
+        (error,) = update_errors(queued, new)
+        assert str(error).startswith("metadata.labels[kueue.x-k8s.io/queue-name]: Forbidden")
+        new["spec"]["suspend"] = True
+        assert not update_errors(queued, new)
+
     @pytest.mark.parametrize("value", [1.0, True, "1", 2])
     def test_template_is_immutable(self, value: Any) -> None:
         new, components = self.copy_of_old()
@@ -334,7 +348,6 @@ def test_queue_that_is_added_later_must_know_what_can_run() -> None:
     assert error.startswith(f"spec.components[0].{WORKERS}.maxReplicas: Required value: ")
     # An AppWrapper that an earlier version admitted in a queue can still be changed.
     assert update_errors(new, new) == []
-    assert update_errors(new, old) == []
     limited = [autoscaled_cluster(replicas=1, maxReplicas=5, queue=queue) for queue in ("", "q")]
     assert update_errors(*limited) == []
 
