@@ -277,6 +277,9 @@ class _Compiler:
                 return _junction(args, decisive=False)
             case "_||_":
                 return _junction(args, decisive=True)
+            case "_[_]" if _is_attribute(parts[1]):
+                # cel-go does not count the variable of an index that is an attribute.
+                args[1] = _discounted(args[1])
             case "_?_:_":
                 # cel-go does not count the variable of a result that is an attribute.
                 results = [

@@ -81,3 +81,23 @@ def test_compile_error(expression: str, error: str) -> None:
 def test_types_and_variables_are_limited_to_their_expressions(expression: str) -> None:
     with pytest.raises(CELCompileError, match="undeclared reference"):
         check_expression(expression, authorizer=False)
+
+
+def test_policies_cannot_bind_variables() -> None:
+    with pytest.raises(CELCompileError) as error:
+        check_expression("cel.bind(x, object, x != null)")
+    # Recorded: an error for each unknown name, by position.
+    assert str(error.value) == (
+        "ERROR: <input>:1:1: undeclared reference to 'cel' (in container '')\n"
+        " | cel.bind(x, object, x != null)\n"
+        " | ^\n"
+        "ERROR: <input>:1:9: undeclared reference to 'bind' (in container '')\n"
+        " | cel.bind(x, object, x != null)\n"
+        " | ........^\n"
+        "ERROR: <input>:1:10: undeclared reference to 'x' (in container '')\n"
+        " | cel.bind(x, object, x != null)\n"
+        " | .........^\n"
+        "ERROR: <input>:1:21: undeclared reference to 'x' (in container '')\n"
+        " | cel.bind(x, object, x != null)\n"
+        " | ....................^"
+    )
