@@ -138,6 +138,7 @@ class Program:
     def evaluate(self, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
         """Return the value of the expression, and take its cost from ``budget``.
 
+        The value can contain parts of ``variables``, so callers must not modify it.
         Raises :class:`CELError`, or :class:`BudgetError`.
         """
         if self._workload is None:
