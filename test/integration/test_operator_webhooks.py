@@ -30,7 +30,7 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from cfo.runtime.pki.rotation import parse_secret
-from cfo.runtime.process.listener import bind_socket
+from cfo.runtime.process.listener import bind_socket, free_port
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
@@ -52,9 +52,15 @@ from test.support.raycluster_environment import (
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
 
-def settings(*, election: Mapping[str, Any] | None = None, **webhook: Any) -> dict[str, str]:
+def settings(
+    *,
+    election: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    **webhook: Any,
+) -> dict[str, str]:
     document = {
         **PLAIN_CONFIG,
+        "metrics": metrics or PLAIN_CONFIG["metrics"],
         "leaderElection": election or {},
         "webhook": {"bindAddress": "127.0.0.1:0", **webhook},
     }
@@ -242,6 +248,30 @@ async def test_webhook_url_is_served_and_removed_on_exit(
             ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {})
             for configuration in after
         )
+
+
+@pytest.mark.parametrize("installed", [True, False])
+async def test_start_that_fails_leaves_the_webhooks_of_the_living_operator(
+    tmp_path: Path, *, installed: bool
+) -> None:
+    """A second ``cfo run`` with the same URL ends, because the port of the metrics is in use."""
+    async with start_environment(*VANILLA_CRDS) as environment:
+        metrics = {"bindAddress": f"127.0.0.1:{free_port()}"}
+        await create_config_map(environment, settings(metrics=metrics))
+        if installed:
+            await create_configurations(environment)
+        url = str(free_url())
+        async with run_operator(environment, tmp_path, "--webhook-url", url) as living:
+            await living.ready()
+            before = await configurations(environment)
+            assert len(before) == 2
+            for _ in range(2):
+                async with run_operator(environment, tmp_path, "--webhook-url", url) as mistake:
+                    assert await mistake.exit_code() == 1
+                assert "metrics.bindAddress" in mistake.output
+                assert "webhook configuration" not in mistake.output, "neither written nor deleted"
+                assert await configurations(environment) == before, "also the same resourceVersion"
+            assert living.output.count("Updated webhook configuration") == (2 if installed else 0)
 
 
 async def test_port_of_another_operator_is_not_shared(tmp_path: Path) -> None:

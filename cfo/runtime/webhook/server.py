@@ -69,7 +69,7 @@ class WebhookServer:
     ``reuse_port`` allows other replicas to listen on the same port; ``trusted`` returns the CAs (PEM) that the
     certificates of other replicas must have (default: those in our own certificate chain). ``drain`` is how long, in
     seconds, open connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before
-    this period, and ``on_listening`` is called once the server listens.
+    this period if the server has listened, and ``on_listening`` is called once it listens.
     """
 
     name = "webhooks"
@@ -168,7 +168,8 @@ class WebhookServer:
             self.listening = False
 
     async def _finish(self, server: web.Server) -> None:
-        if self._before_drain is not None:
+        has_listened = self._listener is not None
+        if has_listened and self._before_drain is not None:
             await self._before_drain()
         self._draining = True
         until = self._clock.monotonic() + self._drain

@@ -25,6 +25,7 @@ import structlog
 
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.pki.trust import client_context
+from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of, client_configs
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
@@ -73,6 +74,29 @@ async def responds(host: str, port: int, trusted: bytes, *, server_name: str | N
             host, port, ssl=context, server_hostname=server_name or host
         )
     writer.close()
+
+
+async def may_be_served(url: WebhookURL, trusted: bytes) -> bool:
+    """Return whether another process serves at ``url`` with a certificate of a CA in ``trusted`` (PEM), or may do so.
+
+    Only a refused connection proves that there is none. If the URL cannot be reached from here, because only API
+    servers resolve its host, for example, the port on this machine decides. Call it after the own server has stopped
+    listening.
+    """
+    bound = parse_bind_address(url.bind_address)
+    local_host = "127.0.0.1"
+    if bound is not None and bound[0] is not None:
+        local_host = bound[0]
+    for host in (url.host, local_host):
+        try:
+            await responds(host, url.port, trusted, server_name=url.host)
+        except ConnectionRefusedError:
+            return False
+        except (OSError, ValueError):
+            continue
+        else:
+            return True
+    return True
 
 
 async def served_elsewhere(configuration: Object, own: WebhookURL | ServiceReference) -> str:

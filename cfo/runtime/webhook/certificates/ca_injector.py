@@ -61,7 +61,7 @@ from cfo.runtime.webhook.ownership import (
     owner_of,
 )
 from cfo.runtime.webhook.registration import Webhooks
-from cfo.runtime.webhook.shared_port import responds
+from cfo.runtime.webhook.shared_port import may_be_served
 
 _RECHECK: Final = 60.0
 """Seconds between two reads of the Lease of a dead operator whose Service the webhook configurations name."""
@@ -350,22 +350,19 @@ class CAInjector:
         return found
 
     async def restore(self, bundle: bytes | None, trusted: bytes) -> None:
-        """Restore the client configs that our URL replaced, unless another replica still serves at that URL.
+        """Restore the client configs that our URL replaced, unless another replica may still serve at that URL.
 
-        Call it after the server has stopped listening. ``bundle`` is as in :meth:`inject`; ``trusted`` (PEM) contains
-        the CAs that the probe for another replica trusts. Errors are logged; the next start restores the remaining
-        objects.
+        Call it after the server has stopped listening, and only if it has listened: a process that never served has
+        replaced nothing, and its URL may be that of a living replica. ``bundle`` is as in :meth:`inject`; ``trusted``
+        (PEM) contains the CAs that the probe for another replica trusts. Errors are logged; the next start restores the
+        remaining objects.
         """
         url = self._options.url
         if url is None:
             return
-        try:
-            await responds(url.host, url.port, trusted, server_name=url.host)
-        except (OSError, ValueError):
-            pass  # no replica is left
-        else:
+        if await may_be_served(url, trusted):
             _log.info(
-                "Another replica serves at the URL, keeping webhook configurations", url=str(url)
+                "Another process may serve at the URL, keeping webhook configurations", url=str(url)
             )
             return
         for target in self.targets:
