@@ -23,6 +23,10 @@ ANSWER_SECONDS = 20.0
 """Seconds after which a server has no answer; the longest watch takes a second."""
 
 
+_REPLACED = b"apiserver is shutting down"
+"""The answer of kube-apiserver to a write while it replaces the storage of a CRD whose status it has just written."""
+
+
 class Answer(msgspec.Struct, frozen=True, eq=True):
     """An answer in normal form; the body of a watch is the list of its events."""
 
@@ -145,12 +149,15 @@ class _Player:
             body = self._filled(step.body, self._seen.get(_without_version(step.target), {}))
             data = json.dumps(body, separators=(",", ":"))
         headers = {"Accept": step.accept, "Content-Type": step.content_type, **step.headers}
-        async with self._session.request(
-            step.method, step.path, params=query, data=data, headers=headers
-        ) as response:
-            raw = await response.read()
-            warnings = response.headers.getall("Warning", [])
-        return response.status, warnings, _decoded(raw, lines="watch" in query)
+        while True:
+            async with self._session.request(
+                step.method, step.path, params=query, data=data, headers=headers
+            ) as response:
+                raw = await response.read()
+                warnings = response.headers.getall("Warning", [])
+            if response.status != 503 or _REPLACED not in raw:
+                return response.status, warnings, _decoded(raw, lines="watch" in query)
+            await asyncio.sleep(0.05)
 
     def _filled(self, value: Any, metadata: dict[str, Any]) -> Any:
         if value == VERSION:

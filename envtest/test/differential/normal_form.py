@@ -154,6 +154,7 @@ def _sort_causes(status: dict[str, Any]) -> None:
     """Sort the causes and the list in the message: kube-apiserver validates some maps in a random order."""
     details = status.get("details")
     if isinstance(status.get("message"), str):
+        status["message"] = _without_skipped_errors(status["message"])
         head, errors, rest = status["message"].partition("errors:\n")
         status["message"] = head + errors + "\n".join(sorted(rest.split("\n")))
     causes = details.get("causes") if isinstance(details, dict) else None
@@ -165,3 +166,32 @@ def _sort_causes(status: dict[str, Any]) -> None:
     parts = [f"{cause.get('field')}: {cause.get('message')}" for cause in causes]
     if bracket and all(part in message for part in parts):
         status["message"] = f"{head}[{', '.join(dict.fromkeys(parts))}]"
+
+
+_UNDECLARED = re.compile(r"(?P<parent>\S*)\.[^.\s]+: field not declared in schema$")
+
+
+def _without_skipped_errors(message: str) -> str:
+    """Return a message about a body that does not fit its schema, without errors that only chance reports.
+
+    kube-apiserver visits the fields of an object in a random order, and stops at one that its schema does not declare.
+    The name of that field, and the errors of the other fields of the same object, are left out.
+    """
+    head, several, rest = message.partition("errors:\n")
+    if several:
+        lines = [line.strip() for line in rest.split("\n")]
+    elif ": ." in message:
+        head, _, error = message.partition(": .")
+        head += ": "
+        lines = [f".{error}"]
+    else:
+        return message
+    found = [match for match in map(_UNDECLARED.fullmatch, lines) if match]
+    parents = sorted({match["parent"] for match in found})
+    if not parents:
+        return message
+    kept = [
+        line for line in lines if not line.startswith(tuple(f"{parent}." for parent in parents))
+    ]
+    kept += [f"{parent}.FIELD: field not declared in schema" for parent in parents]
+    return head + "errors:\n" + "\n".join(kept)

@@ -8,10 +8,11 @@ the path, the invalid value and a detail. Paths are plain strings, built with :f
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+from envtest.formats.go_format import go_float
 
 __all__ = [
     "OMIT",
@@ -231,7 +232,7 @@ def go_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return _go_float(value)
+        return go_float(value)
     return go_json(value)
 
 
@@ -256,17 +257,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
-
-
-def _go_float(value: float) -> str:
-    """Format a float64 as ``%v``: the shortest form, with an exponent from 1e+21 and below 1e-4."""
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if math.isnan(value):
-        return "NaN"
-    if value.is_integer() and abs(value) < 1e21:
-        return str(int(value))
-    return repr(value)
 
 
 _ESCAPES = {

@@ -37,21 +37,25 @@ _RETURNED = frozenset(
 )
 """The kinds whose deletion is answered with the deleted object instead of a Status."""
 
+_ADMISSION = ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
 _ONLY_CONTENT = MetadataChecks(change=0)
 _ONLY_CHANGE = MetadataChecks(content=0)
 _METADATA_CHECKS: Final = {
     ("policy", "PodDisruptionBudget"): MetadataChecks(content=0, change=0),
-    ("", "PersistentVolume"): MetadataChecks(content=2),
+    ("", "PersistentVolume"): MetadataChecks(content=2, change=0),
     **dict.fromkeys(
         (
             ("", "PodTemplate"),
+            ("", "ReplicationController"),
             ("", "ResourceQuota"),
+            ("", "Service"),
+            ("apiextensions.k8s.io", "CustomResourceDefinition"),
             *(("apps", kind) for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")),
             ("autoscaling", "HorizontalPodAutoscaler"),
             ("batch", "CronJob"),
             ("coordination.k8s.io", "Lease"),
-            *(("networking.k8s.io", kind) for kind in ("IngressClass", "NetworkPolicy")),
-            ("node.k8s.io", "RuntimeClass"),
+            *(("networking.k8s.io", kind) for kind in ("NetworkPolicy", "ServiceCIDR")),
+            ("resource.k8s.io", "ResourceSlice"),
             ("scheduling.k8s.io", "PriorityClass"),
             ("storage.k8s.io", "CSIDriver"),
         ),
@@ -60,7 +64,16 @@ _METADATA_CHECKS: Final = {
     **dict.fromkeys(
         (
             ("", "LimitRange"),
+            *(
+                ("admissionregistration.k8s.io", f"{verb}{kind}")
+                for verb in ("Mutating", "Validating")
+                for kind in _ADMISSION
+            ),
             ("discovery.k8s.io", "EndpointSlice"),
+            *(
+                ("flowcontrol.apiserver.k8s.io", kind)
+                for kind in ("FlowSchema", "PriorityLevelConfiguration")
+            ),
             ("storage.k8s.io", "CSINode"),
             ("storage.k8s.io", "VolumeAttachment"),
         ),
@@ -69,7 +82,6 @@ _METADATA_CHECKS: Final = {
 }
 """The kinds whose updates are checked in another way than most."""
 
-_ADMISSION = ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
 _CONDITIONAL = frozenset(
     {
         *(

@@ -17,7 +17,7 @@ from envtest.crd.embedded_resources import (
     embedded_resources,
     path_below,
 )
-from envtest.formats.go_format import go_text
+from envtest.formats.go_format import go_text, go_type
 from envtest.registry.resource import RequestContext, Strategy
 from envtest.schema.cel_rules import compile_rules
 from envtest.schema.schema_node import Schema
@@ -208,15 +208,17 @@ class CustomResourceStrategy(Strategy):
         errors = []
         for name in names:
             path = (self.scale or {}).get(name) or ""
-            value = value_at(obj, path.removeprefix(".")) if path else None
-            if value is None:
+            if not path:
                 continue
-            if name == "labelSelectorPath":
-                if not isinstance(value, str):
-                    errors.append(invalid(path, "", f"{_accessor(path, value)}, expected string"))
-            elif not isinstance(value, int) or isinstance(value, bool):
-                errors.append(invalid(path, 0, f"{_accessor(path, value)}, expected int64"))
-            elif value < 0:
+            is_selector = name == "labelSelectorPath"
+            try:
+                value = _field_at(obj, path, str if is_selector else int)
+            except _WrongType as error:
+                errors.append(invalid(path, "" if is_selector else 0, str(error)))
+                continue
+            if value is None or is_selector:
+                continue
+            if value < 0:
                 errors.append(invalid(path, value, "should be a non-negative integer"))
             elif value > _MAX_INT32:
                 errors.append(invalid(path, value, f"should be less than or equal to {_MAX_INT32}"))
@@ -258,16 +260,32 @@ def value_at(obj: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _accessor(path: str, value: Any) -> str:
-    kinds = {
-        str: "string",
-        bool: "bool",
-        float: "float64",
-        list: "[]interface {}",
-        dict: "map[string]interface {}",
-    }
-    kind = kinds.get(type(value), "int64")
-    return f".{path.removeprefix('.')} accessor error: {go_text(value)} is of the type {kind}"
+class _WrongType(Exception):
+    """Raised for a value, or one of its parents, that has another type than a scale subresource needs."""
+
+    def __init__(self, names: Sequence[str], value: Any, expected: str) -> None:
+        path = "".join(f".{name}" for name in names)
+        kind = go_type(value)
+        super().__init__(
+            f"{path} accessor error: {go_text(value)} is of the type {kind}, expected {expected}"
+        )
+
+
+def _field_at(obj: Mapping[str, Any], path: str, expected: type[str] | type[int]) -> Any:
+    """Return the value at a simple path, or ``None`` if it is absent. Raises :class:`_WrongType`."""
+    names = path.removeprefix(".").split(".")
+    value: Any = obj
+    for depth, name in enumerate(names, 1):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise _WrongType(names[:depth], value, "map[string]interface{}")
+        if name not in value:
+            return None
+        value = value[name]
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise _WrongType(names, value, "string" if expected is str else "int64")
+    return value
 
 
 class _SpecialParts:
@@ -295,7 +313,7 @@ def _specials(raw: Any, found: _SpecialParts | None = None) -> _SpecialParts:
 def _coerce_embedded(obj: Object, prefix: str) -> list[str]:
     """Decode the type and the metadata of an embedded resource, as :func:`_coerce_metadata` does."""
     for name in ("apiVersion", "kind"):
-        if obj.get(name) is not None and not isinstance(obj[name], str):
+        if name in obj and not isinstance(obj[name], str):
             raise EmbeddedTypeError(str(invalid(f"{prefix}{name}", obj[name], "must be a string")))
     if obj.get("metadata") is None:
         return []

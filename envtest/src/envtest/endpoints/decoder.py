@@ -36,14 +36,17 @@ __all__ = [
     "decode_object",
     "decode_typed",
     "duplicate_fields",
+    "identity_problem",
     "in_document_order",
     "json_type",
     "load_json",
     "load_protobuf",
+    "load_untyped",
     "load_yaml",
     "media_type",
     "parse_object",
     "parse_typed",
+    "whole_numbers",
 ]
 
 _MISSING = "couldn't get version/kind; json parse error: "
@@ -100,7 +103,16 @@ def load_json(data: bytes, *, exact: bool = False) -> Any:
         value = _load_with_lone_surrogates(data)
     if exact or not _may_have_whole_float(data):
         return value
-    return _whole_numbers(value)
+    return whole_numbers(value)
+
+
+def load_untyped(data: bytes, ctx: RequestContext) -> Any:
+    """Decode JSON of a custom resource: ``2.0`` is a float until it is stored, as ``2``. Raises :class:`JSONError`."""
+    value = load_json(data, exact=True)
+    if not _may_have_whole_float(data):
+        return value
+    ctx.has_whole_floats = True
+    return _long_integers_as_floats(value)
 
 
 def _load_with_lone_surrogates(data: bytes) -> Any:
@@ -127,17 +139,29 @@ def _may_have_whole_float(data: bytes) -> bool:
     return _LONG_NUMBER in shape or bool(_EXPONENT.search(shape))
 
 
-def _whole_numbers(value: Any) -> Any:
+def whole_numbers(value: Any) -> Any:
     """Return ``value`` with the numbers of Go: ``2.0`` becomes ``2``, and a number with more than 63 bits a float."""
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return float(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
-        return {name: _whole_numbers(item) for name, item in value.items()}
+        return {name: whole_numbers(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_whole_numbers(item) for item in value]
-    return value
+        return [whole_numbers(item) for item in value]
+    return _number(value)
+
+
+def _long_integers_as_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _long_integers_as_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_long_integers_as_floats(item) for item in value]
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    """Return an integer with more than 63 bits as a float, and any other value unchanged."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_integer and not -(2**63) <= value < 2**63 else value
 
 
 def load_yaml(data: bytes) -> Any:
@@ -158,10 +182,12 @@ def media_type(request: Request) -> str:
     )
 
 
-async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, bytes]:
+async def parse_object(
+    request: Request, info: ResourceInfo, ctx: RequestContext | None = None
+) -> tuple[Object, bytes]:
     """Return the object of a POST or PUT, with its identity checked, and the JSON from which it was decoded.
 
-    Both contain the identity, even if the body does not.
+    Both contain the identity, even if the body does not. ``ctx`` is the request if the body can be a custom resource.
     """
     media = media_type(request)
     data = await request.body()
@@ -172,7 +198,12 @@ async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, by
     unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
     try:
         is_json = media == "application/json"
-        obj = load_json(data, exact=not info.is_crd) if is_json else load_yaml(data)
+        if not is_json:
+            obj = load_yaml(data)
+        elif info.is_crd and ctx is not None:
+            obj = load_untyped(data, ctx)
+        else:
+            obj = load_json(data, exact=True)
     except JSONError as error:
         shown = _MISSING + str(error) if media == "application/json" else str(error)
         raise bad_request(f"{unrecognized}{shown} ({_excerpt(data)})") from None
@@ -232,10 +263,9 @@ def _excerpt(data: bytes) -> str:
 def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:
     version = obj.get("apiVersion")
     kind = obj.get("kind")
-    for value, name in ((version, "apiVersion"), (kind, "kind")):
-        if value is not None and not isinstance(value, str):
-            problem = f"json: cannot unmarshal {json_type(value)} into Go struct field .{name} of type string"
-            raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    problem = _identity_type_problem(obj)
+    if problem:
+        raise bad_request(f"{unrecognized}{problem} ({_excerpt(data)})")
     if info.is_crd and not kind:
         text = data.decode(errors="replace")
         raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}' ({_excerpt(data)})")
@@ -255,31 +285,47 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
                 f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
             )
         return
-    short = version.rpartition("/")[2]
-    if info.resource == _CRDS:
-        known = _CRD_KINDS
-        scheme = _CRD_SCHEME
-    else:
-        known = _builtin_kinds()
-        scheme = _SCHEME
-    if (version, kind) != (info.api_version, info.kind) and (version, kind) not in known:
-        raise bad_request(
-            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
-            f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
-        )
-    if (
-        version != info.api_version
-        and kind == info.kind
-        and version.rpartition("/")[0] == info.group
-    ):
+    if (version, kind) == (info.api_version, info.kind):
+        return
+    same_group = version.rpartition("/")[0] == info.group
+    if kind == info.kind and same_group and _is_registered(version, kind, info):
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
         )
-    if kind != info.kind or version != info.api_version:
-        raise bad_request(
-            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
-            f"converting ({short}.{kind}) to ({info.go_package}.{info.kind}): unknown conversion"
-        )
+    short = version.rpartition("/")[2]
+    raise bad_request(
+        f'{kind} in version "{short}" cannot be handled as a {info.kind}: {identity_problem(obj, info)}'
+    )
+
+
+def identity_problem(obj: Object, info: ResourceInfo) -> str:
+    """Return why an object, which has another ``apiVersion`` or kind than the built-in resource, does not decode."""
+    problem = _identity_type_problem(obj)
+    if problem:
+        return problem
+    version = obj.get("apiVersion") or ""
+    kind = obj.get("kind") or ""
+    if version.count("/") > 1:
+        return f"unexpected GroupVersion string: {version}"
+    if not _is_registered(version, kind, info):
+        scheme = _CRD_SCHEME if info.resource == _CRDS else _SCHEME
+        return f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
+    short = version.rpartition("/")[2]
+    return f"converting ({short}.{kind}) to ({info.go_package}.{info.kind}): unknown conversion"
+
+
+def _identity_type_problem(obj: Object) -> str:
+    """Return the error for an ``apiVersion`` or a kind that is not a string, or an empty string."""
+    for name in ("apiVersion", "kind"):
+        value = obj.get(name)
+        if not isinstance(value, str | None):
+            return f"{_MISSING}json: cannot unmarshal {json_type(value)} into Go struct field .{name} of type string"
+    return ""
+
+
+def _is_registered(version: str, kind: str, info: ResourceInfo) -> bool:
+    known = _CRD_KINDS if info.resource == _CRDS else _builtin_kinds()
+    return (version, kind) in known
 
 
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -376,7 +422,7 @@ async def decode_typed(
 
 async def decode_object(request: Request, ctx: RequestContext) -> Object:
     """Return the object of a POST or PUT, pruned. Raises StatusError (400, 413, 415)."""
-    obj, data = await parse_object(request, ctx.info)
+    obj, data = await parse_object(request, ctx.info, ctx)
     duplicates: list[str] = []
     is_yaml = media_type(request) == "application/yaml"
     if ctx.field_validation != "Ignore":
@@ -401,9 +447,15 @@ def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:
 
 
 def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
-    """Decode with the resource's strategy, but keep an empty ``managedFields``, which asks the server to reset them."""
+    """Decode with the resource's strategy, but keep an empty ``managedFields``, which asks the server to reset them.
+
+    The decoder of custom resources loses an empty list, so that only ``[{}]`` resets theirs.
+    """
     metadata = obj.get("metadata")
     resets_managers = isinstance(metadata, dict) and metadata.get("managedFields") == []
+    if resets_managers and ctx.info.is_crd:
+        del metadata["managedFields"]
+        resets_managers = False
     problems = ctx.info.strategy.decode(obj, ctx)
     if resets_managers:
         obj.setdefault("metadata", {})["managedFields"] = []

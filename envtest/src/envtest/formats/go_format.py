@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from decimal import Decimal
+from typing import Any, Final
 
 import orjson
 
-__all__ = ["go_syntax", "go_text", "go_type"]
+__all__ = ["go_float", "go_syntax", "go_text", "go_type"]
 
 
-def _number(value: int | float) -> str:
-    if isinstance(value, int):
-        return str(value)
-    if value.is_integer() and abs(value) < 1e21:
-        return str(int(value))
-    return f"{value:g}" if 1e-4 <= abs(value) < 1e21 else repr(value)
+_LEAST_EXPONENT: Final = -4
+_LARGEST_EXPONENT: Final = 5
+"""The exponents of the floats that ``%v`` prints without one; see :func:`go_float`."""
+
+
+def go_float(value: float) -> str:
+    """Format as ``%v``: the shortest digits, with an exponent if it is below -4 or above 5."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    number = Decimal(repr(value)).normalize()
+    exponent = number.adjusted()
+    if not value or _LEAST_EXPONENT <= exponent <= _LARGEST_EXPONENT:
+        return f"{number:f}"
+    digits = "".join(map(str, number.as_tuple().digits))
+    fraction = f".{digits[1:]}" if digits[1:] else ""
+    sign = "-" if value < 0 else ""
+    return f"{sign}{digits[0]}{fraction}e{exponent:+03d}"
 
 
 def go_text(value: Any) -> str:
@@ -23,8 +38,8 @@ def go_text(value: Any) -> str:
         return "<nil>"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
-        return _number(value)
+    if isinstance(value, float):
+        return go_float(value)
     if isinstance(value, dict):
         return "map[" + " ".join(f"{name}:{go_text(value[name])}" for name in sorted(value)) + "]"
     if isinstance(value, list):

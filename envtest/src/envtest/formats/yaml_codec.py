@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import yaml
 
+from envtest.formats.go_format import go_float
+
 __all__ = ["Loader", "YAMLError", "dump", "load"]
 
 
@@ -150,7 +152,14 @@ def _represent_string(dumper: Any, text: str) -> yaml.ScalarNode:
     return node
 
 
+def _represent_float(dumper: Any, number: float) -> yaml.ScalarNode:
+    # with the tag of all plain numbers, so that it needs none
+    node: yaml.ScalarNode = dumper.represent_scalar(_TAG + "int", go_float(number))
+    return node
+
+
 _Dumper.add_representer(str, _represent_string)
+_Dumper.add_representer(float, _represent_float)
 
 
 def load(data: bytes) -> Any:

@@ -34,8 +34,10 @@ from envtest.endpoints.decoder import (
     JSONError,
     decode_fields,
     duplicate_fields,
+    identity_problem,
     json_type,
     load_json,
+    load_untyped,
     load_yaml,
     media_type,
 )
@@ -43,9 +45,9 @@ from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import object_response
-from envtest.formats.go_format import go_text
+from envtest.formats.go_format import go_text, go_type
 from envtest.handlers.write import check_name, check_namespace
-from envtest.registry.resource import RequestContext
+from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.schema.schema_node import Schema
 from envtest.writes.create_update import (
     Transform,
@@ -61,8 +63,8 @@ __all__ = [
     "STRATEGIC",
     "PatchFunction",
     "apply_body",
+    "check_patch_type",
     "patch",
-    "patch_media_type",
     "patch_options",
     "read_patch",
     "undecodable",
@@ -82,10 +84,13 @@ def read_patch(
     media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None
 ) -> PatchFunction:
     """Return the function that a patch document specifies. Raises StatusError (400)."""
-    # only the results of strategic merge patches and custom resources are decoded from floats
-    exact = media != STRATEGIC and not ctx.info.is_crd
     try:
-        document = load_json(data, exact=exact)
+        # only the results of strategic merge patches are decoded from whole floats
+        document = (
+            load_untyped(data, ctx)
+            if ctx.info.is_crd
+            else load_json(data, exact=media != STRATEGIC)
+        )
     except JSONError as error:
         raise _undecodable_document(str(error), media) from None
     if media == JSON_PATCH:
@@ -141,13 +146,11 @@ def _decode(
 
     ``document`` is a strategic merge patch, which is decoded and reported differently, or ``None``.
     """
-    info = ctx.info
-    _complete_identity(obj, ctx, strategic=document is not None)
-    if obj.get("apiVersion") != info.api_version or (
-        obj.get("kind") != info.kind and not info.is_crd
-    ):
-        message = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
-        raise undecodable(obj, message)
+    if document is not None:
+        _replace_identity(obj, ctx, document)
+    else:
+        _complete_identity(obj, ctx)
+        _check_identity(obj, ctx)
     before = copy_object(obj) if ctx.field_validation == "Strict" else {}
     try:
         fields = _decode_converted(obj, ctx) if document is not None else decode_fields(obj, ctx)
@@ -173,7 +176,27 @@ def _decode(
     return obj
 
 
-def _complete_identity(obj: Object, ctx: RequestContext, *, strategic: bool) -> None:
+def _replace_identity(obj: Object, ctx: RequestContext, document: Object) -> None:
+    """Set the kind and the version of the result of a strategic merge patch.
+
+    kube-apiserver converts it to the type of the resource, whatever kind it names. Raises StatusError (422).
+    """
+    for name in ("apiVersion", "kind"):
+        if not isinstance(obj.get(name), str | None):
+            raise _undecodable_patch(document, f"cannot convert {go_type(obj[name])} to string")
+    obj["apiVersion"] = ctx.info.api_version
+    obj["kind"] = ctx.info.kind
+
+
+def _check_identity(obj: Object, ctx: RequestContext) -> None:
+    """Check that the result of a patch is of the kind of the resource. Raises StatusError (422)."""
+    info = ctx.info
+    if obj.get("apiVersion") == info.api_version and (obj.get("kind") == info.kind or info.is_crd):
+        return
+    raise undecodable(obj, identity_problem(obj, info))
+
+
+def _complete_identity(obj: Object, ctx: RequestContext) -> None:
     """Set the kind that a patch removed; without an apiVersion, kube-apiserver decodes no other field of the object.
 
     Raises StatusError: 400 for built-in kinds, 500 for custom resources.
@@ -190,8 +213,6 @@ def _complete_identity(obj: Object, ctx: RequestContext, *, strategic: bool) -> 
         obj["kind"] = ctx.info.kind
     if obj.get("apiVersion") not in (None, ""):
         return
-    if strategic:  # its result is converted, not decoded: the fields are dropped without a warning
-        check_name({"metadata": {}}, ctx.name)
     unknown = [f'unknown field "{name}"' for name in sorted(obj.keys() - {"apiVersion", "kind"})]
     if ctx.field_validation == "Strict":
         raise undecodable(obj, "strict decoding error: " + ", ".join(unknown))
@@ -242,13 +263,13 @@ def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object
     return obj
 
 
-def patch_media_type(request: Request, ctx: RequestContext) -> str:
+def check_patch_type(request: Request, info: ResourceInfo) -> str:
     """Return the patch type. Raises StatusError (415), with a different message for custom resources."""
     media = media_type(request)
-    if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
+    if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or info.is_crd):
         raise (
             unsupported_media_type(_CUSTOM_RESOURCE_TYPES)
-            if ctx.info.is_crd
+            if info.is_crd
             else unsupported_media_type_here()
         )
     return media
@@ -304,7 +325,7 @@ def patch_options(request: Request, ctx: RequestContext, *, is_apply: bool) -> N
 
 async def patch(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle PATCH of an object or of its status."""
-    media = patch_media_type(request, ctx)
+    media = check_patch_type(request, ctx.info)
     data = await request.body()
     patch_options(request, ctx, is_apply=media == APPLY)
     transform = _apply(core, ctx, data) if media == APPLY else _patch(core, ctx, media, data)

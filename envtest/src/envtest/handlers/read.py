@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envtest.apimachinery.errors import not_found, rv_too_large
+from envtest.apimachinery.errors import (
+    GroupResource,
+    StatusError,
+    bad_request,
+    not_found,
+    rv_too_large,
+)
 from envtest.endpoints.listing import list_options, list_page, parse_revision
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request, Response
@@ -28,9 +34,22 @@ def _stale_revision(request: Request, core: Core) -> int | None:
     return min(request.faults.stale_revision, core.store.revision)
 
 
+def _requested_revision(request: Request, ctx: RequestContext) -> int:
+    """Return the resourceVersion of a GET. Raises StatusError: 500, and 400 for events, which have no watch cache."""
+    try:
+        return parse_revision(request.parameter("resourceVersion"))
+    except StatusError as error:
+        if ctx.info.storage != _EVENTS:
+            raise
+        raise bad_request(f"invalid resource version: {error.message}") from None
+
+
+_EVENTS = GroupResource("", "events")
+
+
 async def get_object(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET of one object, also of its status and other subresources that return the whole object."""
-    revision = parse_revision(request.parameter("resourceVersion"))
+    revision = _requested_revision(request, ctx)
     if revision > core.store.revision:
         raise rv_too_large(revision, core.store.revision)
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)

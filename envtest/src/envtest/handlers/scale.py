@@ -40,7 +40,7 @@ from envtest.handlers.patch import (
     STRATEGIC,
     PatchFunction,
     apply_body,
-    patch_media_type,
+    check_patch_type,
     patch_options,
     read_patch,
     undecodable,
@@ -143,9 +143,20 @@ def set_replicas(info: ResourceInfo, obj: Object, replicas: Any) -> None:
     _set_path(obj, _settings(info)["specReplicasPath"], replicas)
 
 
-def _replicas_paths(info: ResourceInfo) -> dict[str, Path]:
+def _replicas_paths(core: Core, info: ResourceInfo) -> dict[str, Path]:
+    """Return the path of the replicas in each version; it is empty in a version without ``scale``."""
+    paths = {info.api_version: _replicas_path(info)}
+    for api_version in info.versions:
+        group, _, version = api_version.rpartition("/")
+        other = core.registry.by_kind(group, version, info.kind)
+        has_scale = other is not None and "scale" in other.subresources
+        paths[api_version] = _replicas_path(other) if other is not None and has_scale else ()
+    return paths
+
+
+def _replicas_path(info: ResourceInfo) -> Path:
     names = _settings(info)["specReplicasPath"].removeprefix(".").split(".")
-    return {info.api_version: tuple(f"f:{name}" for name in names)}
+    return tuple(f"f:{name}" for name in names)
 
 
 _UNREGISTERED: Final = (
@@ -195,7 +206,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
     change = await (
         _put_body(request, ctx) if ctx.verb == "update" else _patch_change(core, request, ctx)
     )
-    paths = _replicas_paths(info)
+    paths = _replicas_paths(core, info)
     tracker = core.trackers.scale
 
     async def transform(old: Object | None) -> Object:
@@ -290,7 +301,7 @@ async def _put_body(request: Request, ctx: RequestContext) -> PatchFunction:
 
 
 async def _patch_change(core: Core, request: Request, ctx: RequestContext) -> PatchFunction:
-    media = patch_media_type(request, ctx)
+    media = check_patch_type(request, ctx.info)
     data = await request.body()
     patch_options(request, ctx, is_apply=media == APPLY)
     if media == APPLY:

@@ -43,7 +43,8 @@ class RequestContext:
     ``operation`` is the admission operation (CREATE, UPDATE, DELETE, CONNECT). ``field_validation`` is ``Strict``,
     ``Warn`` or ``Ignore``. ``warnings`` become Warning headers, ``audit`` annotations of the audit event. ``sent`` is
     the object of a built-in kind as it was before it was decoded. ``created_by_status`` is true if a write of the
-    status creates the object.
+    status creates the object. ``has_whole_floats`` is true if the body of a custom resource may contain ``2.0``, which
+    is a float until the object is stored.
     """
 
     user: User
@@ -63,6 +64,7 @@ class RequestContext:
     audit: dict[str, str] = field(default_factory=dict)
     sent: Mapping[str, Any] = field(default_factory=dict)
     created_by_status: bool = False
+    has_whole_floats: bool = False
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property

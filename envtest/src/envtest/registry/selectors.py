@@ -80,7 +80,16 @@ def _unescape(value: str) -> str:
     return "".join(out)
 
 
-_NAMESPACES = GroupResource("", "namespaces")
+_ONLY_NAMES = frozenset(
+    {
+        GroupResource("", "namespaces"),
+        GroupResource("", "nodes"),
+        GroupResource("certificates.k8s.io", "certificatesigningrequests"),
+        GroupResource("resource.k8s.io", "resourceslices"),
+    }
+)
+"""The cluster-scoped kinds whose field selectors cannot name a namespace; those of all others can."""
+_SLICES = GroupResource("resource.k8s.io", "resourceslices")
 _NEW_EVENTS = GroupResource("events.k8s.io", "events")
 _JOBS = GroupResource("batch", "jobs")
 _META = ("metadata.name", "metadata.namespace")
@@ -157,11 +166,15 @@ def selector_for(
     required_labels = parse_labels(labels)
     terms = parse_fields(fields) if fields else []
     own = tuple(path.removeprefix(".") for path in info.selectable_fields)
-    aliases = {"name": "metadata.name"} if info.resource == _NAMESPACES else {}
+    aliases = {}
+    metadata = _META[:1] if info.resource in _ONLY_NAMES else _META
     for field, _, _ in terms:
-        if field not in _META and field not in own and field not in aliases:
+        if field not in metadata and field not in own:
             if info.resource == _JOBS:
                 raise bad_request(f'field label "{field}" not supported for Job')
+            if info.resource == _SLICES:
+                kind = f"{info.api_version}, Kind={info.kind}"
+                raise bad_request(f"field label not supported for {kind}: {field}")
             if info.is_crd or own:
                 raise bad_request(f"field label not supported: {field}")
             raise bad_request(

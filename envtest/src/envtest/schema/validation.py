@@ -11,7 +11,6 @@ format contains no value.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -252,7 +251,8 @@ def _check_multiple(value: float, factor: float, path: str, problems: list[Probl
             problems.append(Problem(path, invalid(path, value, detail)))
         return
     ratio = 1 / factor * value if factor < 1 else value / factor
-    if not (math.isfinite(ratio) and abs(ratio - round(ratio)) < 1e-9 * max(1.0, abs(ratio))):
+    is_small = abs(ratio) <= _MAX_WHOLE_FLOAT  # false for NaN, too
+    if not (is_small and abs(ratio - round(ratio)) < 1e-9 * max(1.0, abs(ratio))):
         detail = f"{path} in body should be a multiple of {_format_number(factor)}"
         problems.append(Problem(path, invalid(path, value, detail)))
 

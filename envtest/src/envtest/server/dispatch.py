@@ -17,7 +17,7 @@ from envtest.auth.attributes import Attributes
 from envtest.endpoints.negotiation import TRANSFORMED, Output, check_route, negotiate
 from envtest.endpoints.request import Request, Response, not_found_page
 from envtest.endpoints.response_transform import error_response
-from envtest.handlers.patch import patch
+from envtest.handlers.patch import check_patch_type, patch
 from envtest.handlers.read import get_object, list_objects
 from envtest.handlers.subresources import SUBRESOURCES
 from envtest.handlers.watch import watch_objects
@@ -84,7 +84,7 @@ class Dispatcher:
             raise method_not_allowed_here()
         if info.deprecation and info.is_crd:
             request.warnings.append(info.deprecation)
-        handler = self._handler(info, attributes, on_collection=on_collection)
+        handler = self._handler(request, info, attributes, on_collection=on_collection)
         ctx = RequestContext(
             user=request.user,
             verb=attributes.verb,
@@ -114,7 +114,7 @@ class Dispatcher:
         return response
 
     def _handler(
-        self, info: ResourceInfo, attributes: Attributes, *, on_collection: bool
+        self, request: Request, info: ResourceInfo, attributes: Attributes, *, on_collection: bool
     ) -> Handler:
         verb = attributes.verb
         if attributes.subresource:
@@ -140,6 +140,8 @@ class Dispatcher:
             if special is not None:
                 return special
         elif info.is_crd and on_collection and verb in ("update", "patch"):
+            if verb == "patch":
+                check_patch_type(request, info)
             raise bad_request("name must be provided")
         elif info.is_crd and verb == "create":
             return _VERBS[verb]  # also at the path of an object, whose name is then ignored

@@ -26,6 +26,7 @@ from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import identity, repeated_positions
 from envtest.apply.manager import restore_times
 from envtest.auth.second_check import check_create
+from envtest.endpoints.decoder import whole_numbers
 from envtest.endpoints.listing import parse_revision
 from envtest.registry.object_metadata import (
     drop_empty_metadata,
@@ -205,6 +206,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
 
 
 def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
+    """Validate an object before it is stored. Raises StatusError (422)."""
     info = ctx.info
     errors: list[FieldError] = []
     if old is not None:
@@ -220,6 +222,9 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
         raise invalid_object(info.storage.group, kind, name, as_sent(errors, ctx.sent))
     for text in info.strategy.warnings(obj, old, ctx):
         ctx.warn(text)
+    if ctx.has_whole_floats:  # JSON of Go has no other form of them
+        for name in obj.keys() - {"metadata"}:
+            obj[name] = whole_numbers(obj[name])
 
 
 def copy_object(obj: Object) -> Object:
@@ -291,6 +296,7 @@ async def _create_by_update(
     obj = await transform(None)
     ctx.created_by_status = bool(ctx.subresource)
     ctx.subresource = ""  # the new object is prepared and validated as a whole
+    obj["metadata"].pop("selfLink", None)
     _sent_revision(obj["metadata"].get("resourceVersion") or "")
     if not ctx.dry_run:  # the storage, which a dry run does not reach, sets another one
         obj["metadata"].pop("resourceVersion", None)

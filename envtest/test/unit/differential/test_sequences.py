@@ -59,3 +59,20 @@ def test_differences_name_the_path_and_both_values() -> None:
         ".old: missing, expected 1",
         ".new: unexpected 1",
     ]
+
+
+def test_errors_that_chance_reports_beside_undeclared_fields_are_ignored() -> None:
+    head = "failed to create typed patch object (/a; g/v1, Kind=K): "
+    single = f"{head}.spec.parts: field not declared in schema"
+    both = (
+        f"{head}errors:\n  .spec.parts: field not declared in schema\n"
+        "  .spec.size: expected numeric (int or float), got string"
+    )
+    other = f"{head}.spec.size: expected numeric (int or float), got string"
+
+    def normal(message: str) -> dict[str, object]:
+        body: dict[str, object] = Normalizer().body({"kind": "Status", "message": message})
+        return body
+
+    assert normal(single) == normal(both)
+    assert normal(single) != normal(other)
