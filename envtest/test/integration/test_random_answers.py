@@ -193,3 +193,79 @@ async def test_a_patch_of_a_custom_collection_fails_by_its_type_first(
     known = await api.merge(f"{CUSTOM}/groups", {})
     assert (unknown.code, known.code) == (415, 400)
     assert known.body["message"] == "name must be provided"
+
+
+async def test_api_services_and_policies_report_missing_names_without_a_detail(
+    api: APIClient,
+) -> None:
+    spec = {"group": "x.example.com", "version": "v1", "groupPriorityMinimum": 1}
+    spec |= {"versionPriority": 1, "insecureSkipTLSVerify": True}
+    service = {"metadata": {"name": "v1.x.example.com"}, "spec": {**spec, "service": {}}}
+    answer = await api.post("/apis/apiregistration.k8s.io/v1/apiservices", service)
+    assert "spec.service.name: Required value" in answer.body["message"]
+    upper = {"metadata": {"name": "V1"}, "spec": spec}
+    named = await api.post("/apis/apiregistration.k8s.io/v1/apiservices", upper)
+    causes = [each for each in named.body["details"]["causes"] if each["field"] == "metadata.name"]
+    assert len(causes) == 1
+    assert "RFC 1123" not in causes[0]["message"]
+
+
+async def test_webhook_services_need_names_and_namespaces(api: APIClient) -> None:
+    webhook = {"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    webhook |= {"clientConfig": {"service": {"name": "", "namespace": ""}}}
+    body = {"metadata": {"name": "w"}, "webhooks": [webhook]}
+    answer = await api.post(f"{ADMISSION}/validatingwebhookconfigurations", body)
+    path = "webhooks[0].clientConfig.service"
+    problems = {each["field"]: each["message"] for each in answer.body["details"]["causes"]}
+    assert problems[f"{path}.name"] == "Required value"
+    assert problems[f"{path}.namespace"] == "Required value"
+
+
+async def test_the_position_of_an_empty_expression_is_column_zero(api: APIClient) -> None:
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {"resourceRules": []},
+            "auditAnnotations": [{"key": "k", "valueExpression": ""}],
+            "validations": [{"expression": "true", "messageExpression": " "}],
+        },
+    }
+    answer = await api.post(f"{ADMISSION}/validatingadmissionpolicies", body)
+    assert answer.code == 422
+    assert "spec.auditAnnotations[0].valueExpression: Required value" in answer.body["message"]
+
+
+async def test_volume_attachments_name_valid_volumes(api: APIClient) -> None:
+    spec = {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "A_"}}
+    path = "/apis/storage.k8s.io/v1/volumeattachments"
+    answer = await api.post(path, {"metadata": {"name": "v"}, "spec": spec})
+    problems = {each["field"] for each in answer.body["details"]["causes"]}
+    assert problems == {"spec.source.persistentVolumeName"}
+
+
+async def test_bindings_of_mutating_policies_cannot_match_deletions(api: APIClient) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    resources = {"resourceRules": [{**rule, "operations": ["DELETE"]}]}
+    body = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "matchResources": resources}}
+    answer = await api.post(f"{ADMISSION}/mutatingadmissionpolicybindings", body)
+    problems = {each["field"] for each in answer.body["details"]["causes"]}
+    assert problems == {"spec.matchResources.resourceRules.operations"}
+
+
+@pytest.mark.parametrize(
+    ("collection", "body", "key"),
+    [
+        (f"{CORE}/services", {"spec": {"ports": [{"port": 80}]}}, "services/specs/default/a"),
+        ("/api/v1/nodes", {}, "minions/a"),
+        (f"{CORE}/configmaps", {}, "configmaps/default/a"),
+    ],
+)
+async def test_conflicts_name_the_etcd_key(
+    api: APIClient, collection: str, body: dict[str, Any], key: str
+) -> None:
+    body = {"metadata": {"name": "a"}, **body}
+    await api.post(collection, body)
+    wrong = {**body, "metadata": {"name": "a", "uid": "00000000-0000-4000-8000-000000000000"}}
+    answer = await api.put(f"{collection}/a", wrong)
+    assert answer.code == 409
+    assert f"Key: /registry/{key}, " in answer.body["message"]

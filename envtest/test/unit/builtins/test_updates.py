@@ -61,7 +61,9 @@ def checked(group: str, kind: str, obj: Object, old: Object | None = None) -> li
         ("networking.k8s.io", "NetworkPolicy", 3, 2),
         ("discovery.k8s.io", "EndpointSlice", 3, 1),
         ("policy", "PodDisruptionBudget", 2, 1),
-        ("", "PersistentVolume", 5, 2),
+        ("", "PersistentVolume", 4, 1),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema", 3, 1),
+        ("networking.k8s.io", "IngressClass", 4, 2),
     ],
 )
 def test_metadata_errors_are_repeated_as_often_as_the_kind_checks_them(
