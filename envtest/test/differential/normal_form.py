@@ -175,7 +175,7 @@ def _without_skipped_errors(message: str) -> str:
     """Return a message about a body that does not fit its schema, without errors that only chance reports.
 
     kube-apiserver visits the fields of an object in a random order, and stops at one that its schema does not declare.
-    The name of that field, and the errors of the other fields of the same object, are left out.
+    That field's name is left out, and so are errors in the object's other fields.
     """
     head, several, rest = message.partition("errors:\n")
     if several:

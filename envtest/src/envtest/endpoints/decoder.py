@@ -452,10 +452,10 @@ def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
     The decoder of custom resources loses an empty list, so that only ``[{}]`` resets theirs.
     """
     metadata = obj.get("metadata")
-    resets_managers = isinstance(metadata, dict) and metadata.get("managedFields") == []
-    if resets_managers and ctx.info.is_crd:
+    resets_managers = False
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        resets_managers = not ctx.info.is_crd
         del metadata["managedFields"]
-        resets_managers = False
     problems = ctx.info.strategy.decode(obj, ctx)
     if resets_managers:
         obj.setdefault("metadata", {})["managedFields"] = []

@@ -189,7 +189,7 @@ def _replace_identity(obj: Object, ctx: RequestContext, document: Object) -> Non
 
 
 def _check_identity(obj: Object, ctx: RequestContext) -> None:
-    """Check that the result of a patch is of the kind of the resource. Raises StatusError (422)."""
+    """Check that a patched object has the kind that the resource serves. Raises StatusError (422)."""
     info = ctx.info
     if obj.get("apiVersion") == info.api_version and (obj.get("kind") == info.kind or info.is_crd):
         return

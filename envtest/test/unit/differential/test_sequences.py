@@ -61,7 +61,7 @@ def test_differences_name_the_path_and_both_values() -> None:
     ]
 
 
-def test_errors_that_chance_reports_beside_undeclared_fields_are_ignored() -> None:
+def test_the_comparison_skips_errors_next_to_undeclared_fields() -> None:
     head = "failed to create typed patch object (/a; g/v1, Kind=K): "
     single = f"{head}.spec.parts: field not declared in schema"
     both = (
