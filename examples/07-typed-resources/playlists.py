@@ -24,6 +24,7 @@ from cfo.runtime import (
     load_config,
     logs,
 )
+from cfo.runtime.client import apply_status
 from cfo.runtime.objects import list_map
 
 log = structlog.get_logger("playlists")
@@ -84,7 +85,7 @@ class PlaylistReconciler:
         status = PlaylistStatus(
             observed_generation=playlist.metadata.generation, total_seconds=total
         )
-        await self.client.apply(Playlist.intent(request, status=status), subresource="status")
+        await apply_status(self.client, playlist, status)
         log.info("Summed up the songs", songs=len(playlist.spec.songs), seconds=total)
         return Result()
 

@@ -27,6 +27,7 @@ from cfo.runtime import (
     load_config,
     logs,
 )
+from cfo.runtime.client import apply_status
 
 LABEL = "example.com/inventory"
 
@@ -85,7 +86,7 @@ class InventoryReconciler:
             items=len(found), values=sum(len(item.get("data") or {}) for item in found)
         )
         log.info("Summed up the ConfigMaps", items=status.items, values=status.values)
-        await self.client.apply(Inventory.intent(request, status=status), subresource="status")
+        await apply_status(self.client, inventory, status)
         return Result(requeue_after=inventory.spec.refresh_seconds)
 
 

@@ -34,7 +34,7 @@ from cfo.runtime import (
     wait_for,
 )
 from cfo.runtime.cache import by_controller, controller_key
-from cfo.runtime.client import Child, ChildResults, connect, reconcile_children
+from cfo.runtime.client import Child, ChildResults, apply_status, connect, reconcile_children
 from cfo.runtime.objects import list_map
 
 FINALIZER = "example.com/receipt"
@@ -155,9 +155,7 @@ class EnvironmentReconciler:
         conditions.set("Configured", not missing, reason, message)
         conditions.summarize(["Applied", "Configured"])
         status = EnvironmentStatus(conditions=conditions.as_models())
-        await self.client.apply(
-            Environment.intent(environment.key, status=status), subresource="status"
-        )
+        await apply_status(self.client, environment, status)
         results.raise_errors()
         return Result(requeue_after=results.retry_after)
 

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
-from cfo.runtime.client.client import Client
-from cfo.runtime.objects.unstructured import Object, gvk_of, name_of, namespace_of, uid_of
+from cfo.runtime.client.client import Client, TypedT
+from cfo.runtime.objects.unstructured import (
+    Object,
+    TypedObject,
+    gvk_of,
+    key_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+
+
+@overload
+async def apply_status(
+    client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True
+) -> Object: ...
+@overload
+async def apply_status(
+    client: Client, obj: TypedT, status: object, *, force: bool = True
+) -> TypedT: ...
 
 
 async def apply_status(
-    client: Client, obj: Object, status: Mapping[str, Any], *, force: bool = True
-) -> Object:
-    """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored."""
-    desired = {**identity_of(obj), "status": status}
-    return await client.apply(desired, subresource="status", force=force)
+    client: Client, obj: Object | TypedObject, status: Any, *, force: bool = True
+) -> Object | TypedObject:
+    """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored.
+
+    ``status`` is a mapping; with a typed object, it may be an instance of the class that declares its status. Raises
+    :class:`~cfo.runtime.objects.InvalidResource` for a status that does not fit this class.
+    """
+    if not isinstance(obj, TypedObject):
+        desired = {**identity_of(obj), "status": status}
+        return await client.apply(desired, subresource="status", force=force)
+    identity = identity_of(obj.to_object())
+    content = type(obj).intent(key_of(identity), status=status)
+    stored = await client.apply({**content, **identity}, subresource="status", force=force)
+    return type(obj).decode(stored)
 
 
 def identity_of(obj: Mapping[str, Any]) -> Object:

@@ -89,6 +89,11 @@ class TypedObject:
         """Return ``obj`` as an instance. Raises :class:`cfo.runtime.objects.InvalidResource` if it does not fit."""
         raise NotImplementedError
 
+    @classmethod
+    def intent(cls, key: NamespacedName, **fields: Any) -> Object:
+        """Return the wire form of an object that has only ``fields``."""
+        raise NotImplementedError
+
     def to_object(self) -> Object:
         """Return the object in its wire form."""
         raise NotImplementedError
