@@ -17,7 +17,6 @@ from cfo.runtime import (
     is_deleting,
     key_of,
     load_config,
-    logs,
 )
 from cfo.runtime.client import Child, reconcile_children
 from cfo.runtime.objects import new_object
@@ -79,5 +78,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logs.configure()
     anyio.run(main)
