@@ -77,7 +77,7 @@ FUZZ_EXAMPLES ?= 20000
 fuzz: $(VENV)/.installed ## Fuzz the webhooks, the controllers' functions and the configuration with FUZZ_EXAMPLES random inputs
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest $(PARALLEL) --timeout 0 test/fuzz
 
-deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FLAGS="--with appwrapper")
+deploy: cluster $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FLAGS="--with appwrapper")
 	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) $(DEPLOY_FLAGS) | $(KUBECTL) apply --server-side -f -
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 

@@ -24,15 +24,22 @@ INGRESS_NGINX  ?= controller-v1.12.1
 OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
-.PHONY: install uninstall undeploy dist image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
+.PHONY: cluster install uninstall undeploy dist image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
 	catalog-build-push kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e dev-release olm-upgrade-e2e nightly \
 	release release-push release-images release-stable release-draft release-download release-plan helm-repository \
 	apply job redo
 
-install: ## Install the CRDs on the cluster of your kubeconfig
+# kubectl apply would report only that it cannot download the schema for its validation.
+cluster:
+	@error=$$($(KUBECTL) get --raw /version --request-timeout 10s 2>&1 >/dev/null) || { \
+		echo "Error: no cluster responds ($$(echo "$$error" | tail -n 1)); select one with kubectl config use-context, or set KUBECONFIG" >&2; \
+		exit 1; \
+	}
+
+install: cluster ## Install the CRDs on the cluster of your kubeconfig
 	$(KUBECTL) apply --server-side --kustomize config/crd
 
-uninstall: ## Delete the CRDs, and with them all AppWrappers, Flux objects and InferenceStacks, while an operator runs
+uninstall: cluster ## Delete the CRDs, and with them all AppWrappers, Flux objects and InferenceStacks, while an operator runs
 	$(KUBECTL) delete --ignore-not-found --kustomize config/crd
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions (YES=--yes: do not ask)

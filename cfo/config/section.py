@@ -115,6 +115,13 @@ _ALLOWED: Final = {
 }
 
 
+_BOOLEANS: Final = {
+    True: "true (YAML reads on and yes as true)",
+    False: "false (YAML reads off and no as false)",
+}
+"""A boolean where none is allowed: what the user typed is not known anymore."""
+
+
 def _layers(annotation: Any) -> list[Any]:
     """Return an annotation, then what is left of it without its metadata or without ``None``, down to the bare type.
 
@@ -211,4 +218,7 @@ def _format_problem(path: str, value: object, allowed: str) -> str:
     is_container = isinstance(value, dict | list) and len(value) > 0
     shown = "" if is_container else f"{printable(repr(value), _MAX_VALUE_CHARACTERS)}: "
     # The message of a method `parse` may begin with the value.
-    return f"{where}{shown}{allowed.removeprefix(shown)}"
+    allowed = allowed.removeprefix(shown)
+    if isinstance(value, bool):
+        return f"{where}{_BOOLEANS[value]}: {allowed}"
+    return f"{where}{shown}{allowed}"

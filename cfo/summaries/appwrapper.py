@@ -19,7 +19,7 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.api.reading import items, mapping, milliseconds, number, path, text
+from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text
 from cfo.runtime import Object, gvk_of, is_deleting, labels_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
@@ -235,7 +235,8 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
         reason = text(found[0].get("reason"), 80) if found else ""
         if found and found[0].get("status") == "False" and "Error" in reason:
             name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}".strip()
-            message = f"{name or 'A component'} cannot be created: {text(found[0].get('message'))}"
+            cause = text(found[0].get("message"), MAX_MESSAGE)
+            message = f"{name or 'A component'} cannot be created: {cause}"
             yield Problem(
                 message,
                 "correct the component, or ask the administrator for the permission or quota",

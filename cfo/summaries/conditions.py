@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from cfo.api.reading import items, path, text
+from cfo.api.reading import MAX_MESSAGE, items, path, text
 from cfo.summaries.summary import MAX_CONDITIONS, SummaryCondition
 
 
@@ -17,7 +17,7 @@ def conditions_of(obj: Mapping[str, Any]) -> tuple[SummaryCondition, ...]:
             type=text(item.get("type"), 80),
             status=text(item.get("status"), 10),
             reason=text(item.get("reason"), 80),
-            message=text(item.get("message")),
+            message=text(item.get("message"), MAX_MESSAGE),
             since=text(item.get("lastTransitionTime"), 40),
         )
         for item in items(path(obj, "status", "conditions"))

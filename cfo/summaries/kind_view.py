@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from cfo.api.kueue import LOCAL_QUEUES, QUEUE_NAME_LABEL, missing_queue_message
-from cfo.api.reading import MALFORMED, mapping, number, path, text, time_of
+from cfo.api.reading import MALFORMED, MAX_MESSAGE, mapping, number, path, text, time_of
 from cfo.runtime import (
     GVK,
     POD,
@@ -90,7 +90,7 @@ def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]
         last = last_occurrence(event)
         warning = WarningEvent(
             reason=text(event.get("reason"), 80),
-            message=text(event.get("message") or event.get("note")),
+            message=text(event.get("message") or event.get("note"), MAX_MESSAGE),
             last=last.isoformat(timespec="seconds").replace("+00:00", "Z") if last else "",
             count=max(1, number(event.get("count")), number(path(event, "series", "count"))),
         )
@@ -289,7 +289,8 @@ def new_summary(
     row: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits."""
-    distinct = distinct_problems(Problem(text(each.message), each.remedy) for each in problems)
+    bounded = (Problem(text(each.message, MAX_MESSAGE), each.remedy) for each in problems)
+    distinct = distinct_problems(bounded)
     return Summary(
         gvk=gvk_of(obj),
         key=key_of(obj),

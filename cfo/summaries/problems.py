@@ -126,7 +126,7 @@ def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     scheduled = condition_of(conditions_of(pod), "PodScheduled")
     is_scheduled = scheduled is None or scheduled.status != "False"
     if scheduled is not None and not is_scheduled and scheduled.reason == "Unschedulable":
-        cause = text(f"cannot be scheduled: {scheduled.message}")
+        cause = f"cannot be scheduled: {scheduled.message}"
         yield cause, "request less, or wait for (or add) nodes with enough free resources"
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in items(path(pod, "status", field)):

@@ -18,7 +18,16 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
-from cfo.api.reading import MALFORMED, mapping, milliseconds, number, path, text, time_of
+from cfo.api.reading import (
+    MALFORMED,
+    MAX_MESSAGE,
+    mapping,
+    milliseconds,
+    number,
+    path,
+    text,
+    time_of,
+)
 from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,
@@ -47,7 +56,8 @@ _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
 
 _EXPOSURE_REASONS: Final = {
-    "OAuthUnavailable": "set kuberay.authentication in the configuration, or rayDashboardOAuthEnabled: false",
+    "OAuthUnavailable": "set kuberay.authentication, or rayDashboardOAuthEnabled: false, in the configuration; outside "
+    "OpenShift also kuberay.ingressDomain",
     "OIDCSecretMissing": "create the Secret with the OIDC client",
     "IngressDomainMissing": "set kuberay.ingressDomain in the operator's configuration",
     "IngressTLSUnavailable": "set kuberay.ingress.className, kuberay.ingress.annotations or kuberay.gateway",
@@ -210,7 +220,7 @@ def _ca_expiry(facts: RayClusterFacts, related: Related) -> datetime | None:
 
 
 def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
-    reason = text(path(cluster, "status", "reason"))
+    reason = text(path(cluster, "status", "reason"), MAX_MESSAGE)
     if state == "failed" or reason:
         yield Problem(
             f"KubeRay reports: {reason or 'failed'}",

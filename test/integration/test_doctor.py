@@ -211,7 +211,7 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         strict, found = await doctor(admin, "--strict")
         assert strict == 1, "the images of this installation have no version in their tags"
         assert found["kuberay"] == [
-            ("skip", "the API server is embedded: cfo run simulates KubeRay")
+            ("skip", "the API server is envtest: only cfo run --embedded simulates KubeRay")
         ]
         assert found["admission"] == [("ok", "a RayCluster passes through the webhooks (dry run)")]
         assert (

@@ -709,6 +709,23 @@ async def test_make_install_creates_our_crds_and_make_uninstall_deletes_them(
         await make(environment, tmp_path, "uninstall")
 
 
+@pytest.mark.parametrize("target", ["install", "uninstall"])
+def test_make_target_without_a_cluster_ends_with_one_line(tmp_path: Path, target: str) -> None:
+    variables = {
+        "PATH": os.environ["PATH"],
+        "KUBECONFIG": str(tmp_path / "none"),
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        ["make", "-s", target], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
+    error, of_make = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert error.startswith("Error: no cluster responds (")
+    assert error.endswith("; select one with kubectl config use-context, or set KUBECONFIG")
+    assert of_make.startswith("make: ***")
+
+
 async def make(environment: Environment, directory: Path, target: str) -> None:
     """Run a make target that calls kubectl as an administrator; it must succeed."""
     code, output = await kubectl(environment, directory, "version")

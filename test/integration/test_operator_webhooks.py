@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 from base64 import b64decode, b64encode
@@ -208,6 +209,28 @@ async def test_readiness_check_reports_missing_webhook_configuration(tmp_path: P
                 await eventually(is_reported, "the missing configuration")
             await create_configurations(environment)
             await operator.ready()
+
+
+async def test_readiness_check_names_each_cause_once_for_each_object(tmp_path: Path) -> None:
+    """The other owner is dead, and its Service stays, so that no webhook of the objects trusts our certificate."""
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await create_config_map(environment, settings())
+        for configuration in webhook_configurations("elsewhere"):
+            await environment.create(configuration)
+        async with run_operator(environment, tmp_path) as operator:
+            health = await operator.address("health")
+            async with aiohttp.ClientSession(health) as session:
+
+                async def problem() -> str | None:
+                    async with session.get("/readyz?verbose") as response:
+                        text = await response.text()
+                    return text if "does not contain the CA" in text else None
+
+                text = str(await eventually(problem, "the problem"))
+    assert re.findall(r"the caBundle of (all \d+ webhooks) does not", text) == [
+        f"all {len(configuration['webhooks'])} webhooks"
+        for configuration in webhook_configurations("elsewhere")
+    ]
 
 
 async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path: Path) -> None:

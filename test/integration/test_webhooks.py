@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from structlog.testing import capture_logs
 
 from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
@@ -579,14 +580,17 @@ async def test_heartbeat_names_the_url_and_is_released_on_exit(
         lease = await user.client.get(LEASE, key, live=True)
         return str(lease["spec"]["holderIdentity"]) if lease is not None else ""
 
-    async with run_replica(plane, options) as running:
-        await running.ready()
-        assert str(await wait_until(holder, "the heartbeat")).endswith(f"_{options.url}")
-        for configuration in await user.configurations():
-            mark = mark_of(configuration)
-            assert mark is not None
-            assert (mark.address, mark.lease) == (str(options.url), key)
+    with capture_logs() as logs:
+        async with run_replica(plane, options) as running:
+            await running.ready()
+            assert str(await wait_until(holder, "the heartbeat")).endswith(f"_{options.url}")
+            for configuration in await user.configurations():
+                mark = mark_of(configuration)
+                assert mark is not None
+                assert (mark.address, mark.lease) == (str(options.url), key)
     assert await holder() == ""
+    (attempt,) = [log["event"] for log in logs if "Attempting to acquire" in log["event"]]
+    assert "heartbeat of the webhooks, without leader election" in attempt
 
 
 async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(

@@ -645,3 +645,28 @@ def test_section_of_a_program_names_unknown_and_missing_keys() -> None:
         "kuberay.profiles[0].nme: is unknown",
         "kuberay.profiles[0].name: is required",
     )
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (
+            "kuberay: {profiles: [{name: a, mTLS: on}]}",
+            "kuberay.profiles[0].mTLS: true (YAML reads on and yes as true): must be 'default' or 'enforced'",
+        ),
+        (
+            "kuberay: {ingressDomain: no}",
+            "kuberay.ingressDomain: false (YAML reads off and no as false): must be a domain name",
+        ),
+        (
+            "leaderElection: {leaseDuration: yes}",
+            "leaderElection.leaseDuration: true (YAML reads on and yes as true): must be a duration",
+        ),
+    ],
+)
+def test_boolean_in_place_of_another_type_is_shown_as_yaml_reads_it(
+    document: str, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        parse(document)
+    assert problem in str(error.value)

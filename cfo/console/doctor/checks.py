@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from cryptography import x509
 
@@ -134,8 +135,17 @@ def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Findi
                 )
         if not fact.missing and all(fact.services.values()):
             targets = [str(service) for service in fact.services]
-            targets += fact.urls
+            targets += _servers(fact.urls)
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")
+
+
+def _servers(urls: Iterable[str]) -> list[str]:
+    """Return the servers in ``urls``, without the paths, each once."""
+    servers: set[str] = set()
+    for url in urls:
+        parts = urlsplit(url)
+        servers.add(f"{parts.scheme}://{parts.netloc}")
+    return sorted(servers)
 
 
 def check_certificate(

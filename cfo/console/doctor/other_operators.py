@@ -9,7 +9,7 @@ by the Lease that each operator renews, with or without leader election.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -50,33 +50,42 @@ class OtherOperator:
     webhooks: list[str] = field(default_factory=list)
     signs: list[str] = field(default_factory=list)
     configuration: OperatorConfiguration | None = None
+    is_alive: bool = False
+    """Whether its Lease is renewed."""
 
 
 async def check(subject: Subject) -> Iterable[Finding]:
     """Check whether another CodeFlare operator reconciles the same objects."""
     operators = await _operators(subject.client)
+    alive = sorted(where for where, operator in operators.items() if operator.is_alive)
     own = operators.pop(subject.namespace, OtherOperator())
     for where, other in islice(sorted(operators.items()), _MAX_SHOWN):
         other.configuration = await _configuration(subject.client, where)
     checked = _described(subject.namespace, own)
-    return findings(operators, subject.configuration, checked)
+    return findings(operators, subject.configuration, checked, alive)
 
 
 def findings(
-    others: Mapping[str, OtherOperator], configuration: OperatorConfiguration, checked: str
+    others: Mapping[str, OtherOperator],
+    configuration: OperatorConfiguration,
+    checked: str,
+    alive: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield a finding for each operator in another namespace.
 
-    ``configuration`` is that of the checked operator, and ``checked`` describes it.
+    ``configuration`` is that of the checked operator, and ``checked`` describes it. ``alive``: the namespaces of all
+    operators whose Leases are renewed.
     """
+    renewing = ", ".join(alive[:_MAX_SHOWN]) or "no namespace"
+    remedy = f"alive, by the renewal of its Lease: {renewing}; {_REMEDY}"
     for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
         where = f"another CodeFlare operator in {_described(namespace, other)}"
         if other.webhooks:
             yield fail(
-                f"{where} has webhooks for RayClusters, besides the one in {checked}", _REMEDY
+                f"{where} has webhooks for RayClusters, besides the one in {checked}", remedy
             )
         elif _overlap(configuration, other.configuration or OperatorConfiguration()):
-            yield warn(f"{where} reconciles the same namespaces as the one in {checked}", _REMEDY)
+            yield warn(f"{where} reconciles the same namespaces as the one in {checked}", remedy)
         else:
             yield ok(f"{where} reconciles other namespaces or labels")
     if not others:
@@ -115,7 +124,9 @@ async def _operators(client: Client) -> dict[str, OtherOperator]:
     for lease in await client.list(LEASE, field_selector=f"metadata.name={name}", live=True):
         if _is_held(lease):
             holder = text(path(lease, "spec", "holderIdentity"))
-            operators[namespace_of(lease)].signs.append(f"Lease {name}, holder {holder}")
+            operator = operators[namespace_of(lease)]
+            operator.signs.append(f"Lease {name}, holder {holder}")
+            operator.is_alive = True
     return dict(operators)
 
 

@@ -25,6 +25,8 @@ from cfo.runtime.webhook.ownership import holder_suffix
 
 _RENEW_INTERVAL = 5.0
 
+_ATTEMPT = "Attempting to acquire lease as heartbeat of the webhooks, without leader election"
+
 
 class Heartbeat:
     """Holds ``lease`` while the process runs, as soon as no other process holds it; nothing depends on it.
@@ -44,7 +46,8 @@ class Heartbeat:
             identity=default_identity() + holder_suffix(url),
             retry_period=_RENEW_INTERVAL,
         )
-        self._elector = LeaderElector(LeaseLock(self._transport, lease), options, clock=clock)
+        lock = LeaseLock(self._transport, lease)
+        self._elector = LeaderElector(lock, options, clock=clock, attempt=_ATTEMPT)
         self._is_stopping = False
 
     def stop(self) -> None:

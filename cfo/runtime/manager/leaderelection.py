@@ -160,7 +160,7 @@ class LeaderElector:
 
     It reports that it has started once this process is the leader, and raises :class:`LeadershipLost` once it no longer
     is. ``events`` records changes of leadership on the Lease, ``metrics`` expose them; ``random`` returns numbers in
-    [0, 1).
+    [0, 1). ``attempt`` is the log message when it begins to acquire the Lease.
     """
 
     name = "leader-election"
@@ -174,8 +174,10 @@ class LeaderElector:
         events: EventRecorder | None = None,
         metrics: Metrics | None = None,
         random: Callable[[], float] = default_random,
+        attempt: str = "Attempting to acquire leader lease",
     ) -> None:
         self.options = options
+        self._attempt = attempt
         self._lock = lock
         self._clock = clock or SystemClock()
         self._events = events
@@ -229,11 +231,7 @@ class LeaderElector:
 
         Raises :class:`LeadershipLost` when the Lease was not renewed in time or another replica acquired it.
         """
-        _log.info(
-            "Attempting to acquire leader lease",
-            lease=self._lease_name,
-            identity=self.options.identity,
-        )
+        _log.info(self._attempt, lease=self._lease_name, identity=self.options.identity)
         if not await self._acquire():
             return  # stopped while another replica was the leader: there is nothing to release
         self._metrics.is_leader.set(1)

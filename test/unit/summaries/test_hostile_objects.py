@@ -10,7 +10,7 @@ import pytest
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.api.reading import MAX_TEXT, text
+from cfo.api.reading import MAX_MESSAGE, MAX_TEXT, text
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET
 from cfo.summaries.kind_view import Related, summarize
 from cfo.summaries.summary import Summary
@@ -116,7 +116,7 @@ def test_fields_of_any_type_never_raise(gvk: GVK) -> None:
             for value in strings(summary):
                 assert isinstance(value, str)
                 assert value.isprintable()
-                assert len(value) <= 2 * MAX_TEXT
+                assert len(value) <= MAX_MESSAGE + MAX_TEXT
 
 
 @pytest.mark.parametrize("value", ODD)

@@ -210,6 +210,26 @@ def test_warning_events_are_the_newest_first_and_not_repeated() -> None:
     assert [(each.reason, each.count) for each in warnings] == [("A", 1), ("B", 3)]
 
 
+def test_the_end_of_a_long_event_is_not_lost() -> None:
+    """The operator's own Events end with what to do."""
+    message = f"{'cause ' * 100}set kuberay.authentication"
+    events = [{**event("OAuthUnavailable", "2026-01-01T00:00:00Z"), "message": message}]
+    others = related(events=events, children={INGRESS: []})
+    summary = summarize(RAY_CLUSTER, cluster(), others)
+    (problem,) = [each for each in summary.problems if message in each.message]
+    assert "outside OpenShift also kuberay.ingressDomain" in problem.remedy
+
+
+def test_the_end_of_a_message_of_the_scheduler_is_not_lost() -> None:
+    message = f"{'0/9 nodes are available, ' * 20}9 Insufficient memory"
+    pod = {
+        "metadata": {"name": "head", "namespace": "ns"},
+        "status": {"conditions": [condition("PodScheduled", "False", "Unschedulable", message)]},
+    }
+    (problem,) = pod_problems([pod])
+    assert problem.message.endswith("9 Insufficient memory")
+
+
 POD_CASES = [
     (
         {"conditions": [condition("PodScheduled", "False", "Unschedulable", "no nodes")]},

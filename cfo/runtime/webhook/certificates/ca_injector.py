@@ -6,7 +6,7 @@ finds a living other one reports it as :attr:`CAInjector.conflict` and writes no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import anyio
@@ -70,6 +70,15 @@ Report = Callable[[Object, str], None]
 """Reports an overwritten webhook configuration; the string is a sentence for an Event."""
 
 _log = structlog.get_logger(__name__)
+
+
+def _described(names: Sequence[str], total: int) -> str:
+    """Return the webhooks ``names`` in words; ``total`` is the number of webhooks in their object."""
+    if len(names) == 1:
+        return f"webhook {names[0]}"
+    if len(names) == total:
+        return f"all {total} webhooks"
+    return f"webhooks {', '.join(names)}"
 
 
 class InjectionTarget(msgspec.Struct, frozen=True):
@@ -336,18 +345,29 @@ class CAInjector:
                 found.append(
                     f"{target} names {other_service}, not {self._own_address}: apply the manifests of this operator"
                 )
-            found += [
-                f"{target}: the caBundle of webhook {name} does not contain the CA of the serving certificate"
-                for name, bundle in ca_bundles_of(obj).items()
-                if not is_trusted(bundle, chain)
-            ]
+            bundles = ca_bundles_of(obj)
+            untrusting = [name for name, bundle in bundles.items() if not is_trusted(bundle, chain)]
+            if untrusting:
+                found.append(
+                    f"{target}: the caBundle of {_described(untrusting, len(bundles))} does not contain the CA of the "
+                    "serving certificate"
+                )
             if self._options.url is not None:
-                found += [
-                    f"{target}: the clientConfig of webhook {name} does not contain the URL {self._options.url}"
-                    for name, config in client_configs(obj).items()
-                    if not str(config.get("url", "")).startswith(f"{self._options.url}/")
-                ]
+                found += self._problems_of_url(target, obj, self._options.url)
         return found
+
+    @staticmethod
+    def _problems_of_url(target: InjectionTarget, obj: Object, url: WebhookURL) -> Iterator[str]:
+        """Yield a reason if webhooks of ``obj`` are called elsewhere than at ``url``."""
+        configs = client_configs(obj)
+        elsewhere = [
+            name
+            for name, config in configs.items()
+            if not str(config.get("url", "")).startswith(f"{url}/")
+        ]
+        if elsewhere:
+            described = _described(elsewhere, len(configs))
+            yield f"{target}: the clientConfig of {described} does not contain the URL {url}"
 
     async def restore(self, bundle: bytes | None, trusted: bytes) -> None:
         """Restore the client configs that our URL replaced, unless another replica may still serve at that URL.

@@ -66,11 +66,12 @@ def test_other_operators_must_reconcile_other_objects(
     others: Any, own: dict[str, Any], expected: str
 ) -> None:
     checked = "namespace ours (Lease l, holder h)"
-    (finding,) = other_operators.findings(others, OperatorConfiguration.from_document(own), checked)
+    configuration = OperatorConfiguration.from_document(own)
+    (finding,) = other_operators.findings(others, configuration, checked, ["ours"])
     assert finding.status == expected
     assert (checked in finding.message) is (expected != "ok")
     assert not others or next(iter(others)) in finding.message
-    assert bool(finding.remedy) is (expected != "ok")
+    assert ("renewal of its Lease: ours; keep one" in finding.remedy) is (expected != "ok")
 
 
 def pod(
@@ -193,6 +194,12 @@ def test_webhooks_lead_to_ready_endpoints(
     facts: list[WebhookConfigurationFacts], expected: list[str]
 ) -> None:
     assert states(checks.check_webhooks(facts)) == expected
+
+
+def test_paths_of_one_server_are_one_target() -> None:
+    urls = [f"https://127.0.0.1:{port}/{path}" for port in (9443, 9444) for path in ("a", "b")]
+    (finding,) = checks.check_webhooks([webhooks(services={}, urls=tuple(urls))])
+    assert finding.message == "validating leads to https://127.0.0.1:9443, https://127.0.0.1:9444"
 
 
 def test_serving_certificate_is_valid_and_trusted() -> None:
