@@ -98,6 +98,7 @@ ALLOWED: Final = {
     "cfo/runtime/objects/field.py": _NUMBER,
     "cfo/runtime/objects/parsers.py": "the parsers",
     "cfo/runtime/process/endpoint.py": "the administrator's configuration",
+    "cfo/runtime/process/memory.py": "a file of the kernel",
     "handlers/src/cfo_handlers/background.py": "what a function of the operator's author returns",
 }
 """Files that convert what may be text, and why they may."""

@@ -259,7 +259,7 @@ async def test_page_and_terminal_show_one_level_of_a_finished_cluster(plane: Con
                 [(each.key.name, each.level) for each in await one.snapshot()]
                 for one in (terminal, page)
             ]
-            assert levels[0] == levels[1] == [("done", Level.OK)]
+            assert levels[0] == levels[1] == [("done", Level.WARNING)]
             assert set(manager.cache.informers) == known  # the page shares them
 
 
