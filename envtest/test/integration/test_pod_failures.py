@@ -99,6 +99,101 @@ async def test_container_that_exits_is_restarted() -> None:
     assert not container["ready"]
 
 
+def exiting(name: str, code: int) -> dict[str, Any]:
+    return {"name": name, "image": name, "command": ["sh", "-c", f"exit {code}"]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "states"),
+    [
+        ("Never", 0, ["running", "Completed"]),
+        ("Never", 3, ["running", "Error"]),
+        ("OnFailure", 0, ["running", "Completed"]),
+        ("OnFailure", 3, ["CrashLoopBackOff"]),
+        ("Always", 0, ["CrashLoopBackOff"]),
+    ],
+)
+async def test_restart_policy_decides_whether_a_container_is_restarted(
+    policy: str, code: int, states: list[str]
+) -> None:
+    is_restarted = states == ["CrashLoopBackOff"]
+    body = {
+        "metadata": {"name": "pod"},
+        "spec": {"containers": [exiting("main", code)], "restartPolicy": policy},
+    }
+    seen: list[str] = []
+    async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
+        created = await api.post(PODS, body)
+        await plane.advance(0)
+        query = {"resourceVersion": created.body["metadata"]["resourceVersion"]}
+        async with api.watch(PODS, query) as watch:
+            while len(seen) < len(states):
+                status = (await watch.event())["object"]["status"]
+                for container in status.get("containerStatuses") or ():
+                    ((name, state),) = container["state"].items()
+                    seen.append(state.get("reason", name))
+                    assert container["restartCount"] == int(is_restarted)
+    assert seen == states
+
+
+@pytest.mark.parametrize(
+    ("policy", "reasons"),
+    [
+        ("Never", ["Completed", "Error", "running"]),
+        ("OnFailure", ["Completed", "CrashLoopBackOff", "running"]),
+    ],
+)
+async def test_ended_containers_beside_one_that_runs(policy: str, reasons: list[str]) -> None:
+    body = {
+        "metadata": {"name": "pod"},
+        "spec": {
+            "containers": [exiting("good", 0), exiting("bad", 3), {"name": "runs", "image": "i"}],
+            "restartPolicy": policy,
+        },
+    }
+    async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
+        await api.post(PODS, body)
+        await plane.advance(0)
+        status = (await api.get(f"{PODS}/pod")).body["status"]
+    assert status["phase"] == "Running"
+    found = []
+    for container in status["containerStatuses"]:
+        ((name, state),) = container["state"].items()
+        found.append(state.get("reason", name))
+    assert found == reasons
+
+
+async def test_containers_of_a_failed_pod_have_their_own_codes() -> None:
+    body = {
+        "metadata": {"name": "pod"},
+        "spec": {"containers": [exiting("good", 0), exiting("bad", 3)], "restartPolicy": "Never"},
+    }
+    async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
+        await api.post(PODS, body)
+        await plane.advance(0)
+        status = (await api.get(f"{PODS}/pod")).body["status"]
+    ended = [container["state"]["terminated"] for container in status["containerStatuses"]]
+    assert [(each["exitCode"], each["reason"]) for each in ended] == [
+        (0, "Completed"),
+        (3, "Error"),
+    ]
+
+
+@pytest.mark.parametrize(("code", "condition"), [(0, "Complete"), (1, "Failed")])
+async def test_job_without_retries(code: int, condition: str) -> None:
+    template = {"spec": {"restartPolicy": "OnFailure", "containers": [exiting("main", code)]}}
+    job = {"metadata": {"name": "job"}, "spec": {"backoffLimit": 0, "template": template}}
+    path = "/apis/batch/v1/namespaces/default/jobs"
+    async with (
+        ControlPlane.embedded(controllers=["job", "pods"]) as plane,
+        APIClient(plane) as api,
+    ):
+        await api.post(path, job)
+        await plane.advance(10)
+        status = (await api.get(f"{path}/job")).body["status"]
+    assert condition in [each["type"] for each in status["conditions"]]
+
+
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
 async def test_pod_that_requests_more_than_the_node_has(resource: str) -> None:
     status = await status_of({"resources": {"requests": {resource: "300Gi"}}})

@@ -55,6 +55,9 @@ NODES: Final = GroupResource("", "nodes")
 _BACKOFF_AFTER: Final = 10.0
 """Seconds after which the reason of an image that cannot be pulled becomes ImagePullBackOff."""
 
+_MAX_CODE_DIGITS: Final = 9
+"""How long the annotation of an exit code, an int32, may be; others are ignored."""
+
 _HOST_ADDRESS: Final = "10.0.0.254"
 
 
@@ -192,7 +195,7 @@ class PodRunner(Controller[NamespacedName]):
         )
 
     async def _run(self, pod: Object, now: datetime) -> float | None:
-        final_phase = _annotation(pod, "phase") or _phase_of_commands(pod)
+        final_phase = _final_phase(pod)
         status = pod.get("status") or {}
         if final_phase == "Pending":
             await self._write_status(pod, _scheduled_status())
@@ -215,7 +218,7 @@ class PodRunner(Controller[NamespacedName]):
                 return remaining
             await self._write_status(pod, _finished_status(pod, final_phase, self.client.now()))
             return None
-        should_be_ready = _should_be_ready(pod) and not _crashes(pod)
+        should_be_ready = _should_be_ready(pod) and not _has_ended_container(pod)
         if (
             (find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True"
         ) != should_be_ready:
@@ -252,7 +255,7 @@ class PodRunner(Controller[NamespacedName]):
             elif "terminated" in known.get(one["name"], {}).get("state", {}):
                 init_statuses.append(known[one["name"]])  # another id would be another write
             else:
-                completed = _terminated_state("Completed", 0, now)
+                completed = _terminated_state(0, now)
                 init_statuses.append(_container_status(one, completed, ready=True))
         container_statuses = []
         for one in pod["spec"].get("containers") or ():
@@ -291,7 +294,7 @@ class PodRunner(Controller[NamespacedName]):
     def _running_status(self, pod: Object) -> dict[str, Any]:
         now = self.client.now()
         status = pod.get("status") or {}
-        ready = _should_be_ready(pod) and not _crashes(pod)
+        ready = _should_be_ready(pod) and not _has_ended_container(pod)
         address = status.get("podIP") or self._next_address()
         changes = _scheduled_status()
         for kind in ("PodReadyToStartContainers", "Initialized"):
@@ -313,11 +316,11 @@ class PodRunner(Controller[NamespacedName]):
             "podIPs": [{"ip": address}],
             "startTime": status.get("startTime") or now,
             "containerStatuses": [
-                _running_container(one, now, ready=ready, keeps=bool(_annotation(pod, "phase")))
+                _running_container(pod, one, now, ready=ready)
                 for one in pod["spec"].get("containers") or ()
             ],
             "initContainerStatuses": [
-                _container_status(one, _terminated_state("Completed", 0, now), ready=True)
+                _container_status(one, _terminated_state(0, now), ready=True)
                 for one in pod["spec"].get("initContainers") or ()
             ]
             or None,
@@ -374,39 +377,61 @@ def _codes(pod: Object) -> list[int | None]:
     return [exit_code(container) for container in pod["spec"].get("containers") or ()]
 
 
+def _final_phase(pod: Object) -> str:
+    """Return the last phase of a pod: that of its annotation, or of its commands."""
+    return _annotation(pod, "phase") or _phase_of_commands(pod)
+
+
+def _restart_policy(pod: Object) -> str:
+    policy: str = pod["spec"].get("restartPolicy") or "Always"
+    return policy
+
+
 def _phase_of_commands(pod: Object) -> str:
     """Return the final phase of a pod whose containers all end; ``Running`` if one runs or is restarted."""
     codes = _codes(pod)
-    policy = pod["spec"].get("restartPolicy") or "Always"
+    policy = _restart_policy(pod)
     if policy == "Always" or not codes or None in codes or (policy == "OnFailure" and any(codes)):
         return "Running"
     return "Failed" if any(codes) else "Succeeded"
 
 
-def _crashes(pod: Object) -> bool:
-    """Return whether a container ends, while the pod goes on."""
-    return not _annotation(pod, "phase") and any(code is not None for code in _codes(pod))
+def _has_ended_container(pod: Object) -> bool:
+    """Return whether a container has ended, while the pod goes on."""
+    if _annotation(pod, "phase") or _phase_of_commands(pod) != "Running":
+        return False
+    return any(code is not None for code in _codes(pod))
 
 
-def _terminated_state(reason: str, code: int, now: str) -> dict[str, Any]:
+def _is_restarted(pod: Object, code: int) -> bool:
+    """Return whether the kubelet restarts a container of the pod that ended with ``code``."""
+    policy = _restart_policy(pod)
+    return policy == "Always" or (policy == "OnFailure" and code != 0)
+
+
+def _terminated_state(code: int, now: str) -> dict[str, Any]:
+    reason = "Error" if code else "Completed"
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}}
 
 
-def _running_container(container: Object, now: str, *, ready: bool, keeps: bool) -> dict[str, Any]:
-    """Return the status of a container that runs, or is restarted after its end unless it ``keeps`` running."""
-    code = None if keeps else exit_code(container)
+def _running_container(pod: Object, container: Object, now: str, *, ready: bool) -> dict[str, Any]:
+    """Return the status of a container of a running pod.
+
+    It runs, unless its command has ended and those of other containers have not: then it has ended, or is restarted.
+    All containers of a pod that ends run until the end of the pod.
+    """
+    code = exit_code(container) if _has_ended_container(pod) else None
     if code is None:
         return _container_status(container, {"running": {"startedAt": now}}, ready=ready)
+    ended = _terminated_state(code, now)
+    if not _is_restarted(pod, code):
+        return _container_status(container, ended, ready=False)
     name = container["name"]
     message = f"back-off 10s restarting failed container={name}"
     status = _container_status(
         container, {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ready=False
     )
-    return {
-        **status,
-        "restartCount": 1,
-        "lastState": _terminated_state("Error" if code else "Completed", code, now),
-    }
+    return {**status, "restartCount": 1, "lastState": ended}
 
 
 def _container_status(container: Object, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
@@ -425,30 +450,37 @@ def _container_status(container: Object, state: dict[str, Any], *, ready: bool) 
     }
 
 
+def _exit_codes(pod: Object, final_phase: str) -> dict[str, int]:
+    """Return the exit code of each container of a pod that ends, by name."""
+    containers = pod["spec"].get("containers") or ()
+    if final_phase == "Succeeded":
+        return {one["name"]: 0 for one in containers}
+    text = _annotation(pod, "exit-code")
+    if text.isdecimal() and len(text) <= _MAX_CODE_DIGITS and int(text):
+        return {one["name"]: int(text) for one in containers}
+    codes = {one["name"]: exit_code(one) or 0 for one in containers}
+    if any(codes.values()):
+        return codes
+    return dict.fromkeys(codes, 1)  # only the annotation makes it fail
+
+
 def _finished_status(pod: Object, final_phase: str, now: str) -> dict[str, Any]:
-    code = 0
-    if final_phase == "Failed":
-        text = _annotation(pod, "exit-code")
-        code = (
-            int(text)
-            if text.isdigit() and int(text)
-            else max((code or 0 for code in _codes(pod)), default=0) or 1
-        )
-    reason = "Completed" if final_phase == "Succeeded" else "Error"
-    conditions = (
-        [{"type": "Initialized", "status": "True", "reason": "PodCompleted"}] if not code else []
-    )
-    condition_reason = "PodFailed" if code else "PodCompleted"
-    conditions += [
+    codes = _exit_codes(pod, final_phase)
+    conditions = []
+    condition_reason = "PodFailed"
+    if final_phase == "Succeeded":
+        condition_reason = "PodCompleted"
+        conditions.append({"type": "Initialized", "status": "True", "reason": condition_reason})
+    conditions.extend(
         {"type": kind, "status": "False", "reason": condition_reason}
         for kind in ("Ready", "ContainersReady")
-    ]
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    state = _terminated_state(reason, code, now)
+    )
+    container_statuses = []
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        state = _terminated_state(codes.get(status["name"], 0), now)
+        container_statuses.append({**status, "ready": False, "started": False, "state": state})
     return {
         "phase": final_phase,
         "conditions": conditions,
-        "containerStatuses": [
-            {**one, "ready": False, "started": False, "state": state} for one in statuses
-        ],
+        "containerStatuses": container_statuses,
     }
