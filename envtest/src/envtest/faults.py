@@ -9,13 +9,51 @@ serves them to other programs at ``/envtest/faults``.
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from envtest.auth.attributes import Attributes
+from envtest.registry.resource import ResourceInfo
 
-__all__ = ["Choose", "Fault", "Faults"]
+__all__ = ["Choose", "Fault", "FaultError", "Faults"]
+
+_VERBS: Final = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "proxy",
+    "update",
+    "watch",
+)
+_METHODS: Final = ("head", "options", "post", "put")
+"""The verbs of requests for other paths than resources, in addition to delete, get and patch."""
+
+_RESOURCE: Final = re.compile(r"[a-z0-9-]{1,63}(?:/[a-z]{1,63})?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9-]{1,63}")
+_LISTS: Final = ("verbs", "resources", "namespaces")
+_FLAGS: Final = ("reset", "expired", "torn", "after")
+_TEXTS: Final = ("reason", "message")
+_COUNTS: Final = ("count", "retry_after", "cut_after")
+_MAX_SHOWN: Final = 100
+
+
+class FaultError(ValueError):
+    """Raised for an invalid rule; the message names the field, its value and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field}: {_shown(value)}: must be {allowed}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 @dataclass(slots=True)
@@ -35,6 +73,8 @@ class Fault:
     error, or no response, although its write took effect.
 
     ``injected`` counts how often the rule was injected.
+
+    Raises FaultError if a field has a wrong type or value.
     """
 
     verbs: tuple[str, ...] = ()
@@ -55,6 +95,41 @@ class Fault:
     injected: int = 0
     since: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in _LISTS:
+            values = getattr(self, name)
+            _check_list(name, values)
+            setattr(self, name, tuple(values))
+        for verb in self.verbs:
+            if verb not in _VERBS and verb not in _METHODS:
+                methods = ", ".join(_METHODS)
+                allowed = (
+                    f"one of {', '.join(_VERBS)}; or, for other paths than resources, {methods}"
+                )
+                raise FaultError("verbs", verb, allowed)
+        for resource in self.resources:
+            if not _RESOURCE.fullmatch(resource):
+                allowed = "a plural in lower case such as pods, or pods/status, without its group"
+                raise FaultError("resources", resource, allowed)
+        for namespace in self.namespaces:
+            if not _NAMESPACE.fullmatch(namespace):
+                raise FaultError("namespaces", namespace, "the name of a namespace")
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise FaultError(name, getattr(self, name), "true or false")
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), str):
+                raise FaultError(name, getattr(self, name), "a string")
+        for name in _COUNTS:
+            _check_count(name, getattr(self, name))
+        if self.seconds is not None:
+            _check_seconds("seconds", self.seconds)
+        _check_seconds("latency", self.latency)
+        is_error = _is_integer(self.code) and 400 <= self.code <= 599
+        if not is_error and (not _is_integer(self.code) or self.code != 0):
+            allowed = "the code of an HTTP error, 400 to 599, or 0 for none"
+            raise FaultError("code", self.code, allowed)
+
     def matches(self, attributes: Attributes, now: float) -> bool:
         """Return whether the rule is still active and matches the request."""
         if self.count is not None and self.injected >= self.count:
@@ -68,6 +143,31 @@ class Fault:
         return not self.namespaces or attributes.namespace in self.namespaces
 
 
+def _check_list(name: str, values: object) -> None:
+    if not isinstance(values, tuple | list | set | frozenset):
+        raise FaultError(name, values, "a list of strings")
+    for value in values:
+        if not isinstance(value, str):
+            raise FaultError(name, value, "a string")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is None:
+        return
+    if not _is_integer(value) or value < 0:
+        raise FaultError(name, value, "an integer, 0 or more")
+
+
+def _check_seconds(name: str, value: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
+        raise FaultError(name, value, "a number of seconds, 0 or more")
+
+
 Choose = Callable[[Attributes], Fault | None]
 """A function that is called with each request, and may return a fault for it."""
 
@@ -76,15 +176,19 @@ class Faults:
     """The active rules. While ``stale_revision`` is set, reads from the cache (resourceVersion 0) return that state.
 
     ``choose`` is called with each request before the rules; the fault that it returns is injected instead of them.
-    ``listeners`` are called when a fault is injected, before the client can notice it.
+    ``listeners`` are called when a fault is injected, before the client can notice it. ``served`` are the resources of
+    the server.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, served: Iterable[ResourceInfo] = ()
+    ) -> None:
         self.rules: list[Fault] = []
         self.choose: Choose | None = None
         self.listeners: list[Callable[[Fault], None]] = []
         self.stale_revision: int | None = None
         self._clock = clock
+        self._served = served
         self._running = asyncio.Event()
         self._running.set()
         self._paused = False
@@ -93,10 +197,31 @@ class Faults:
         self._flowing.set()
 
     def add(self, fault: Fault) -> Fault:
-        """Activate a rule."""
+        """Activate a rule.
+
+        Raises FaultError if one of its resources is another name of a served resource than its plural. Names that are
+        not known are allowed, because their CRD may be installed later.
+        """
+        self._check_plurals(fault.resources)
         fault.since = self._clock()
         self.rules.append(fault)
         return fault
+
+    def _check_plurals(self, resources: Iterable[str]) -> None:
+        if not resources:
+            return
+        plurals = set()
+        plural_of = {}
+        for info in self._served:
+            plurals.add(info.plural)
+            for name in (info.singular, info.kind.lower(), *info.short_names):
+                plural_of[name] = info.plural
+        for resource in resources:
+            name, slash, subresource = resource.partition("/")
+            if name not in plurals and name in plural_of:
+                raise FaultError(
+                    "resources", resource, f"the plural {plural_of[name]}{slash}{subresource}"
+                )
 
     def clear(self) -> None:
         """Remove all rules, end a pause, release watches and let the watch cache catch up."""
@@ -124,8 +249,10 @@ class Faults:
     def hold_watches(self, *resources: str) -> None:
         """Hold back the events of all watches of ``resources`` (plurals; any by default), until they are released.
 
-        Nothing is lost: clients that read only these watches do not see newer changes for a while.
+        Nothing is lost: clients that read only these watches do not see newer changes for a while. Raises FaultError,
+        as :meth:`add`.
         """
+        self._check_plurals(resources)
         self._held = resources
         self._flowing.clear()
 

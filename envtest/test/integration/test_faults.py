@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
 
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.faults import Fault
+from envtest.faults import Fault, FaultError
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 
@@ -38,7 +40,8 @@ async def test_error_response_is_limited_by_verb_resource_and_count(
 async def test_fault_expires_after_its_duration(
     plane: EmbeddedControlPlane, api: APIClient
 ) -> None:
-    plane.faults.add(Fault(seconds=-1.0, code=503))
+    plane.faults.add(Fault(seconds=5.0, code=503))
+    await plane.advance(6)
     assert (await api.get(CONFIG_MAPS)).code == 200
 
 
@@ -110,6 +113,63 @@ async def test_faults_are_managed_over_http(plane: EmbeddedControlPlane, api: AP
     assert wrong.body["message"].startswith("unknown field 'verb': must be one of ")
     assert (await api.delete("/envtest/faults")).body == {"faults": []}
     assert (await api.get("/envtest/faults", headers={"Authorization": ""})).code == 403
+
+
+async def test_rule_for_all_requests_is_removed_over_http(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
+    added = await api.post("/envtest/faults", {"code": 503})
+    assert added.code == 200
+    assert (await api.get(CONFIG_MAPS)).code == 503
+    assert (await api.get("/envtest/faults")).body["faults"][0]["injected"] == 1
+    assert (await api.delete("/envtest/faults")).body == {"faults": []}
+    assert (await api.get(CONFIG_MAPS)).code == 200
+
+
+INVALID_RULES: list[tuple[dict[str, Any], str]] = [
+    ({"verbs": "create"}, "verbs: 'create': must be a list of strings"),
+    ({"verbs": ["creat"]}, "verbs: 'creat': must be one of create, delete, "),
+    ({"verbs": [1]}, "verbs: 1: must be a string"),
+    ({"resources": ["ConfigMap"]}, "resources: 'ConfigMap': must be a plural in lower case"),
+    ({"resources": ["deployments.apps"]}, "without its group"),
+    ({"namespaces": ["a/b"]}, "namespaces: 'a/b': must be the name of a namespace"),
+    ({"count": "x"}, "count: 'x': must be an integer, 0 or more"),
+    ({"count": -1}, "count: -1: must be an integer, 0 or more"),
+    ({"cut_after": True}, "cut_after: True: must be an integer, 0 or more"),
+    ({"retry_after": 1.5}, "retry_after: 1.5: must be an integer, 0 or more"),
+    ({"seconds": -1}, "seconds: -1: must be a number of seconds, 0 or more"),
+    ({"latency": "1s"}, "latency: '1s': must be a number of seconds, 0 or more"),
+    ({"code": 42}, "code: 42: must be the code of an HTTP error, 400 to 599, or 0 for none"),
+    ({"code": "409"}, "code: '409': must be the code of an HTTP error"),
+    ({"reset": "yes"}, "reset: 'yes': must be true or false"),
+    ({"message": None}, "message: None: must be a string"),
+    ({"reason": "x" * 200, "torn": 2}, "torn: 2: must be true or false"),
+]
+
+
+async def test_invalid_rules_are_refused(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    for fields, message in INVALID_RULES:
+        with pytest.raises(FaultError, match=re.escape(message)):
+            Fault(**fields)
+        response = await api.post("/envtest/faults", fields)
+        assert response.code == 400
+        assert message in response.body["message"]
+    assert plane.faults.rules == []
+
+
+@pytest.mark.parametrize(
+    ("name", "plural"),
+    [("configmap", "configmaps"), ("cm", "configmaps"), ("pod/status", "pods/status")],
+)
+async def test_other_names_of_a_resource_than_its_plural_are_refused(
+    plane: EmbeddedControlPlane, name: str, plural: str
+) -> None:
+    message = f"resources: {name!r}: must be the plural {plural}"
+    with pytest.raises(FaultError, match=message):
+        plane.faults.add(Fault(resources=(name,)))
+    with pytest.raises(FaultError, match=message):
+        plane.faults.hold_watches(name)
+    plane.faults.add(Fault(resources=(plural, "toys")))  # the CRD of toys may be installed later
 
 
 async def test_watcher_that_does_not_read_is_disconnected_without_blocking_writers(

@@ -17,12 +17,22 @@ from envtest.apimachinery.errors import (
 from envtest.auth.attributes import Attributes
 from envtest.endpoints.decoder import JSONError, load_json
 from envtest.endpoints.request import Page, Request, Response, json_response, status_response
-from envtest.faults import Fault, Faults
+from envtest.faults import Fault, FaultError, Faults
 from envtest.http_server.responses import SentResponse
 
-__all__ = ["FAULTS_PATH", "InjectedReset", "faults_page", "inject", "inject_after"]
+__all__ = [
+    "CONTROL_PATHS",
+    "FAULTS_PATH",
+    "InjectedReset",
+    "faults_page",
+    "inject",
+    "inject_after",
+]
 
-FAULTS_PATH = "/envtest/faults"
+CONTROL_PATHS = "/envtest/"
+"""The prefix of pages that control the server: they have no faults, and respond while the server is paused."""
+
+FAULTS_PATH = f"{CONTROL_PATHS}faults"
 
 
 class InjectedReset(ConnectionResetError):
@@ -93,19 +103,14 @@ def _parse_rule(document: Any) -> Fault:
         raise bad_request(
             f"unknown field {unknown[0]!r}: must be one of {', '.join(sorted(_FIELDS))}"
         )
-    lists = {
-        name: tuple(document[name])
-        for name in ("verbs", "resources", "namespaces")
-        if name in document
-    }
-    return Fault(**{**document, **lists})
+    return Fault(**document)
 
 
 def faults_page(faults: Faults) -> Page:
     """Return the page ``/envtest/faults``.
 
     GET lists the rules, POST adds one (or pauses the server, with ``?paused=true``), DELETE removes them all. The page
-    also responds while the server is paused, so that another program can end the pause.
+    has no faults and also responds while the server is paused, so that another program can end both.
     """
 
     async def page(request: Request) -> Response | None:
@@ -118,7 +123,7 @@ def faults_page(faults: Faults) -> Page:
         elif request.method == "POST":
             try:
                 faults.add(_parse_rule(load_json(await request.body())))
-            except (JSONError, TypeError) as error:
+            except (JSONError, FaultError) as error:
                 raise bad_request(str(error)) from None
         elif request.method != "GET":
             raise method_not_allowed_here()

@@ -273,7 +273,7 @@ def _connect(
     flow_control = cluster.flow_control
     flow_metrics = FlowMetrics(flow_control.levels)
     metrics = RequestMetrics(lambda: object_counts(core), flow_metrics.families)
-    faults = Faults(clock.time)
+    faults = Faults(clock.time, registry)
     pages = [
         *standard_pages(core, health, metrics, cluster.api_services),
         cluster.api_services.page,

@@ -35,7 +35,7 @@ from envtest.http_server.received import Received
 from envtest.http_server.request_body import BodyError
 from envtest.http_server.request_head import RequestHead
 from envtest.http_server.responses import CompleteResponse, SentResponse
-from envtest.pages.fault_injection import FAULTS_PATH, inject, inject_after
+from envtest.pages.fault_injection import CONTROL_PATHS, inject, inject_after
 from envtest.server.dispatch import Dispatcher
 
 if TYPE_CHECKING:
@@ -126,14 +126,15 @@ class Server:
         return await send(request, response) if isinstance(response, Response) else response
 
     async def _respond(self, request: Request, attributes: Attributes) -> Response | SentResponse:
-        if request.path != FAULTS_PATH:  # the page that ends a pause must answer
+        # the pages that end a pause and remove a fault must answer
+        if not request.path.startswith(CONTROL_PATHS):
             await self._faults.wait_while_paused()
-        request.faults = self._faults
-        request.fault = self._faults.match(attributes)
-        injected = await inject(self._faults, request, attributes)
-        # before authentication, like a failure of the network or of a proxy
-        if injected is not None:
-            return injected
+            request.faults = self._faults
+            request.fault = self._faults.match(attributes)
+            injected = await inject(self._faults, request, attributes)
+            # before authentication, like a failure of the network or of a proxy
+            if injected is not None:
+                return injected
         check_timeout(request.parameter("timeout"), attributes)
         user = self._authenticator.authenticate(
             request.headers.get("Authorization", ""),
