@@ -143,7 +143,7 @@ async def test_restart_policy_decides_whether_a_container_is_restarted(
         ("OnFailure", ["Completed", "CrashLoopBackOff", "running"]),
     ],
 )
-async def test_ended_containers_beside_one_that_runs(policy: str, reasons: list[str]) -> None:
+async def test_ended_containers_of_a_pod_that_runs(policy: str, reasons: list[str]) -> None:
     body = {
         "metadata": {"name": "pod"},
         "spec": {
