@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -55,12 +55,7 @@ class Watch:
     def _last_state(self) -> str:
         if self._last is None:
             return "there was none before"
-        obj = self._last["object"]
-        name = (obj.get("metadata") or {}).get("name")
-        status = json.dumps(obj.get("status"))[:_MAX_STATUS]  # JSON in ASCII is printable
-        return (
-            f"the last one was {self._last['type']} {obj.get('kind')} {name!r} with status {status}"
-        )
+        return f"the last one was {self._last['type']} {_state_of(self._last['object'])}"
 
     async def summary(self, count: int) -> list[tuple[str, str]]:
         """Return type and name of the next ``count`` events."""
@@ -70,6 +65,15 @@ class Watch:
     async def ended(self) -> bool:
         """Wait for the server to close the watch; return false if another event arrives first."""
         return await asyncio.wait_for(self._response.content.readline(), TIMEOUT_SECONDS) == b""
+
+
+def _state_of(obj: Mapping[str, Any]) -> str:
+    """Return kind, name and status of an object, or the message of a Status."""
+    if obj.get("kind") == "Status":
+        return f"Status with message {obj.get('message')!r}"[:_MAX_STATUS]
+    name = (obj.get("metadata") or {}).get("name")
+    status = json.dumps(obj.get("status"))[:_MAX_STATUS]  # JSON in ASCII is printable
+    return f"{obj.get('kind')} {name!r} with status {status}"
 
 
 class Address(Protocol):
@@ -198,11 +202,37 @@ class APIClient:
             assert response.status == 200, await response.text()
             yield Watch(response)
 
-    async def until(self, path: str, code: int) -> Response:
-        """Repeat a GET every 20 ms until the response has status ``code``."""
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            while True:
-                response = await self.get(path)
-                if response.code == code:
-                    return response
-                await asyncio.sleep(0.02)
+    async def until(
+        self,
+        path: str,
+        code: int = 200,
+        *,
+        condition: Callable[[Any], object] | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Response:
+        """Repeat a GET every 20 ms until the response has status ``code`` and its body fulfils ``condition``.
+
+        Raises TimeoutError, with the path and the last response, if this takes more than ``timeout`` seconds.
+        """
+        last: Response | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    last = await self.get(path)
+                    if last.code == code and (condition is None or condition(last.body)):
+                        return last
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            wanted = f"no response {code}"
+            if condition is not None:
+                wanted += " that fulfils the condition"
+            message = f"{path}: {wanted} within {timeout:g} s; {_described(last)}"
+            raise TimeoutError(message) from None
+
+
+def _described(response: Response | None) -> str:
+    if response is None:
+        return "there was no response"
+    if isinstance(response.body, dict):
+        return f"the last one was {response.code}: {_state_of(response.body)}"
+    return f"the last one was {response.code}: {response.body!r}"[:_MAX_STATUS]

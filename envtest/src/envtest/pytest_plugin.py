@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from envtest.api_client import APIClient
     from envtest.chaos import Report
     from envtest.formats.manifests import Manifests
-    from envtest.planes.base import BaseControlPlane
     from envtest.planes.local_webhooks import LocalWebhooks
+    from envtest.planes.plane import ScenarioSource
     from envtest.planes.trace import Trace
     from envtest.threaded import ThreadedControlPlane
 
@@ -106,8 +106,16 @@ def controllers() -> Sequence[str]:
 
 
 @pytest.fixture(scope="session")
+def control_plane_scenario() -> ScenarioSource | None:
+    """The scenario of the control plane, a file or a mapping; override this fixture in ``conftest.py`` to set one."""
+    return None
+
+
+@pytest.fixture(scope="session")
 def _threaded_control_plane(
-    pytestconfig: pytest.Config, controllers: Sequence[str]
+    pytestconfig: pytest.Config,
+    controllers: Sequence[str],
+    control_plane_scenario: ScenarioSource | None,
 ) -> Iterator[ThreadedControlPlane]:
     from envtest.planes.plane import ControlPlane
     from envtest.threaded import ThreadedControlPlane
@@ -117,6 +125,9 @@ def _threaded_control_plane(
         from envtest.configuration.controllers_option import controller_names
 
         controllers = controller_names(option)
+    if control_plane_scenario is not None and _wants_real(pytestconfig):
+        message = "a scenario needs the embedded control plane: --control-plane=embedded"
+        pytest.fail(message, pytrace=False)
     try:
         if _wants_real(pytestconfig):
             plane: ControlPlane = ControlPlane.real(controllers=controllers)
@@ -124,21 +135,24 @@ def _threaded_control_plane(
             plane = ControlPlane.embedded(
                 kubernetes_version=pytestconfig.getoption("--kubernetes-version"),
                 controllers=controllers,
+                scenario=control_plane_scenario,
             )
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         pytest.fail(str(error), pytrace=False)
     with ThreadedControlPlane(plane) as thread:
         yield thread
 
 
 @pytest.fixture(scope="session")
-def control_plane(_threaded_control_plane: ThreadedControlPlane) -> BaseControlPlane:
-    """The session's control plane: ``url``, ``ca_pem``, ``token``, ``kubeconfig()``."""
-    return _threaded_control_plane.plane
+def control_plane(_threaded_control_plane: ThreadedControlPlane) -> ThreadedControlPlane:
+    """The session's control plane: ``url``, ``ca_pem``, ``token``, ``kubeconfig()``; ``faults``, ``add_user()``."""
+    return _threaded_control_plane
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(control_plane: BaseControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kubeconfig(
+    control_plane: ThreadedControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Path of a kubeconfig file of user ``admin``; pass it to the program under test, or set ``$KUBECONFIG``."""
     path = tmp_path_factory.mktemp("control-plane") / "kubeconfig"
     control_plane.kubeconfig(path)
@@ -268,8 +282,12 @@ def install_webhooks(
 
     def install(*sources: Manifests) -> LocalWebhooks:
         nonlocal server
+        try:
+            server = _threaded_control_plane.install_webhooks(*sources, server=server)
+        except (OSError, ValueError) as error:
+            # without the frames of the thread of the control plane
+            raise error.with_traceback(None) from None
         installed.extend(sources)
-        server = _threaded_control_plane.install_webhooks(*sources, server=server)
         return server
 
     yield install
@@ -284,7 +302,7 @@ async def _fork_client(forked_plane: ThreadedControlPlane) -> AsyncIterator[APIC
         yield client
 
 
-async def _api_client(control_plane: BaseControlPlane) -> AsyncIterator[APIClient]:
+async def _api_client(control_plane: ThreadedControlPlane) -> AsyncIterator[APIClient]:
     """An :class:`envtest.api_client.APIClient` of user ``admin``, for asynchronous tests (pytest-asyncio)."""
     from envtest.api_client import APIClient
 

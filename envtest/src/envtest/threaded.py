@@ -4,24 +4,77 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from envtest.formats.manifests import Manifests
 from envtest.planes.base import BaseControlPlane
 
 if TYPE_CHECKING:
+    from envtest.apimachinery.user import User
+    from envtest.endpoints.audit import AuditLog
+    from envtest.faults import Fault, Faults
     from envtest.planes.embedded import EmbeddedServer
     from envtest.planes.local_webhooks import LocalWebhooks
     from envtest.planes.trace import Trace
     from envtest.scenarios.scenario import Scenario
 
-__all__ = ["ThreadedControlPlane"]
+__all__ = ["ThreadedControlPlane", "ThreadedFaults"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class ThreadedFaults:
+    """The methods of :class:`envtest.faults.Faults`, for other threads than that of the control plane.
+
+    What wakes requests and watches must run on the loop that they wait on.
+    """
+
+    def __init__(self, thread: ThreadedControlPlane, faults: Faults) -> None:
+        self._thread = thread
+        self._faults = faults
+
+    @property
+    def rules(self) -> Sequence[Fault]:
+        """The active rules."""
+        return tuple(self._faults.rules)
+
+    @property
+    def stale_revision(self) -> int | None:
+        """The revision whose state reads from the cache return."""
+        return self._faults.stale_revision
+
+    @stale_revision.setter
+    def stale_revision(self, revision: int | None) -> None:
+        self._faults.stale_revision = revision
+
+    def add(self, fault: Fault) -> Fault:
+        """See :meth:`Faults.add`, also for the next methods."""
+        return self._thread.run(self._faults.add, fault)
+
+    def clear(self) -> None:
+        """Remove all rules, end a pause, release watches."""
+        self._thread.run(self._faults.clear)
+
+    def pause(self) -> None:
+        """Hold all requests and watches."""
+        self._thread.run(self._faults.pause)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._thread.run(self._faults.resume)
+
+    def hold_watches(self, *resources: str) -> None:
+        """Hold back the events of watches."""
+        self._thread.run(self._faults.hold_watches, *resources)
+
+    def release_watches(self) -> None:
+        """Deliver all events that were held back."""
+        self._thread.run(self._faults.release_watches)
 
 
 class ThreadedControlPlane:
@@ -65,6 +118,19 @@ class ThreadedControlPlane:
         """Run a coroutine on the control plane's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function on the control plane's loop and return its result."""
+
+        async def work() -> T:
+            return function(*args, **kwargs)
+
+        return self.call(work())
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """The names of the controllers that run with it."""
+        return self.plane.controllers
+
     @property
     def url(self) -> str:
         """See :class:`BaseControlPlane`, also for the next members."""
@@ -100,12 +166,7 @@ class ThreadedControlPlane:
 
         Raises TypeError for the real control plane; so do the next methods.
         """
-        plane = self.embedded
-
-        async def copy() -> BaseControlPlane:
-            return plane.fork()
-
-        return ThreadedControlPlane(self.call(copy()))
+        return ThreadedControlPlane(self.run(self.embedded.fork))
 
     def snapshot(self, path: Path | str) -> None:
         """See :meth:`EmbeddedServer.snapshot`."""
@@ -119,6 +180,30 @@ class ThreadedControlPlane:
     def scenario(self) -> Scenario:
         """See :meth:`EmbeddedServer.scenario`; its callbacks run on the loop of the control plane."""
         return self.embedded.scenario
+
+    @property
+    def faults(self) -> ThreadedFaults:
+        """See :meth:`EmbeddedServer.faults`."""
+        return ThreadedFaults(self, self.embedded.faults)
+
+    @property
+    def audit(self) -> AuditLog:
+        """See :meth:`EmbeddedServer.audit`."""
+        return self.embedded.audit
+
+    def add_user(self, token: str, user: User) -> None:
+        """See :meth:`EmbeddedServer.add_user`."""
+        self.run(self.embedded.add_user, token, user)
+
+    def client_certificate(
+        self, user: str, groups: tuple[str, ...] = (), *, seconds: float | None = None
+    ) -> tuple[bytes, bytes]:
+        """See :meth:`EmbeddedServer.client_certificate`."""
+        return self.run(self.embedded.client_certificate, user, groups, seconds=seconds)
+
+    def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
+        """See :meth:`EmbeddedServer.register_service`."""
+        self.run(self.embedded.register_service, namespace, name, url, port=port)
 
     def trace(self) -> Trace:
         """See :meth:`EmbeddedServer.trace`."""

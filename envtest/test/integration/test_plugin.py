@@ -8,7 +8,7 @@ from test.support.toys import TOYS
 
 pytest_plugins = ["pytester"]
 
-PROJECT = """
+PROJECT = r"""
 import asyncio
 import json
 import ssl
@@ -105,6 +105,19 @@ async def test_timeout_shows_the_last_status(api_client, namespace):
         with pytest.raises(TimeoutError, match="ADDED ConfigMap 'a' with status null"):
             await watch.event(timeout=0.01)
 
+async def test_until_waits_for_a_condition(api_client, namespace):
+    path = f"/api/v1/namespaces/{namespace}"
+    found = await api_client.until(path, condition=lambda body: body["status"]["phase"] == "Active")
+    assert found.body["metadata"]["name"] == namespace
+    message = f"{path}: no response 200 that fulfils the condition within 0.1 s; the last one was 200: Namespace"
+    with pytest.raises(TimeoutError, match=message + " .* with status {.phase.: .Active.}"):
+        await api_client.until(path, condition=lambda body: False, timeout=0.1)
+    message = f"no response 404 within 0.1 s; the last one was 200: ConfigMapList"
+    with pytest.raises(TimeoutError, match=message):
+        await api_client.until(f"{path}/configmaps", 404, timeout=0.1)
+    with pytest.raises(TimeoutError, match="404: Status with message 'configmaps \"a\" not found'"):
+        await api_client.until(f"{path}/configmaps/a", timeout=0.1)
+
 @pytest.mark.real_control_plane
 def test_only_on_the_real_control_plane(control_plane):
     raise AssertionError("must not run")
@@ -120,7 +133,7 @@ def test_fixtures_in_another_project(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
-    result.assert_outcomes(passed=10, failed=1, skipped=1)
+    result.assert_outcomes(passed=11, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
             "*Writes to the control plane*",
@@ -172,3 +185,80 @@ def test_unknown_controller_is_one_line(
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*'deploy'*"])
     assert "Traceback" not in result.stdout.str()
+
+
+FAULTS = """
+import pytest
+from envtest import User
+from envtest.faults import Fault
+
+POD = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+@pytest.fixture(scope="session")
+def control_plane_scenario():
+    return {"nodes": [{"name": "node-1"}]}
+
+async def test_scenario(api_client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await api_client.post(path, POD)
+    found = await api_client.until(
+        f"{path}/a", condition=lambda pod: pod["status"]["phase"] == "Running"
+    )
+    assert found.body["spec"]["nodeName"] == "node-1"
+
+async def test_faults_and_users(forked_plane, fork_client):
+    fault = forked_plane.faults.add(Fault(verbs=("list",), code=503))
+    assert (await fork_client.get(CONFIG_MAPS)).code == 503
+    assert (fault.injected, forked_plane.faults.rules) == (1, (fault,))
+    forked_plane.faults.clear()
+    forked_plane.add_user("alice-token", User("alice"))
+    headers = {"Authorization": "Bearer alice-token"}
+    assert (await fork_client.get(CONFIG_MAPS, headers=headers)).code == 403
+    assert forked_plane.audit.events[-1]["user"]["username"] == "alice"
+    certificate, key = forked_plane.client_certificate("bob", ("team",))
+    assert certificate.startswith(b"-----BEGIN CERTIFICATE")
+
+def test_time(control_plane):
+    before = control_plane.advance(0)
+    assert (control_plane.advance(3600) - before).total_seconds() >= 3600
+"""
+
+
+def test_faults_users_and_scenario_in_another_project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile(FAULTS)
+    pytester.makeini(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    pytester.runpytest_subprocess(timeout=240).assert_outcomes(passed=3)
+
+
+def test_controllers_that_are_a_string_are_one_line(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile(
+        CONTROLLERS.format(expected=()).replace('("gc", "namespace", "replicaset")', '"gc"')
+    )
+    result = pytester.runpytest_subprocess(timeout=240)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["controllers: 'gc': must be a sequence of names, such as *"])
+
+
+MISSING_WEBHOOKS = """
+def test_missing(install_webhooks):
+    install_webhooks("nope.yaml")
+"""
+
+
+def test_missing_webhooks_fail_once(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile(MISSING_WEBHOOKS)
+    result = pytester.runpytest_subprocess(timeout=240)
+    result.assert_outcomes(failed=1)
+    assert "threaded.py" not in result.stdout.str()

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["DEFAULT", "KUBE_CONTROLLERS", "Selection", "kube_controllers", "select_controllers"]
+__all__ = [
+    "DEFAULT",
+    "KUBE_CONTROLLERS",
+    "Selection",
+    "checked_names",
+    "kube_controllers",
+    "select_controllers",
+]
 
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 """The controllers that run by default: every cluster has them, and most tests need them."""
@@ -65,6 +72,14 @@ _OPTIONAL: Final = frozenset(
     {"bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"}
 )
 """Controllers that ``*`` does not select."""
+
+
+def checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return ``names``. Raises ValueError for a string, whose characters would be the names."""
+    if isinstance(names, str):
+        allowed = f"a sequence of names, such as {DEFAULT}"
+        raise ValueError(f"controllers: {names!r}: must be {allowed}")  # noqa: TRY004 - as unknown names
+    return tuple(names)
 
 
 class Selection(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from envtest.configuration.controller_names import DEFAULT
+from envtest.configuration.controller_names import DEFAULT, checked_names
 from envtest.controllers.controller import Controller, Runner
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.writes.server_core import Core
@@ -60,8 +60,12 @@ class UnknownController(ValueError):
 
 
 def selected_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return ``names``, or the names of all controllers if one of them is ``all``."""
-    return tuple(AVAILABLE) if ALL in names else tuple(names)
+    """Return ``names``, or the names of all controllers if one of them is ``all``.
+
+    Raises ValueError for a string.
+    """
+    checked = checked_names(names)
+    return tuple(AVAILABLE) if ALL in checked else checked
 
 
 def create_runner(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -83,7 +83,7 @@ class EmbeddedServer(BaseControlPlane):
         port: int,
         host: str,
         crds: list[Manifests],
-        controllers: tuple[str, ...],
+        controllers: Sequence[str],
         token: str | None,
         token_auth_file: Path | None,
         audit_log: Path | None,

@@ -72,7 +72,7 @@ class ControlPlane(BaseControlPlane):
             port=port,
             host=host,
             crds=list(crds),
-            controllers=tuple(controllers),
+            controllers=controllers,
             token=token,
             token_auth_file=token_auth_file,
             audit_log=audit_log,
@@ -103,7 +103,7 @@ class ControlPlane(BaseControlPlane):
             port=port,
             host=host,
             crds=[],
-            controllers=tuple(controllers),
+            controllers=controllers,
             token=None,
             token_auth_file=None,
             audit_log=audit_log,
@@ -130,7 +130,7 @@ class ControlPlane(BaseControlPlane):
         return RealControlPlane(
             crds=list(crds),
             assets=assets,
-            controllers=tuple(controllers),
+            controllers=controllers,
             service_cluster_ip_range=service_cluster_ip_range,
             audit_log=audit_log,
         )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from envtest.apimachinery.objects import Object, find_condition
-from envtest.configuration.controller_names import DEFAULT, kube_controllers
+from envtest.configuration.controller_names import DEFAULT, checked_names, kube_controllers
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.formats.manifests import Manifests, load_crds
@@ -141,7 +141,8 @@ class RealServer(BaseControlPlane):
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
         has_manager = (folder / _MANAGER).is_file()
-        self.controllers = tuple(controllers) if has_manager else ()
+        checked = checked_names(controllers)
+        self.controllers = checked if has_manager else ()
         self._controllers = kube_controllers(self.controllers)
         self._folder: Path | None = None
         self._programs: list[_Program] = []
