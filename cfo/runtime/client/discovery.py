@@ -136,9 +136,12 @@ class RESTMapper:
         self._core = other._core
         self._others = other._others
 
-    def invalidate(self) -> None:
-        """Mark the cached discovery as outdated: the next lookup reads it again."""
-        self._core.outdated = True
+    def invalidate(self, *, groups_only: bool = False) -> None:
+        """Mark the cached discovery as outdated: the next lookup reads it again.
+
+        ``groups_only``: only that of named groups, because CRDs and APIServices cannot add a kind to the core group.
+        """
+        self._core.outdated = self._core.outdated or not groups_only
         self._others.outdated = True
 
     def position(self) -> DiscoveryPosition:

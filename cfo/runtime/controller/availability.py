@@ -121,7 +121,7 @@ class Availability:
         all_known = True
         for delay in CHECK_DELAYS:
             await self._clock.sleep(delay)
-            self._mapper.invalidate()
+            self._mapper.invalidate(groups_only=True)
             all_known = await self._set_up_served()
             if not any(gvk.group in self._changed_groups for gvk, _ in self._pending):
                 break

@@ -35,7 +35,7 @@ class Mapper:
         self.errors: dict[GVK, list[Exception]] = {}
         self.lookups = 0
 
-    def invalidate(self) -> None:
+    def invalidate(self, *, groups_only: bool = False) -> None:
         pass
 
     def position(self) -> DiscoveryPosition:
