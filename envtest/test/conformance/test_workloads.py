@@ -348,7 +348,8 @@ async def test_stateful_set_recreates_a_pod_that_the_node_rejected(
         )
     assert (await client.delete(f"{pods}/test-pod")).code == 200
     await client.eventually(
-        f"{pods}/ss-0", lambda body: (body.get("status") or {}).get("phase") == "Running"
+        f"{pods}/ss-0",
+        lambda body: body["kind"] == "Pod" and body["status"].get("phase") == "Running",
     )
 
 
