@@ -13,6 +13,7 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
     APPWRAPPER_LABEL,
+    UNKNOWN_FIELDS,
     USER_LABEL,
     Phase,
     is_managed_here,
@@ -61,6 +62,9 @@ _REMEDIES: Final = {
 }
 """Remedies by the reason of a condition."""
 
+_REPORTED_OTHERWISE: Final = frozenset({"ComponentWarning", "PodsNotReady"})
+"""Reasons of Warning Events whose text, if it still matters, is in a condition as well."""
+
 
 def _summarize(wrapper: Object, related: Related) -> Summary:
     """Return the summary of an AppWrapper."""
@@ -78,9 +82,10 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         found += pod_problems(related.pods or ())
     if level is Level.PROGRESSING:
         found += created_problems(related.created_events)
-    # Each attempt has an Event with other names of pods, of which the newest counts; that about a failure is followed
-    # by a condition with the same text and more.
-    warnings = [each for each in warnings_of(related.events) if each.reason != "PodsNotReady"]
+    # Each attempt has an Event with other names of pods, of which the newest counts.
+    warnings = [
+        each for each in warnings_of(related.events) if each.reason not in _REPORTED_OTHERWISE
+    ]
     newest = {each.reason: each for each in reversed(warnings)}.values()
     unknown = [
         each for each in newest if not any(each.message in problem.message for problem in found)
@@ -227,6 +232,7 @@ def _failure_remedy(wrapper: Object, related: Related) -> str:
 
 def _component_problems(wrapper: Object) -> Iterator[Problem]:
     for component in items(path(wrapper, "status", "componentStatus")):
+        yield from _dropped_fields(component)
         found = [
             item
             for item in items(component.get("conditions"))
@@ -240,6 +246,18 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
             yield Problem(
                 message,
                 "correct the component, or ask the administrator for the permission or quota",
+            )
+
+
+def _dropped_fields(component: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield which fields the API server dropped when the object of a component (its status) was created."""
+    for condition in items(component.get("conditions")):
+        if condition.get("type") == UNKNOWN_FIELDS and condition.get("status") == "True":
+            name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}"
+            dropped = text(condition.get("message"), MAX_MESSAGE)
+            yield Problem(
+                f"{name} was created without fields that its kind does not have: {dropped}",
+                "correct the names of the fields, and create the AppWrapper again",
             )
 
 

@@ -19,7 +19,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.manager.manager import Manager, ManagerOptions
-from cfo.runtime.objects.kinds import JOB, NODE, POD
+from cfo.runtime.objects.kinds import CORE_EVENT, JOB, NODE, POD
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -684,6 +684,31 @@ async def test_denied_component_creation_is_retried(environment: AppWrapperEnvir
         await environment.wait_for_phase("Running")
         assert await environment.object_names(JOB) == ["second"]
         assert len([name for name in await environment.object_names(POD) if name == "first"]) == 1
+
+
+async def test_misspelled_field_of_a_component_is_reported(
+    environment: AppWrapperEnvironment,
+) -> None:
+    misspelled = job()
+    misspelled["spec"]["paralelism"] = 3
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(misspelled, pod("other")))
+        await environment.wait_for_phase("Running")
+        first, second = (await environment.get_wrapper())["status"]["componentStatus"]
+        dropped = find_condition(first["conditions"], "UnknownFields")
+        assert dropped is not None
+        assert dropped["message"] == 'unknown field "spec.paralelism"'
+        assert find_condition(second["conditions"], "UnknownFields") is None
+
+        async def check() -> list[Object]:
+            events = await environment.client.list(CORE_EVENT, namespace="ns")
+            return [event for event in events if event["reason"] == "ComponentWarning"]
+
+        (event,) = await eventually(check, "an Event about the field")
+        assert event["involvedObject"]["kind"] == "AppWrapper"
+        assert event["message"] == (
+            'The API server warns about Job j: unknown field "spec.paralelism"'
+        )
 
 
 async def test_permanently_denied_creation_removes_all_components(

@@ -91,6 +91,8 @@ def new_object_with(kind: str, cause: str) -> Object:
             spec["suspend"] = True  # as Kueue's webhook does
     if cause == "typo":
         spec["replicsa"] = 1
+    if cause == "component typo":
+        spec["components"][0]["template"]["spec"]["paralelism"] = 3
     return new_object(gvk, kind.lower(), namespace_of(cause), labels=labels, spec=spec)
 
 

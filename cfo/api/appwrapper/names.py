@@ -64,6 +64,9 @@ DELETING_RESOURCES: Final = "DeletingResources"
 VALIDATED: Final = "Validated"
 """Whether the webhook validated the AppWrapper; components are created only if this is true or does not exist."""
 
+UNKNOWN_FIELDS: Final = "UnknownFields"
+"""A component's condition: its object lacks fields of the template that the API server does not know."""
+
 OWN_CONDITIONS: Final = (
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,

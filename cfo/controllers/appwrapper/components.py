@@ -49,11 +49,16 @@ from cfo.runtime import (
     owner_reference,
     uid_of,
 )
+from cfo.runtime.process import printable
 
 CREATED: Final = "ComponentCreatedSuccessfully"
 CREATION_ERRORED: Final = "ComponentCreationErrored"
 DELETED: Final = "ComponentDeleted"
 """The Go operator spells this reason ``CompononetDeleted``."""
+
+_UNKNOWN_FIELD: Final = "unknown field "
+_MAX_SHOWN_WARNINGS: Final = 5
+_MAX_WARNING_LENGTH: Final = 160
 
 _SUFFIX_LENGTH: Final = 10
 _GENERATED_PREFIX_LENGTH: Final = 63 - _SUFFIX_LENGTH
@@ -227,6 +232,19 @@ def desired_object(
 def identity_message(component: Component, uid: str) -> str:
     """Return the condition message that identifies the created object, for :func:`recorded_uids`."""
     return f"{component.display_name}{_UID_SEPARATOR}{uid}"
+
+
+def unknown_fields(warnings: Iterable[str]) -> list[str]:
+    """Return the ``warnings`` of the API server about fields that it dropped, such as ``unknown field "spec.x"``."""
+    return [warning for warning in warnings if warning.startswith(_UNKNOWN_FIELD)]
+
+
+def warnings_message(warnings: Sequence[str]) -> str:
+    """Return the first of the API server's ``warnings`` in one line, and how many more there are."""
+    parts = [printable(warning, _MAX_WARNING_LENGTH) for warning in warnings[:_MAX_SHOWN_WARNINGS]]
+    if len(warnings) > _MAX_SHOWN_WARNINGS:
+        parts.append(f"{len(warnings) - _MAX_SHOWN_WARNINGS} more")
+    return "; ".join(parts)
 
 
 def recorded_uids(wrapper: Mapping[str, Any]) -> set[str]:

@@ -297,7 +297,7 @@ def creation_of(component: Component, result: ChildResult) -> Creation:
     name = component.key.name
     match result.outcome:
         case Outcome.DONE if result.obj is not None:
-            return Creation(component, uid=uid_of(result.obj))
+            return Creation(component, uid=uid_of(result.obj), warnings=result.warnings)
         case Outcome.UNSERVED:
             return _unserved(component)
         case Outcome.WAITING if not isinstance(result.error, NameTaken):

@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED, Phase
+from cfo.api.appwrapper.names import (
+    OWN_CONDITIONS,
+    RESOURCES_DEPLOYED,
+    UNKNOWN_FIELDS,
+    VALIDATED,
+    Phase,
+)
 from cfo.runtime import GVK, Object, find_condition, objects
 from cfo.runtime.objects import Conditions, parse_time
 from cfo.runtime.process import micro_time, printable
@@ -145,6 +151,11 @@ class WrapperStatus(Conditions):
         """Set the condition that reports whether a component exists (``None``: unknown)."""
         conditions: list[Object] = self.components[index].setdefault("conditions", [])
         set_condition(conditions, RESOURCES_DEPLOYED, status, reason, message, self.now)
+
+    def set_unknown_fields(self, index: int, message: str) -> None:
+        """Set the condition that a component was created without fields that the API server does not know."""
+        conditions: list[Object] = self.components[index].setdefault("conditions", [])
+        set_condition(conditions, UNKNOWN_FIELDS, True, "FieldsDropped", message, self.now)
 
     def component_message(self, index: int) -> str:
         """Return the message of a component's condition, or the empty string."""

@@ -36,6 +36,8 @@ from cfo.controllers.appwrapper.components import (
     ComponentObject,
     identity_message,
     initial_status,
+    unknown_fields,
+    warnings_message,
 )
 from cfo.controllers.appwrapper.decision import (
     Deletion,
@@ -75,12 +77,16 @@ _CREATION_RETRY: Final = timedelta(seconds=1)
 
 
 class Creation(msgspec.Struct, frozen=True):
-    """The result of creating a component: its object's uid, or an error. ``fatal``: a retry cannot succeed."""
+    """The result of creating a component: its object's uid, or an error. ``fatal``: a retry cannot succeed.
+
+    ``warnings`` are those of the API server.
+    """
 
     component: Component
     uid: str = ""
     error: str = ""
     fatal: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool:
@@ -216,6 +222,7 @@ def after_creation(
             status.set_component_condition(
                 component.index, True, CREATED, identity_message(component, creation.uid)
             )
+        _report_warnings(decision, creation)
     failed = next((creation for creation in creations if creation.error), None)
     if failed is None:
         if len(creations) == len(missing_components(observation)):
@@ -238,6 +245,20 @@ def after_creation(
     else:
         _reset_or_fail(observation, decision)
     return decision
+
+
+def _report_warnings(decision: WrapperDecision, creation: Creation) -> None:
+    """Report the API server's warnings about a component; those about dropped fields hold as long as its object."""
+    if not creation.warnings:
+        return
+    component = creation.component
+    decision.record_warning(
+        "ComponentWarning",
+        f"The API server warns about {component.display_name}: {warnings_message(creation.warnings)}",
+    )
+    dropped = unknown_fields(creation.warnings)
+    if dropped:
+        decision.status.set_unknown_fields(component.index, warnings_message(dropped))
 
 
 def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:

@@ -203,7 +203,8 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     ``obj`` is the object as stored or, if the name is ``TAKEN`` or the outcome is ``WAITING``, the object that was
     found. ``is_new`` and ``is_deleted``: whether a request created or deleted it. ``message`` is a sentence about any
-    outcome except ``DONE`` and ``SKIPPED``, without the consequence.
+    outcome except ``DONE`` and ``SKIPPED``, without the consequence. ``warnings`` are those of the API server about its
+    creation, for example about fields that it dropped; a creation by an apply only logs them.
     """
 
     child: Child
@@ -213,6 +214,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_deleted: bool = False
     message: str = ""
     error: Exception | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -422,14 +424,21 @@ class _ChildWriter:
         existing = await self._known(child)
         if existing is not None:
             return await self._update_checked(child, existing)
+        warnings: list[str] = []
         try:
-            created = await self._create(child)
+            created = await self._create(child, warnings)
         except Conflict:
             existing = await self._read(child)
             if existing is None:
                 raise  # it was deleted in the meantime: a retry creates it
             return await self._update_checked(child, existing)
-        return ChildResult(child=child, outcome=Outcome.DONE, obj=created, is_new=True)
+        return ChildResult(
+            child=child,
+            outcome=Outcome.DONE,
+            obj=created,
+            is_new=True,
+            warnings=tuple(dict.fromkeys(warnings)),
+        )
 
     async def _update_checked(self, child: Child, known: CachedState) -> ChildResult:
         """Update an existing object; if it changed since its owner was checked, check it once more."""
@@ -457,14 +466,17 @@ class _ChildWriter:
         live = await self._client.get(child.gvk, child.key, live=True)
         return CachedState(live) if live is not None else None
 
-    async def _create(self, child: Child) -> Object:
-        """Create the object and return it as stored. Raises :class:`Conflict` if the name is taken."""
+    async def _create(self, child: Child, warnings: list[str]) -> Object:
+        """Create the object and return it as stored; append the API server's warnings to ``warnings``.
+
+        Raises :class:`Conflict` if the name is taken.
+        """
         desired = self._with_owner(child, await self._desired(child, None))
         if child.update is Update.APPLY and child.compute is None:
             # The object is created by an apply, so that later applies own its fields.
             metadata = {**desired["metadata"], "resourceVersion": ABSENT_VERSION}
             return await self._client.apply({**desired, "metadata": metadata})
-        return await self._client.create(desired)
+        return await self._client.create(desired, on_warning=warnings.append)
 
     async def _update_owned(self, child: Child, known: CachedState) -> ChildResult:
         """Update an existing object. Raises :class:`NameTaken` unless it belongs to the owner."""

@@ -11,7 +11,7 @@ server, even if the cache covers it.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
@@ -184,15 +184,40 @@ class Client:
     # Writes.
 
     @overload
-    async def create(self, obj: Object, *, dry_run: bool = False) -> Object: ...
-    @overload
-    async def create(self, obj: TypedT, *, dry_run: bool = False) -> TypedT: ...
-    @overload
-    async def create(self, obj: ForeignModel, *, dry_run: bool = False) -> Object: ...
     async def create(
-        self, obj: Object | TypedObject | ForeignModel, *, dry_run: bool = False
+        self,
+        obj: Object,
+        *,
+        dry_run: bool = False,
+        on_warning: Callable[[str], object] | None = None,
+    ) -> Object: ...
+    @overload
+    async def create(
+        self,
+        obj: TypedT,
+        *,
+        dry_run: bool = False,
+        on_warning: Callable[[str], object] | None = None,
+    ) -> TypedT: ...
+    @overload
+    async def create(
+        self,
+        obj: ForeignModel,
+        *,
+        dry_run: bool = False,
+        on_warning: Callable[[str], object] | None = None,
+    ) -> Object: ...
+    async def create(
+        self,
+        obj: Object | TypedObject | ForeignModel,
+        *,
+        dry_run: bool = False,
+        on_warning: Callable[[str], object] | None = None,
     ) -> Object | TypedObject:
         """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
+
+        ``on_warning`` is called with each warning of the API server, such as ``unknown field "spec.x"`` about a field
+        that it drops.
 
         Raises :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
@@ -201,7 +226,13 @@ class Client:
         collection = await self._requests.resolve_collection(gvk_of(wire), namespace_of(wire))
         target = collection._replace(key=collection.key._replace(name=name_of(wire)))
         await self._requests.require_controller(target, wire)
-        request = APIRequest("POST", collection.path, verb="create", resource=collection.label)
+        request = APIRequest(
+            "POST",
+            collection.path,
+            verb="create",
+            resource=collection.label,
+            on_warning=on_warning,
+        )
         persisted = await self._write(request, target, wire, dry_run=dry_run)
         created: Object | TypedObject = kind.decode(persisted)
         return created

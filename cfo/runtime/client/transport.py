@@ -79,7 +79,8 @@ class APIRequest:
     after the server may have received the request; ``None`` means that only a GET is retried. ``new_connection`` avoids
     the pool, because an idle connection may be dead. ``max_response_bytes`` limits the body of a successful response,
     decompressed (0: no limit). ``verb`` and ``resource`` identify the request in errors and metrics; the defaults are
-    ``method`` and ``path``.
+    ``method`` and ``path``. ``on_warning`` is called with each warning of a response, such as ``unknown field
+    "spec.x"``; a retried request may call it again with the same one.
     """
 
     method: str
@@ -96,6 +97,7 @@ class APIRequest:
     max_response_bytes: int = 0
     verb: str = ""
     resource: str = ""
+    on_warning: Callable[[str], object] | None = None
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -306,7 +308,7 @@ class Transport:
             async with self._send(attempt, timeout) as response:
                 if response.status == 401 and not renew and self.config.credentials is not None:
                     continue  # an expired token; static credentials cannot be renewed
-                self._log_warnings(response)
+                self._report_warnings(response, attempt.request.on_warning)
                 if response.status >= 300 and response.status != 304:
                     raise self._error(attempt, response, await _read_error(response))
                 yield response
@@ -453,12 +455,17 @@ class Transport:
         delay = moment - self._clock.now()
         return max(0.0, delay.total_seconds())
 
-    def _log_warnings(self, response: aiohttp.ClientResponse) -> None:
-        """Log the API server's warnings (deprecated versions, unknown fields), each message once."""
+    def _report_warnings(
+        self, response: aiohttp.ClientResponse, on_warning: Callable[[str], object] | None
+    ) -> None:
+        """Pass the API server's warnings (deprecated versions, unknown fields) on; log each message once."""
         for header in response.headers.getall("Warning", ()):
             for text in _WARNING.findall(header):
+                message = re.sub(r"\\(.)", r"\1", text)
+                if on_warning is not None:
+                    on_warning(message)
                 if text not in self._logged_warnings:
-                    _log.warning("API server warning", warning=re.sub(r"\\(.)", r"\1", text))
+                    _log.warning("API server warning", warning=message)
                 self._logged_warnings[text] = None
                 self._logged_warnings.move_to_end(text)
         while len(self._logged_warnings) > _MAX_LOGGED_WARNINGS:

@@ -377,6 +377,19 @@ def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
     }
 
 
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_dropped_fields_of_a_component_are_a_problem_of_its_appwrapper(phase: str) -> None:
+    dropped = condition("UnknownFields", "True", "FieldsDropped", 'unknown field "spec.paralelism"')
+    component = {"kind": "Job", "name": "j", "conditions": [dropped]}
+    wrapper = obj(APPWRAPPER, status={"phase": phase, "componentStatus": [component]})
+    event = {"type": "Warning", "reason": "ComponentWarning", "message": "other words"}
+    summary = summarize(APPWRAPPER, wrapper, related(events=[event]))
+    assert summary.level is Level.WARNING
+    assert messages(summary) == [
+        'Job j was created without fields that its kind does not have: unknown field "spec.paralelism"'
+    ]
+
+
 def pod(phase: str, name: str = "p", **status: Any) -> Object:
     return {"metadata": {"name": name}, "status": {"phase": phase, **status}}
 

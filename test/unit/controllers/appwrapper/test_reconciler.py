@@ -33,7 +33,7 @@ class TakenClient:
     def cached(self, gvk: object, key: object) -> None:
         """Return nothing: the cache is empty."""
 
-    async def create(self, _: Object) -> Object:
+    async def create(self, _: Object, **options: Any) -> Object:
         raise AlreadyExists(409, {"message": "already exists"})
 
     async def get(self, gvk: object, key: object, *, live: bool) -> Object | None:

@@ -341,6 +341,42 @@ def test_unowned_object_is_not_a_component() -> None:
     assert condition(obj, RESOURCES_DEPLOYED)["status"] == "False"
 
 
+def created_with(*warnings: str) -> tuple[Object, WrapperDecision]:
+    """Return an AppWrapper whose only component was created with these warnings, and the decision after that."""
+    obj = resumed_wrapper("Job")
+    observation = observe(obj)
+    (component,) = observation.components
+    decision = after_creation(observation, [Creation(component, uid="u", warnings=warnings)])
+    return with_decided_status(obj, decision), decision
+
+
+def test_dropped_fields_of_a_component_are_reported_until_it_is_created_again() -> None:
+    obj, decision = created_with('unknown field "spec.paralelism"', "batch/v1 is deprecated")
+    text = 'unknown field "spec.paralelism"; batch/v1 is deprecated'
+    assert [(event.type, event.reason, event.message) for event in decision.events] == [
+        ("Warning", "ComponentWarning", f"The API server warns about Job job-0: {text}")
+    ]
+    dropped = find_condition(obj["status"]["componentStatus"][0]["conditions"], "UnknownFields")
+    assert dropped is not None
+    assert (dropped["status"], dropped["message"]) == ("True", 'unknown field "spec.paralelism"')
+    obj, _ = step(obj, objects=[None])
+    obj["status"] |= {"phase": "Resetting"}
+    for at in (1, 2, 200):
+        obj, _ = step(obj, objects=[None], now=seconds_later(at))
+    assert "conditions" not in obj["status"]["componentStatus"][0]
+
+
+def test_warnings_about_a_component_are_bounded_and_printable() -> None:
+    hostile = [f'unknown field "spec.{number}\n{"x" * 5000}"' for number in range(300)]
+    _, decision = created_with(*hostile)
+    (event,) = decision.events
+    assert event.message.endswith("; 295 more")
+    assert event.message.isprintable()
+    assert len(event.message) < 1000
+    _, decision = created_with("batch/v1 is deprecated")
+    assert find_condition(decision.status.components[0]["conditions"], "UnknownFields") is None
+
+
 def test_retry_pause_starts_after_reset() -> None:
     obj = running_wrapper(failureGracePeriodDuration="0s", retryPausePeriodDuration="8s")
     obj, _ = step(obj, pods=[FAILED_POD])

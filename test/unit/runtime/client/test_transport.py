@@ -361,11 +361,14 @@ async def test_requests_are_not_limited_without_positive_qps(
 async def test_warning_headers_are_logged_once(server: ApiServer, transport: Transport) -> None:
     header = '299 - "v1beta1 is deprecated, use \\"v1\\"", 299 - "unknown field \\"spec.x\\""'
     server.answer("GET", "/x", json({}, headers={"Warning": header}))
+    expected = ['v1beta1 is deprecated, use "v1"', 'unknown field "spec.x"']
+    received: list[str] = []
     with structlog.testing.capture_logs() as logs:
         await transport.request(APIRequest("GET", "/x"))
-        await transport.request(APIRequest("GET", "/x"))
+        await transport.request(APIRequest("GET", "/x", on_warning=received.append))
     warnings = [entry["warning"] for entry in logs if entry["log_level"] == "warning"]
-    assert warnings == ['v1beta1 is deprecated, use "v1"', 'unknown field "spec.x"']
+    assert warnings == expected
+    assert received == expected, "each request gets its own warnings"
 
 
 async def test_logs_and_errors_contain_no_secrets(server: ApiServer, transport: Transport) -> None:
