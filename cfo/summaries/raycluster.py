@@ -16,6 +16,7 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
+from cfo.api.raycluster.conditions import CONDITION_TYPES, HOST_TOO_LONG, LASTING_REASONS
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import (
@@ -50,30 +51,48 @@ from cfo.summaries.kind_view import (
     warnings_of,
 )
 from cfo.summaries.problems import pod_problems, slow_deletion, warning_problems
-from cfo.summaries.summary import Level, Problem, Summary
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
 
-_EXPOSURE_REASONS: Final = {
+_EXPOSURE_REMEDIES: Final = {
+    "AuthenticationProxyMissing": "create the RayCluster again: existing pod templates are not changed",
     "OAuthUnavailable": "set kuberay.authentication, or rayDashboardOAuthEnabled: false, in the configuration; outside "
     "OpenShift also kuberay.ingressDomain",
     "OIDCSecretMissing": "create the Secret with the OIDC client",
     "IngressDomainMissing": "set kuberay.ingressDomain in the operator's configuration",
     "IngressTLSUnavailable": "set kuberay.ingress.className, kuberay.ingress.annotations or kuberay.gateway",
     "BackendTLSUnavailable": "install BackendTLSPolicy of the Gateway API",
+    "GatewayAPIUnavailable": "install the CRDs of the Gateway API, or unset kuberay.gateway",
+    "MissingRole": "install the role that the message names",
+    "ProfileNotMet": "create the RayCluster again: existing pod templates are not changed",
     "RayTokenDisabled": "remove RAY_AUTH_MODE from the pod template",
+    "RayTokenNotRequired": "restart the head pod, so that Ray requires its token",
+    "RayTokenUnverified": "make it possible for the operator to read the head pod: cfo doctor",
 }
-"""Reasons of Warning Events that explain why a dashboard is not exposed, with the remedy for the administrator."""
+"""Reasons why a dashboard is not exposed, with the remedy."""
+
+LASTING_REMEDIES: Final = {
+    **_EXPOSURE_REMEDIES,
+    "CertificateRequestsDisabled": "recreate the RayCluster, or restore kuberay.ca.issuer",
+    "FailedToReconcile": "correct the RayCluster, or ask the administrator for what the message names",
+    HOST_TOO_LONG: "create the RayCluster again with a shorter name: with its namespace, at most 48 characters",
+    "HostShared": "remove the host from the other object, or ask the administrator to",
+    "HostTaken": "rename the other object or its host, or create the RayCluster again with another name",
+    "NameTaken": "rename or delete the other object, or create the RayCluster again with another name",
+    "PortRefused": "choose other ports for the head",
+}
+"""The remedy for each of :data:`~cfo.api.raycluster.conditions.LASTING_REASONS`."""
 
 _REMEDIES: Final = {
-    "NameConflict": "rename the other object, or the RayCluster",
+    **LASTING_REMEDIES,
     "CertificateRequestDenied": "recreate the pod; see docs/raycluster.md about certificates",
     "CertificateAuthorityReplaced": "restart the RayCluster, so that all pods use the new CA",
-    "CertificateRequestsDisabled": "recreate the RayCluster, or restore kuberay.ca.issuer",
-    "PortRefused": "choose other ports for the head",
-    **_EXPOSURE_REASONS,
 }
+
+_LIMITS: Final = ("KubeRayFeatureUnconfirmed", "RayClientNotExposed")
+"""Reasons of Warning Events that say what the configuration excludes: no problems of a RayCluster that runs."""
 
 
 def _summarize(cluster: Object, related: Related) -> Summary:
@@ -91,6 +110,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         problems += _protection_problems(related, actor)
     problems += _route_problems(related.children)
     problems += _certificate_problems(facts, related, actor)
+    problems += _lasting_problems(cluster)
     problems += _unresolved_warnings(facts, related, level)
     row: dict[str, Any] = {}
     expiry = milliseconds(_ca_expiry(facts, related))
@@ -266,23 +286,51 @@ def _certificate_problems(
         )
 
 
+def _own_conditions(cluster: Object) -> Iterator[SummaryCondition]:
+    """Yield the conditions that this operator writes."""
+    for condition in conditions_of(cluster):
+        if condition.type in CONDITION_TYPES:
+            yield condition
+
+
+def _lasting_problems(cluster: Object) -> Iterator[Problem]:
+    """Yield the problems that the conditions of this operator have as their reasons."""
+    if is_deleting(cluster):
+        return
+    for condition in _own_conditions(cluster):
+        if condition.reason in LASTING_REASONS:
+            yield Problem(
+                f"{condition.reason}: {message_of(condition)}", LASTING_REMEDIES[condition.reason]
+            )
+
+
 def _unresolved_warnings(
     facts: RayClusterFacts, related: Related, level: Level
 ) -> Iterator[Problem]:
     """Return the problems of Warning Events that are not resolved.
 
-    Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
-    occurred after it became ready.
+    The age of those with a lasting reason does not matter: the conditions of the operator show whether their cause
+    still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. Others count
+    while the cluster is not well, or if they occurred after it became ready.
     """
     is_exposed = bool(addresses.dashboard_url(facts, related.children))
+    has_conditions = any(_own_conditions(facts.cluster))
     since = _ready_since(facts.cluster)
     unresolved = []
     latest = {
         text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)
     }
     for warning in warnings_of(related.events):
-        if warning.reason in _EXPOSURE_REASONS:
+        if warning.reason in LASTING_REASONS and has_conditions:
+            is_unresolved = False
+        elif warning.reason in _EXPOSURE_REMEDIES:
             is_unresolved = not is_exposed
+        elif warning.reason in LASTING_REASONS:
+            is_unresolved = True
+        elif warning.reason == "RouteNotAccepted" and HTTP_ROUTE in related.children:
+            is_unresolved = False  # the status of the route has it
+        elif warning.reason in _LIMITS and level is Level.OK:
+            is_unresolved = False
         elif level is not Level.OK or since is None:
             is_unresolved = True
         else:

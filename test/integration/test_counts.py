@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.runtime.manager.events import EventBroadcaster
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import POD

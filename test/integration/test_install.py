@@ -15,11 +15,11 @@ import anyio
 import pytest
 
 from cfo.api.flux.names import MINICLUSTER, OBJECTS_READY
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import DEFAULT_DENY_NAME, RAY_CLUSTER, ROUTE
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
-from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests.names import DEFAULT_NAMESPACE

@@ -19,6 +19,7 @@ KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, *TLS_ROUTES)
 """The kinds by which a RayCluster is exposed."""
 
 _MAX_HOST: Final = 253
+_DNS_LABEL_LIMIT: Final = 63
 _MAX_HOST_NAMES: Final = 10
 _MAX_PATH: Final = 400
 
@@ -44,6 +45,19 @@ def client_address(facts: RayClusterFacts, children: Children) -> str:
         return ""
     _, _, host = url.partition("://")
     return f"ray://{host}{_client_port(facts, children)}"
+
+
+def is_resolvable(url: str) -> bool:
+    """Return whether DNS can resolve the host of ``url``, as far as this depends on the length of its labels."""
+    _, _, rest = url.partition("://")
+    authority, _, _ = rest.partition("/")
+    host, _, _ = authority.partition(":")
+    return has_valid_labels(host)
+
+
+def has_valid_labels(host: str) -> bool:
+    """Return whether no label of ``host`` is longer than DNS allows."""
+    return all(len(label) <= _DNS_LABEL_LIMIT for label in host.split("."))
 
 
 def _client_port(facts: RayClusterFacts, children: Children) -> str:

@@ -131,6 +131,8 @@ class ObservedCluster:
     """What one reconcile of a RayCluster reads; all concerns share it.
 
     ``facts`` are those of the state that the reconcile began with, and ``settings`` those of its namespace.
+    ``incomplete`` has the types of the conditions of concerns that failed or were left out, so that some Warnings about
+    them may be missing.
     """
 
     def __init__(
@@ -138,13 +140,19 @@ class ObservedCluster:
     ) -> None:
         self.facts = facts
         self.settings = settings
+        self.incomplete: set[str] = set()
         self._environment = environment
         self._exposure: Exposure | None = None
+        self._warnings: dict[str, list[Notice]] = {}
 
     @property
     def object(self) -> Object:
         """The RayCluster."""
         return self.facts.cluster
+
+    def warnings_about(self, condition: str) -> list[Notice]:
+        """Return the Warnings that concerns recorded until now about what a condition of this type describes."""
+        return self._warnings.setdefault(condition, [])
 
     async def exposure(self) -> Exposure:
         """Return how its dashboard is exposed; raises :class:`~cfo.runtime.DiscoveryIncomplete`."""
@@ -156,10 +164,12 @@ class ObservedCluster:
 class ClusterConcern(ABC, Generic[Found]):
     """One concern of RayClusters; ``Found`` is what it observes.
 
-    ``name`` is the source of its Events.
+    ``name`` is the source of its Events. ``condition`` is the type of the condition that has its Warnings as reason,
+    as long as their causes exist.
     """
 
     name: ClassVar[str]
+    condition: ClassVar[str] = ""
 
     def __init__(
         self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from cfo.controllers.raycluster.conditions import CONDITION_TYPES
+from cfo.api.raycluster.conditions import CONDITION_TYPES
 from cfo.runtime import (
     Client,
     Clock,

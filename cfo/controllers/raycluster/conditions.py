@@ -11,14 +11,24 @@ manages has none: MultiKueue overwrites its status with that of another Kubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
+from cfo.api.raycluster.conditions import (
+    CONDITION_TYPES,
+    EXPOSED,
+    HOST_TOO_LONG,
+    LASTING_REASONS,
+    MUTUAL_TLS,
+    NETWORK_POLICIES,
+)
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.reading import MAX_MESSAGE, text
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.cached_fields import CachedCondition
 from cfo.controllers.cached_fields import conditions_of as stored_conditions
@@ -27,6 +37,7 @@ from cfo.controllers.raycluster.concern import (
     SYNC_RETRY_SECONDS,
     ClusterConcern,
     Decision,
+    Notice,
     ObservedCluster,
     belongs_to,
 )
@@ -47,22 +58,28 @@ from cfo.runtime import (
     Object,
     Reader,
     Rule,
+    find_condition,
     name_of,
     on_update,
 )
 
-EXPOSED: Final = "ray.openshift.ai/Exposed"
-"""The dashboard is reachable from outside; the message has its URL, and the address of the Ray client."""
-MUTUAL_TLS: Final = "ray.openshift.ai/MutualTLS"
-"""The nodes authenticate each other with certificates of a CA, whose end of validity is in the message."""
-NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
-"""NetworkPolicies isolate the pods; the message names them and who created them."""
-
-CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
+_MAX_WARNINGS: Final = 10
+"""How many warnings a condition has at most."""
 
 
 def _own_conditions(cluster: Entry) -> list[CachedCondition]:
-    return [item for item in stored_conditions(cluster) if item.type in CONDITION_TYPES]
+    """Return the operator's conditions without messages of problems.
+
+    These can quote the API server, whose answer may differ each time: if the write of such a message caused the next
+    reconcile, the operator would never stop.
+    """
+    conditions = []
+    for item in stored_conditions(cluster):
+        if item.type in CONDITION_TYPES:
+            if item.reason in LASTING_REASONS:
+                item.message = ""
+            conditions.append(item)
+    return conditions
 
 
 OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own_conditions(new))
@@ -109,6 +126,9 @@ def _exposed(
     actor: Actor,
 ) -> Object:
     url = addresses.dashboard_url(facts, children)
+    if url and not addresses.is_resolvable(url):
+        message = f"DNS cannot resolve the host of {url}, because a label of it has more than 63 characters"
+        return _condition(EXPOSED, HOST_TOO_LONG, message)
     if url:
         message = f"Dashboard: {url}"
         client = addresses.client_address(facts, children)
@@ -121,8 +141,7 @@ def _exposed(
         return _condition(EXPOSED, _BY[actor], f"{actor.value} exposes the dashboard")
     if facts.is_suspended:
         return _condition(EXPOSED, "Suspended", "The RayCluster is suspended")
-    message = "The dashboard has no Route, Ingress or HTTPRoute; the Events of this RayCluster give the reason"
-    return _condition(EXPOSED, "NotExposed", message)
+    return _condition(EXPOSED, "NotExposed", "The dashboard has no Route, Ingress or HTTPRoute")
 
 
 def _mutual_tls(
@@ -155,6 +174,22 @@ def _network_policies(facts: RayClusterFacts, policies: Sequence[Object]) -> Obj
     actor = Actor.OPERATOR if ours.intersection(names) else Actor.KUBERAY
     message = f"By {actor.value}: {', '.join(names)}"
     return _condition(NETWORK_POLICIES, _BY[actor], message, is_true=True)
+
+
+def with_warnings(condition: Object, warnings: Sequence[Notice]) -> Object:
+    """Return ``condition`` with the lasting ones of ``warnings``; the first of them is its reason.
+
+    A condition that is true, such as that of a dashboard whose host another object uses as well, keeps its message.
+    """
+    lasting = dict.fromkeys(each for each in warnings if each.reason in LASTING_REASONS)
+    if not lasting or condition["reason"] in LASTING_REASONS:
+        return condition
+    first, *others = islice(lasting, _MAX_WARNINGS)
+    parts = [text(first.message, MAX_MESSAGE)]
+    parts += [f"{other.reason}: {text(other.message, MAX_MESSAGE)}" for other in others]
+    if condition["status"] == "True":
+        parts.insert(0, condition["message"])
+    return {**condition, "reason": first.reason, "message": "; ".join(parts)}
 
 
 class FoundChildren(msgspec.Struct, frozen=True):
@@ -219,8 +254,21 @@ class ClusterConditions(ClusterConcern[FoundChildren | None]):
             decision.retry(SYNC_RETRY_SECONDS)
             return decision
         config = cluster.settings.kuberay
-        decision.conditions = conditions_of(facts, found.children, found.exposure, config)
+        decision.conditions = []
+        for condition in conditions_of(facts, found.children, found.exposure, config):
+            described = with_warnings(condition, cluster.warnings_about(condition["type"]))
+            if not _may_hide_problem(described, cluster):
+                decision.conditions.append(described)
         return decision
+
+
+def _may_hide_problem(condition: Object, cluster: ObservedCluster) -> bool:
+    """Return whether ``condition`` has no problem only because a concern that would find it again failed."""
+    if condition["type"] not in cluster.incomplete or condition["reason"] in LASTING_REASONS:
+        return False
+    conditions = (cluster.object.get("status") or {}).get("conditions") or ()
+    stored = find_condition(conditions, condition["type"])
+    return stored is not None and text(stored.get("reason"), MAX_MESSAGE) in LASTING_REASONS
 
 
 def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:

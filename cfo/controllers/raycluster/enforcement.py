@@ -7,6 +7,7 @@ their pod templates lack is reported in an Event, and such RayClusters are not e
 
 from __future__ import annotations
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.enforcement import enforce
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.config.kuberay import NamespaceSettings
@@ -18,6 +19,7 @@ class ProfileEnforcement(ClusterConcern[None]):
     """Removes from stored RayClusters what weakens the profile, and reports what they lack."""
 
     name = "raycluster-profile"
+    condition = EXPOSED
     rules = (Rule("ray.io", "rayclusters", (*READ, "patch")),)
 
     async def observe(self, cluster: ObservedCluster) -> None:

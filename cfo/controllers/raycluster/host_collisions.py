@@ -15,6 +15,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from cfo.api.raycluster.addresses import has_valid_labels
+from cfo.api.raycluster.conditions import HOST_TOO_LONG
 from cfo.api.raycluster.names import RAY_CLUSTER, SECRET_DIGITS, digest
 from cfo.api.reserved_hosts import RESERVED_HOST_PREFIXES
 from cfo.controllers.host_claims import (
@@ -199,7 +201,7 @@ def choose_host(
     if holder is None and not older:
         if unknown:
             return _take_unguessable(claimants, hosts, unknown)
-        return _take_plain(claimants, hosts)
+        return _use(claimants, hosts.plain, "")
     blocker = claimants.first_foreign(hosts.plain)
     if blocker is None and hosts.hashed:
         blocker = claimants.first_other(hosts.hashed)
@@ -217,7 +219,7 @@ def choose_host(
 def _keep(claimants: _Claimants, hosts: CandidateHosts, host: str, suffix: str) -> HostChoice:
     other = claimants.first_other(host)
     if other is None:
-        return HostChoice(suffix)
+        return _use(claimants, host, suffix)
     noun = hosts.noun
     message = (
         f"{claimants.subject}: {noun} {host} is also used by {other}, which does not belong to this RayCluster. "
@@ -226,14 +228,12 @@ def _keep(claimants: _Claimants, hosts: CandidateHosts, host: str, suffix: str) 
     return HostChoice(suffix, "HostShared", message)
 
 
-def _take_plain(claimants: _Claimants, hosts: CandidateHosts) -> HostChoice:
-    if hosts.noun == "path" or max(map(len, hosts.plain.split("."))) <= _DNS_LABEL_LIMIT:
-        return HostChoice("")
-    message = (
-        f"{claimants.subject}: host {hosts.plain} has a label longer than {_DNS_LABEL_LIMIT} characters, "
-        "which DNS cannot resolve"
-    )
-    return HostChoice("", "HostTooLong", message)
+def _use(claimants: _Claimants, host: str, suffix: str) -> HostChoice:
+    """Return the choice of a host that no other object claims."""
+    if host.startswith("/") or has_valid_labels(host):
+        return HostChoice(suffix)
+    message = f"{claimants.subject}: host {host} has a label longer than 63 characters, which DNS cannot resolve"
+    return HostChoice(suffix, HOST_TOO_LONG, message)
 
 
 def _take_hashed(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:

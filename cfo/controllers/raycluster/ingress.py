@@ -18,6 +18,7 @@ from functools import partial
 
 import msgspec
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
@@ -103,6 +104,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
     """Creates, updates and deletes the two Ingresses of a cluster, or its routes."""
 
     name = "raycluster-ingress"
+    condition = EXPOSED
     rules = (
         Rule("ray.io", "rayclusters", READ),
         Rule("networking.k8s.io", "ingresses", (*READ, "create", "patch", "delete")),

@@ -29,6 +29,7 @@ from cfo.api.raycluster.certificates import (
     requests_certificates,
 )
 from cfo.api.raycluster.cluster import pod_labels
+from cfo.api.raycluster.conditions import MUTUAL_TLS
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster import ca
@@ -84,6 +85,7 @@ class MutualTLS(ClusterConcern[ObservedSecret]):
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``."""
 
     name = "raycluster-mtls"
+    condition = MUTUAL_TLS
     rules = (
         Rule("ray.io", "rayclusters", READ),
         Rule("", "secrets", (*READ, "create", "patch", "delete")),

@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from cfo.api.raycluster.cluster import has_cluster_labels
+from cfo.api.raycluster.conditions import NETWORK_POLICIES
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CREATED_BY_LABEL, FIELD_MANAGER, KUBERAY, digest, fit
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
@@ -86,6 +87,7 @@ class NetworkPolicies(ClusterConcern[FoundPolicies]):
     """
 
     name = "raycluster-networkpolicy"
+    condition = NETWORK_POLICIES
     rules = (
         Rule("ray.io", "rayclusters", READ),
         Rule("networking.k8s.io", "networkpolicies", (*READ, "create", "patch", "delete")),

@@ -18,6 +18,7 @@ from functools import partial
 
 import msgspec
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
@@ -105,6 +106,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
     """Creates, updates and deletes the objects that the OAuth proxy of one cluster needs."""
 
     name = "raycluster-oauth"
+    condition = EXPOSED
     proxy_rules = (
         Rule("ray.io", "rayclusters", (*READ, "patch")),
         Rule("", ("secrets", "services", "serviceaccounts"), (*READ, "create", "patch", "delete")),

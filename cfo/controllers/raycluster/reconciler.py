@@ -15,7 +15,7 @@ from typing import Any
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER
-from cfo.controllers.raycluster.concern import ClusterConcern, Decision, ObservedCluster
+from cfo.controllers.raycluster.concern import ClusterConcern, Decision, Notice, ObservedCluster
 from cfo.controllers.raycluster.condition_writer import ConditionWriter
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
@@ -26,6 +26,7 @@ from cfo.runtime import (
     Controller,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
+    EventType,
     Informer,
     Manager,
     NotFound,
@@ -75,12 +76,19 @@ class RayClusterReconciler:
             return await self._release(request, cluster)
         settings = await self._environment.profiles.settings(self._client, request.namespace)
         observed = ObservedCluster(RayClusterFacts(cluster), settings, self._environment)
+        observed.incomplete.update(concern.condition for concern in self._unlisted)
         outcome = _Outcome()
         for concern in self._listed():
+            errors_before = len(outcome.errors)
+            is_complete = False
             with outcome.collected():
                 found = await concern.observe(observed)
                 decision = concern.decide(observed, found)
-                await self._carry_out(concern, decision, outcome)
+                warnings = observed.warnings_about(concern.condition)
+                await self._carry_out(concern, decision, outcome, warnings)
+                is_complete = len(outcome.errors) == errors_before
+            if not is_complete:
+                observed.incomplete.add(concern.condition)
         return outcome.result()
 
     async def _release(self, request: Request, cluster: Object | None) -> Result:
@@ -94,7 +102,7 @@ class RayClusterReconciler:
                     continue
                 decision = concern.decide_release(cluster)
                 if decision is not None:
-                    await self._carry_out(concern, decision, outcome)
+                    await self._carry_out(concern, decision, outcome, warnings=[])
         return outcome.result()
 
     def _listed(self) -> Iterator[ClusterConcern[Any]]:
@@ -103,10 +111,14 @@ class RayClusterReconciler:
                 yield concern
 
     async def _carry_out(
-        self, concern: ClusterConcern[Any], decision: Decision, outcome: _Outcome
+        self,
+        concern: ClusterConcern[Any],
+        decision: Decision,
+        outcome: _Outcome,
+        warnings: list[Notice],
     ) -> None:
-        """Write what a concern decided, and then what follows from the results."""
-        events = self._events[concern]
+        """Write what a concern decided, and then what follows from the results; append its Warnings to ``warnings``."""
+        events = _CollectedEvents(self._events[concern], warnings)
         step: Decision | None = decision
         while step is not None:
             cluster = step.cluster
@@ -178,6 +190,19 @@ class RayClusterReconciler:
         self._unlisted -= ready
         if ready and self._has_begun:
             self._became_ready.enqueue(all_clusters(self.clusters.reader), reason="listed")
+
+
+class _CollectedEvents:
+    """Records Events, and appends those of the type Warning to ``warnings``, also if they were recorded recently."""
+
+    def __init__(self, events: RecentEvents, warnings: list[Notice]) -> None:
+        self._events = events
+        self._warnings = warnings
+
+    def event(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
+        if type_ == "Warning":
+            self._warnings.append(Notice(type_, reason, message))
+        self._events.event(obj, type_, reason, message)
 
 
 class _Outcome:

@@ -12,12 +12,14 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.gateway import TLS_ROUTES
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
+from cfo.api.raycluster.conditions import EXPOSED, LASTING_REASONS
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console.summary_text import essence
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, NamespacedName, Object
 from cfo.summaries import kind_view as summaries
 from cfo.summaries.kind_view import Related, related_objects
 from cfo.summaries.problems import pod_problems
+from cfo.summaries.raycluster import LASTING_REMEDIES
 from cfo.summaries.summary import Level, Summary
 from test.support.summaries import VIEWS
 
@@ -182,10 +184,13 @@ def event(reason: str, last: str, count: int = 1) -> Object:
 @pytest.mark.parametrize(
     ("state", "reason", "last", "is_problem"),
     [
-        ("", "NameConflict", "2026-01-01T00:00:00Z", True),
-        ("ready", "NameConflict", "2026-01-01T00:00:00Z", False),
-        ("ready", "NameConflict", "2026-01-03T00:00:00Z", True),
+        ("", "CertificateRequestDenied", "2026-01-01T00:00:00Z", True),
+        ("ready", "CertificateRequestDenied", "2026-01-01T00:00:00Z", False),
+        ("ready", "CertificateRequestDenied", "2026-01-03T00:00:00Z", True),
         ("ready", "IngressDomainMissing", "2026-01-01T00:00:00Z", True),
+        ("ready", "HostTooLong", "2026-01-01T00:00:00Z", True),
+        ("", "RayClientNotExposed", "2026-01-01T00:00:00Z", True),
+        ("ready", "RayClientNotExposed", "2026-01-03T00:00:00Z", False),
     ],
 )
 def test_warning_events_are_problems_until_they_are_resolved(
@@ -198,6 +203,28 @@ def test_warning_events_are_problems_until_they_are_resolved(
     )
     assert [warning.reason for warning in summary.warnings] == [reason]
     assert messages(summary) == ([f"{reason}: why"] if is_problem else [])
+
+
+@pytest.mark.parametrize("reason", sorted(LASTING_REASONS))
+@pytest.mark.parametrize("last", ["", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"])
+def test_condition_shows_whether_a_lasting_warning_is_resolved(reason: str, last: str) -> None:
+    events = [event(reason, last)] if last else []
+    ray_cluster = cluster()
+    ray_cluster["status"]["stateTransitionTimes"] = {"ready": "2026-01-02T00:00:00Z"}
+    ray_cluster["status"]["conditions"] = [condition(EXPOSED, "True", reason, "why")]
+    found = summarize(RAY_CLUSTER, ray_cluster, related(events=events, children={INGRESS: []}))
+    assert found.level is Level.WARNING
+    assert messages(found) == [f"{reason}: why"]
+    assert found.problems[0].remedy == LASTING_REMEDIES[reason]
+
+    ray_cluster["status"]["conditions"] = [condition(EXPOSED, "True", "Exposed", "Dashboard: a")]
+    found = summarize(RAY_CLUSTER, ray_cluster, related(events=events, children={INGRESS: []}))
+    assert found.level is Level.OK
+    assert messages(found) == []
+
+
+def test_each_lasting_reason_has_a_remedy() -> None:
+    assert set(LASTING_REMEDIES) == LASTING_REASONS
 
 
 def test_warning_events_are_the_newest_first_and_not_repeated() -> None:

@@ -10,16 +10,16 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import TLS_VARIABLE
+from cfo.api.raycluster.conditions import EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.controllers.raycluster.concern import Notice
 from cfo.controllers.raycluster.conditions import (
-    EXPOSED,
-    MUTUAL_TLS,
-    NETWORK_POLICIES,
     OWN_CONDITIONS_CHANGED,
     ClusterConditions,
     conditions_of,
+    with_warnings,
 )
 from cfo.controllers.raycluster.dashboard_access import Authentication, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
@@ -98,6 +98,15 @@ def test_conditions_of_others_and_their_times_are_not_compared() -> None:
     timed = {**WRITTEN["conditions"][0], "lastTransitionTime": "2026-01-01T00:00:00Z"}
     before, after = entry(WRITTEN), entry({"conditions": [foreign, timed]})
     assert not OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, before.key, before, after))
+
+
+def test_messages_of_problems_are_not_compared() -> None:
+    refused = {**WRITTEN["conditions"][0], "reason": "FailedToReconcile", "message": "used: 1"}
+    before = entry({"conditions": [refused]})
+    after = entry({"conditions": [{**refused, "message": "used: 2"}]})
+    ended = entry(WRITTEN)
+    assert not OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, before.key, before, after))
+    assert OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, before.key, before, ended))
 
 
 @pytest.mark.parametrize(
@@ -198,6 +207,51 @@ def test_exposed_has_urls_or_the_reason(
     assert condition(EXPOSED, ray_cluster(**spec), children, exposure) == expected
 
 
+def test_dashboard_with_a_host_that_dns_cannot_resolve_is_not_exposed() -> None:
+    host = f"{'k' * 64}.example.com"
+    dashboard = child("ray-dashboard-rc", spec={"rules": [{"host": host}]})
+    status, reason, message = condition(EXPOSED, ray_cluster(), {INGRESS: [dashboard]})
+    assert (status, reason) == ("False", "HostTooLong")
+    assert f"http://{host}" in message
+
+
+SHARED = Notice("Warning", "HostShared", "host a is also used by b")
+TAKEN = Notice("Warning", "NameTaken", "Ingress c exists")
+
+
+@pytest.mark.parametrize(
+    ("state", "warnings", "expected"),
+    [
+        (("True", "Exposed", "Dashboard: a"), [], ("Exposed", "Dashboard: a")),
+        (
+            ("True", "Exposed", "Dashboard: a"),
+            [SHARED, TAKEN, SHARED],
+            ("HostShared", f"Dashboard: a; {SHARED.message}; NameTaken: {TAKEN.message}"),
+        ),
+        (("False", "NotExposed", "none"), [TAKEN], ("NameTaken", TAKEN.message)),
+        (("False", "OAuthUnavailable", "none"), [TAKEN], ("OAuthUnavailable", "none")),
+        (
+            ("True", "Exposed", "Dashboard: a"),
+            [Notice("Warning", "RouteNotAccepted", "recorded once for each change")],
+            ("Exposed", "Dashboard: a"),
+        ),
+    ],
+)
+def test_condition_has_the_lasting_warnings(
+    state: tuple[str, str, str], warnings: list[Notice], expected: tuple[str, str]
+) -> None:
+    status, reason, message = state
+    known = {"type": EXPOSED, "status": status, "reason": reason, "message": message}
+    found = with_warnings(known, warnings)
+    assert (found["status"], found["reason"], found["message"]) == (status, *expected)
+
+
+def test_condition_with_many_long_warnings_is_bounded() -> None:
+    warnings = [Notice("Warning", "NameTaken", f"{at}" * 5000) for at in range(100)]
+    known = {"type": EXPOSED, "status": "False", "reason": "NotExposed", "message": ""}
+    assert len(with_warnings(known, warnings)["message"]) < 12_000
+
+
 @pytest.mark.parametrize(
     ("cluster", "secrets", "expected"),
     [
@@ -282,6 +336,25 @@ async def test_conditions_are_decided_from_the_objects_of_the_cluster() -> None:
     assert found["message"].endswith(": rc-head")
     assert conditions.decide(observed, None).conditions is None
     assert conditions.decide(observed, None).retry_after > 0
+
+
+@pytest.mark.parametrize("is_incomplete", [False, True])
+async def test_reason_of_a_problem_stays_until_its_concern_finds_it_no_more(
+    *, is_incomplete: bool
+) -> None:
+    conditions, environment, config = concern()
+    cluster = stored_cluster()
+    refused = {"type": NETWORK_POLICIES, "status": "True", "reason": "PortRefused", "message": "m"}
+    cluster["status"] = {"conditions": [refused]}
+    for informer in conditions._informers.values():
+        list_objects(informer)
+    observed = observed_cluster(cluster, config, environment)
+    if is_incomplete:
+        observed.incomplete.add(NETWORK_POLICIES)
+    decision = conditions.decide(observed, await conditions.observe(observed))
+    written = [condition["type"] for condition in decision.conditions or ()]
+    assert (NETWORK_POLICIES in written) is not is_incomplete
+    assert EXPOSED in written
 
 
 def test_cluster_that_multikueue_manages_gets_no_conditions() -> None:

@@ -276,6 +276,17 @@ def test_host_that_a_cluster_has_is_kept_while_claims_are_not_known(host: str, s
     assert choice(Claimants(INGRESS, own), kind="Ingress") == HostChoice(suffix)
 
 
+@pytest.mark.parametrize("has_host", [False, True])
+def test_host_that_dns_cannot_resolve_is_reported_in_each_reconcile(*, has_host: bool) -> None:
+    hosts = CandidateHosts(f"{'k' * 64}.test", "hashed.test", "hash", "secret.test", "secret")
+    rules = [{"host": hosts.plain}] if has_host else []
+    own = Claimants(INGRESS, claimant(KEY.name, uid="cluster-uid", rules=rules))
+    claims = HostClaims(lambda: cast("list[Informer]", [own]))
+    found = choose_host(claims, NO_CLUSTERS, CLUSTER, "Ingress", KEY, hosts)
+    assert (found.suffix, found.reason) == ("", "HostTooLong")
+    assert hosts.plain in found.message
+
+
 def test_younger_cluster_of_an_address_takes_no_hashed_host_while_claims_are_not_known() -> None:
     claims = HostClaims(lambda: cast("list[Informer]", [crowded()]))
     found = choose_host(claims, OlderCluster(), NEWER, "Ingress", NEWER_KEY, HOSTS)
