@@ -52,7 +52,8 @@ KUEUE_KINDS = ("ClusterQueue", "LocalQueue", "ResourceFlavor")
 DIFFERENCES = {
     "autopilot-evict": "the message contains the node names, and the pause starts after the reset",
     "config-failure-grace": "the pause starts after the reset",
-    "component-kind-withdrawn": "the message reports that the kind is no longer served",
+    "component-deleted": "the message names the missing component",
+    "component-kind-withdrawn": "the message names the missing component and the kind that is no longer served",
     "create-exists": "the existing object is kept",
     "failed-kept-for-a-while": "there is one pause",
     "exit-code-both": "the condition reports the annotations that cannot be parsed",
@@ -346,18 +347,16 @@ def with_one_pause(states: list[State]) -> list[State]:
     return [*states[: pause + 1], states[initiated], states[done]]
 
 
-def with_unserved_kind_message(states: list[State]) -> list[State]:
-    """Add the kind that is no longer served to the message."""
-    message = (
-        "Only found 0 deployed components, but was expecting 1; the API server no "
-        "longer serves Thing (example.com/v1)"
-    )
-    return [
-        with_condition(item, "Unhealthy", "True", "MissingComponent", message)
-        if item[0] == "Failed"
-        else item
-        for item in states
-    ]
+def with_missing_component(states: list[State], addition: str) -> list[State]:
+    """Add the missing component, and its kind if that is no longer served, to the message."""
+    adjusted = []
+    for item in states:
+        known = {each[0]: each for each in item[2]}.get("Unhealthy")
+        if known is not None and known[2] == "MissingComponent":
+            message = f"{known[3]}; {addition}"
+            item = with_condition(item, "Unhealthy", "True", "MissingComponent", message)
+        adjusted.append(item)
+    return adjusted
 
 
 def with_annotation_problems(states: list[State], problems: tuple[str, ...]) -> list[State]:
@@ -414,7 +413,11 @@ def with_deleted_pod_before_replacement(states: list[State]) -> list[State]:
 
 ADJUSTMENTS: dict[str, Callable[[list[State]], list[State]]] = {
     "autopilot-evict": with_node_names,
-    "component-kind-withdrawn": with_unserved_kind_message,
+    "component-deleted": partial(with_missing_component, addition="missing: Service svc"),
+    "component-kind-withdrawn": partial(
+        with_missing_component,
+        addition="missing: Thing t; the API server no longer serves Thing (example.com/v1)",
+    ),
     "config-failure-grace": with_pause_after_reset,
     "create-exists": without_deletion,
     "failed-kept-for-a-while": with_one_pause,

@@ -1,7 +1,8 @@
 """Timeouts and retry limits of an AppWrapper: defaults from the configuration, overridden by annotations.
 
 Periods are Go durations; negative values count as zero, and ``gracePeriodCeiling`` is the maximum. An invalid value, or
-an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes the first ten.
+an invalid item in a list of exit codes, is ignored, and so is an unknown annotation; :attr:`Settings.problems` has
+the first ten.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _T = TypeVar("_T")
 _ZERO: Final = timedelta(0)
 _DURATION_RULE: Final = "must be a duration such as 90s or 5m"
 _MAX_SHOWN_CHARACTERS: Final = 64
+_MAX_SHOWN_KEY: Final = 128
 _MAX_PROBLEMS: Final = 10
 
 
@@ -64,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
             success_ttl=read.time_to_live("successTTLDuration", config.success_ttl_ceiling),
             terminal_exit_codes=read.codes("terminalExitCodes"),
             retryable_exit_codes=read.codes("retryableExitCodes"),
-            problems=tuple(read.problems),
+            problems=read.all_problems(),
         )
 
     def is_terminal(self, exit_code: int) -> bool:
@@ -82,7 +84,18 @@ class _AnnotationReader:
     def __init__(self, annotations: Mapping[str, str], ceiling: timedelta) -> None:
         self._annotations = annotations
         self._ceiling = ceiling
-        self.problems: list[str] = []
+        self._known: set[str] = set()
+        self._problems: list[str] = []
+
+    def all_problems(self) -> tuple[str, ...]:
+        """Return the problems; annotations with the prefix of the settings that were not read until now are unknown."""
+        for key in self._annotations:
+            if len(self._problems) == _MAX_PROBLEMS:
+                break
+            if key.startswith(ANNOTATION_PREFIX) and key not in self._known:
+                shown = printable(key, _MAX_SHOWN_KEY)
+                self._problems.append(f"annotation {shown}: unknown, so it is ignored")
+        return tuple(self._problems)
 
     def period(self, name: str, default: timedelta) -> timedelta:
         duration = self._parsed(name, _duration, _DURATION_RULE, format_duration(default))
@@ -121,12 +134,14 @@ class _AnnotationReader:
             return None
 
     def _value(self, name: str) -> str | None:
-        return self._annotations.get(ANNOTATION_PREFIX + name)
+        key = ANNOTATION_PREFIX + name
+        self._known.add(key)
+        return self._annotations.get(key)
 
     def _report(self, name: str, value: str, problem: str) -> None:
-        if len(self.problems) < _MAX_PROBLEMS:
+        if len(self._problems) < _MAX_PROBLEMS:
             shown = printable(value, _MAX_SHOWN_CHARACTERS)
-            self.problems.append(f"annotation {ANNOTATION_PREFIX}{name}: '{shown}': {problem}")
+            self._problems.append(f"annotation {ANNOTATION_PREFIX}{name}: '{shown}': {problem}")
 
 
 def _duration(text: str) -> timedelta:

@@ -61,6 +61,7 @@ from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting
+from cfo.runtime.process import printable
 
 _EXCESS_GRACE: Final = timedelta(minutes=1)
 """How long at most a component may have more pods than were admitted, such as while KubeRay replaces a cluster."""
@@ -71,6 +72,8 @@ _MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
 """The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
 
 _MAX_SHOWN_COMPONENTS: Final = 3
+_MAX_NAME_LENGTH: Final = 320
+"""Characters of a component's kind and name in a message: the longest name and a usual kind."""
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -395,6 +398,15 @@ def _end_remaining_pods(
 
 def _missing_components_message(observation: WrapperObservation, deployed: int) -> str:
     message = f"Only found {deployed} deployed components, but was expecting {len(observation.components)}"
+    missing = [
+        component.display_name
+        for component, obj in zip(observation.components, observation.objects, strict=True)
+        if obj is None or not obj.owned or obj.deleting
+    ]
+    names = ", ".join(printable(name, _MAX_NAME_LENGTH) for name in missing[:_MAX_SHOWN_COMPONENTS])
+    message += f"; missing: {names}"
+    if len(missing) > _MAX_SHOWN_COMPONENTS:
+        message += f" and {len(missing) - _MAX_SHOWN_COMPONENTS} more"
     unserved = [observation.components[index].gvk for index in sorted(observation.unserved)]
     if unserved:
         kinds = ", ".join(dict.fromkeys(f"{gvk.kind} ({gvk.api_version})" for gvk in unserved))

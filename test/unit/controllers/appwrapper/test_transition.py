@@ -329,7 +329,8 @@ def test_missing_component_fails_and_unserved_kind_is_reported() -> None:
     )
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"] == (
-        "Only found 1 deployed components, but was expecting 2; the API server no longer serves Job (batch/v1)"
+        "Only found 1 deployed components, but was expecting 2; missing: Job job-1; "
+        "the API server no longer serves Job (batch/v1)"
     )
 
 
@@ -885,6 +886,26 @@ def test_pods_that_were_created_after_the_success_are_deleted_with_their_compone
     ended, _ = step(again, objects=[None])
     message = "Pods were created after the success, without quota"
     assert condition(ended, RESOURCES_DEPLOYED)["message"] == message
+
+
+def test_missing_components_are_named_up_to_three() -> None:
+    obj, _ = step(running_wrapper(*["Pod"] * 5), objects=[None] * 5)
+    assert condition(obj, UNHEALTHY)["message"] == (
+        "Only found 0 deployed components, but was expecting 5; "
+        "missing: Pod pod-0, Pod pod-1, Pod pod-2 and 2 more"
+    )
+
+
+def test_unknown_annotations_are_reported_up_to_ten() -> None:
+    problems = observe(wrapper(retrylimit="1", retryLimit="2")).settings.problems
+    prefix = "workload.codeflare.dev.appwrapper/"
+    assert problems == (f"annotation {prefix}retrylimit: unknown, so it is ignored",)
+    many = {f"x{number}{'y' * 500}": "1" for number in range(300)}
+    malformed = {"terminalExitCodes": ",".join(["x"] * 20)}
+    for settings in (many, {**malformed, **many}):
+        assert len(observe(wrapper(**settings)).settings.problems) == 10
+    problems = observe(wrapper(**many)).settings.problems
+    assert max(map(len, problems)) < 200
 
 
 RETRYING = ComponentObject(uid="uid-0", retries=True)
