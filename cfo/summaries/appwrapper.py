@@ -39,6 +39,7 @@ from cfo.summaries.problems import (
     has_failed,
     is_ready_pod,
     pod_problems,
+    refusal_remedy,
     slow_deletion,
     warning_problems,
 )
@@ -243,10 +244,8 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
             name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}".strip()
             cause = text(found[0].get("message"), MAX_MESSAGE)
             message = f"{name or 'A component'} cannot be created: {cause}"
-            yield Problem(
-                message,
-                "correct the component, or ask the administrator for the permission or quota",
-            )
+            remedy = "correct the component, or ask the administrator for the permission or quota"
+            yield Problem(message, refusal_remedy(cause, remedy))
 
 
 def _dropped_fields(component: Mapping[str, Any]) -> Iterator[Problem]:

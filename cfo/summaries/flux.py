@@ -36,6 +36,7 @@ from cfo.summaries.problems import (
     condition_problems,
     created_problems,
     pod_problems,
+    refusal_remedy,
     slow_deletion,
     warning_problems,
 )
@@ -295,8 +296,9 @@ def _start_problems(
     if found or pods_ready is None or pods_ready.status != "False":
         return
     if pods_ready.reason != STARTING:
+        message = message_of(pods_ready)
         remedy = WAITING_REASONS.get(pods_ready.reason) or _DESCRIBE
-        yield Problem(f"{pods_ready.reason}: {message_of(pods_ready)}", remedy)
+        yield Problem(f"{pods_ready.reason}: {message}", refusal_remedy(message, remedy))
 
 
 def _outcome_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:

@@ -13,7 +13,12 @@ from cfo.api.reading import items, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import KindView, Related, Section, labelled_queue, new_summary
-from cfo.summaries.problems import condition_problems, seconds_until_overdue, slow_deletion
+from cfo.summaries.problems import (
+    condition_problems,
+    refusal_remedy,
+    seconds_until_overdue,
+    slow_deletion,
+)
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _MAX_APPLICATIONS: Final = 10
@@ -116,7 +121,8 @@ def _problems(
             parts = (text(application.get("reason"), 80), text(application.get("message")))
             why = ": ".join(part for part in parts if part)
             name = text(application.get("name"), 63)
-            yield Problem(f"Application {name}: {why}", _REMEDIES["RolloutStalled"])
+            remedy = refusal_remedy(why, _REMEDIES["RolloutStalled"])
+            yield Problem(f"Application {name}: {why}", remedy)
     wrong = {"Degraded": "True", "RoutesReady": "False", "ScalingReady": "False"}
     yield from condition_problems(
         conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"

@@ -170,6 +170,21 @@ _CREATION_REMEDIES: Final = {
 }
 
 
+_NO_RESOURCES: Final = ("failed quota", "must specify ")
+"""What a ResourceQuota says of containers without the requests or limits that it counts."""
+
+_SPECIFY_RESOURCES: Final = (
+    "specify these resources for your containers; for others that the message names, "
+    "ask the administrator for a LimitRange with defaults"
+)
+
+
+def refusal_remedy(message: str, remedy: str) -> str:
+    """Return what to do about ``message``: ``remedy``, unless a ResourceQuota refused containers without resources."""
+    lacks_resources = all(part in message for part in _NO_RESOURCES)
+    return _SPECIFY_RESOURCES if lacks_resources else remedy
+
+
 def created_problems(events: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield what Warning Events say about objects that were created for another one, each reason once for an object."""
     found: dict[tuple[str, str, str], str] = {}
@@ -181,7 +196,7 @@ def created_problems(events: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     for (kind, name, reason), message in found.items():
         remedy = _CREATION_REMEDIES.get(reason)
         remedy = remedy or f"kubectl describe {kind.lower()} {shlex.quote(name)}"
-        yield Problem(f"{kind} {name}: {reason}: {message}", remedy)
+        yield Problem(f"{kind} {name}: {reason}: {message}", refusal_remedy(message, remedy))
 
 
 def condition_problems(
@@ -194,10 +209,9 @@ def condition_problems(
     for kind, status in wrong.items():
         condition = condition_of(conditions, kind)
         if condition is not None and condition.status == status:
-            yield Problem(
-                f"{condition.reason}: {message_of(condition)}",
-                remedies.get(condition.reason, remedy),
-            )
+            message = message_of(condition)
+            known = remedies.get(condition.reason, remedy)
+            yield Problem(f"{condition.reason}: {message}", refusal_remedy(message, known))
 
 
 def warning_problems(
@@ -207,4 +221,7 @@ def warning_problems(
 ) -> Iterator[Problem]:
     """Yield a problem for each of ``warnings``, with the remedy for its reason."""
     for warning in warnings:
-        yield Problem(f"{warning.reason}: {warning.message}", remedies.get(warning.reason, remedy))
+        known = remedies.get(warning.reason, remedy)
+        yield Problem(
+            f"{warning.reason}: {warning.message}", refusal_remedy(warning.message, known)
+        )

@@ -50,7 +50,12 @@ from cfo.summaries.kind_view import (
     number_of_pods,
     warnings_of,
 )
-from cfo.summaries.problems import pod_problems, slow_deletion, warning_problems
+from cfo.summaries.problems import (
+    pod_problems,
+    refusal_remedy,
+    slow_deletion,
+    warning_problems,
+)
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
@@ -248,10 +253,9 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
         )
     failure = condition_of(conditions_of(cluster), "ReplicaFailure")
     if failure is not None and failure.status == "True":
-        yield Problem(
-            f"KubeRay cannot create pods: {message_of(failure)}",
-            "correct the pod template, or raise the ResourceQuota of the namespace",
-        )
+        message = message_of(failure)
+        remedy = "correct the pod template, or raise the ResourceQuota of the namespace"
+        yield Problem(f"KubeRay cannot create pods: {message}", refusal_remedy(message, remedy))
 
 
 def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:

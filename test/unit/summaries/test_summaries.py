@@ -404,6 +404,61 @@ def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
     }
 
 
+@pytest.mark.parametrize("reason", ["FailedCreate", "FailedToCreateHeadPod"])
+def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str) -> None:
+    refusal = "failed quota: compute: must specify limits.cpu for: create-cert,rbac-proxy"
+    failed = cluster()
+    failed["status"]["conditions"] = [
+        condition("ReplicaFailure", "True", "FailedCreatePods", refusal)
+    ]
+    event = {
+        "reason": reason,
+        "message": refusal,
+        "involvedObject": {"kind": "RayCluster", "name": "r"},
+    }
+    wrapper = obj(APPWRAPPER, status={"phase": "Resuming"})
+    of_wrapper = summarize(APPWRAPPER, wrapper, related(created_events=[event]))
+    for summary in (summarize(RAY_CLUSTER, failed), of_wrapper):
+        (problem,) = summary.problems
+        assert refusal in problem.message
+        assert "LimitRange with defaults" in problem.remedy
+    failed["status"]["conditions"][0]["message"] = "exceeded quota: none"
+    (problem,) = summarize(RAY_CLUSTER, failed).problems
+    assert "raise the ResourceQuota" in problem.remedy
+
+
+NO_LIMITS = 'pods "p" is forbidden: failed quota: compute: must specify limits.cpu for: main'
+NOT_CREATED = condition("ResourcesDeployed", "False", "ComponentCreationErrored", NO_LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "has_event"),
+    [
+        (APPWRAPPER, {"componentStatus": [{"conditions": [NOT_CREATED]}]}, False),
+        (APPWRAPPER, {"phase": "Resuming"}, True),
+        (FLUX_JOB, {"conditions": [condition("PodsReady", "False", "Refused", NO_LIMITS)]}, False),
+        (MINICLUSTER, {"conditions": [condition("Valid", "False", "Invalid", NO_LIMITS)]}, False),
+        (INFERENCE_STACKS[1], {"applications": [{"state": "Failed", "message": NO_LIMITS}]}, False),
+        (
+            INFERENCE_STACKS[1],
+            {"conditions": [condition("Degraded", "True", "R", NO_LIMITS)]},
+            False,
+        ),
+    ],
+)
+def test_remedy_for_missing_limits_is_the_same_wherever_the_refusal_is_found(
+    kind: GVK, status: Object, *, has_event: bool
+) -> None:
+    created = {"reason": "FailedCreate", "message": NO_LIMITS, "involvedObject": {"kind": "Job"}}
+    events = [created] if has_event else []
+    labels = {"operatorVersion": "v2"}
+    found = obj(kind, labels=labels, status=status)
+    summary = summarize(kind, found, related(created_events=events))
+    remedies = [each.remedy for each in summary.problems if NO_LIMITS in each.message]
+    assert len(remedies) == 1
+    assert "LimitRange with defaults" in remedies[0]
+
+
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 def test_dropped_fields_of_a_component_are_a_problem_of_its_appwrapper(phase: str) -> None:
     dropped = condition("UnknownFields", "True", "FieldsDropped", 'unknown field "spec.paralelism"')
