@@ -32,7 +32,7 @@ from cfo.summaries.kind_view import (
     labelled_queue,
     new_summary,
     number_of_pods,
-    warnings_of,
+    unresolved_warnings,
 )
 from cfo.summaries.problems import (
     created_problems,
@@ -63,8 +63,10 @@ _REMEDIES: Final = {
 }
 """Remedies by the reason of a condition."""
 
-_REPORTED_OTHERWISE: Final = frozenset({"ComponentWarning", "PodsNotReady"})
-"""Reasons of Warning Events whose text, if it still matters, is in a condition as well."""
+_DESCRIBED_REASONS: Final = frozenset(
+    {"ComponentCreationErrored", "ComponentWarning", "NotValidated", "PodsNotReady"}
+)
+"""Reasons of Warning Events whose causes conditions, also of components, describe too as long as they exist."""
 
 
 def _summarize(wrapper: Object, related: Related) -> Summary:
@@ -82,11 +84,9 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     if phase != Phase.SUCCEEDED:
         found += pod_problems(related.pods or ())
     if level is Level.PROGRESSING:
-        found += created_problems(related.created_events)
+        found += created_problems(related.created_events, related.pods)
     # Each attempt has an Event with other names of pods, of which the newest counts.
-    warnings = [
-        each for each in warnings_of(related.events) if each.reason not in _REPORTED_OTHERWISE
-    ]
+    warnings = list(unresolved_warnings(related.events, conditions, _DESCRIBED_REASONS))
     newest = {each.reason: each for each in reversed(warnings)}.values()
     unknown = [
         each for each in newest if not any(each.message in problem.message for problem in found)

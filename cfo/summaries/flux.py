@@ -30,7 +30,7 @@ from cfo.summaries.kind_view import (
     Related,
     Section,
     new_summary,
-    warnings_of,
+    unresolved_warnings,
 )
 from cfo.summaries.problems import (
     condition_problems,
@@ -51,6 +51,19 @@ _WRONG_REASONS: Final = {
     "MiniClusterRefused": "correct the spec; the message is that of the API server or a webhook",
 }
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
+
+_DESCRIBED_REASONS: Final = frozenset(
+    {
+        *_WRONG_REASONS,
+        "ChangeNotApplied",
+        "Failed",
+        "Invalid",
+        "InvalidSpec",
+        "PodsNotReady",
+        "UpdateIgnored",
+    }
+)
+"""Reasons of Warning Events whose causes the conditions describe too, as long as they exist."""
 
 _SETTLED_REASONS: Final = {*_WRONG_REASONS, "Suspended", "WaitingForKueue"}
 """Reasons for which a job waits for a user, or for Kueue, and not for other jobs."""
@@ -112,7 +125,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     problems += _start_problems(conditions, related if is_launched else Related())
     problems += slow_deletion(job, related.now)
     if level is not Level.OK:
-        problems += _event_problems(related)
+        problems += _event_problems(conditions, related)
     row: dict[str, Any] = {}
     if state in (JobState.REQUESTED, JobState.WAITING):
         row["position"] = number(path(job, "status", "position"))
@@ -187,7 +200,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     ]
     if level is not Level.OK:
         problems += _start_problems(conditions, related)
-        problems += _event_problems(related)
+        problems += _event_problems(conditions, related)
     ready = number(path(cluster, "status", "ready"))
     return new_summary(
         cluster,
@@ -244,10 +257,12 @@ def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     return Level.PROGRESSING
 
 
-def _event_problems(related: Related) -> Iterator[Problem]:
-    """Yield what Warning Events say, except for the one about pods that do not start: its condition has the same."""
-    warnings = warnings_of(related.events)
-    yield from warning_problems((each for each in warnings if each.reason != "PodsNotReady"), {})
+def _event_problems(
+    conditions: tuple[SummaryCondition, ...], related: Related
+) -> Iterator[Problem]:
+    """Yield what Warning Events say about causes that may still exist and that no condition describes."""
+    warnings = unresolved_warnings(related.events, conditions, _DESCRIBED_REASONS)
+    yield from warning_problems(warnings, {})
 
 
 def _job_of(obj: Object) -> list[tuple[str, str]]:
@@ -291,7 +306,7 @@ def _start_problems(
     found: list[Problem] = []
     if is_wrong:
         found += pod_problems(related.pods or ())
-        found += created_problems(related.created_events)
+        found += created_problems(related.created_events, related.pods)
     yield from found
     if found or pods_ready is None or pods_ready.status != "False":
         return

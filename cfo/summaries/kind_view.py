@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -30,13 +30,14 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
-from cfo.summaries.problems import deletion, missing_state, pod_state
+from cfo.summaries.problems import deletion, last_occurrence, missing_state, pod_state
 from cfo.summaries.summary import (
     MAX_FACTS,
     MAX_WARNINGS,
     Level,
     Problem,
     Summary,
+    SummaryCondition,
     WarningEvent,
     distinct_problems,
 )
@@ -100,15 +101,22 @@ def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]
     return tuple(found.values())
 
 
-def last_occurrence(event: Mapping[str, Any]) -> datetime | None:
-    """Return when the Event last occurred: both Event APIs have several fields for it."""
-    times = (
-        path(event, "series", "lastObservedTime"),
-        event.get("lastTimestamp") or event.get("deprecatedLastTimestamp"),
-        event.get("eventTime"),
-        mapping(event.get("metadata")).get("creationTimestamp"),
-    )
-    return max((time for time in map(time_of, times) if time is not None), default=None)
+def unresolved_warnings(
+    events: Sequence[Mapping[str, Any]],
+    conditions: Iterable[SummaryCondition],
+    described: Container[str],
+) -> Iterator[WarningEvent]:
+    """Yield the Warning Events whose causes may still exist, the newest first.
+
+    The ``conditions`` of the object show whether the causes still exist that they describe too, those of the reasons in
+    ``described``. Others count until the status of a condition has changed after them.
+    """
+    changes = [time_of(condition.since) for condition in conditions]
+    last_change = max((time for time in changes if time is not None), default=_NEVER)
+    for warning in warnings_of(events):
+        last = time_of(warning.last)
+        if warning.reason not in described and (last is None or last >= last_change):
+            yield warning
 
 
 PhaseChange = tuple[int, str, str]

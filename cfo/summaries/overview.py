@@ -41,12 +41,11 @@ from cfo.summaries.kind_view import (
     MAX_EVENTS,
     KindView,
     Related,
-    last_occurrence,
     may_become_overdue,
     related_objects,
     summarize,
 )
-from cfo.summaries.problems import seconds_until_overdue
+from cfo.summaries.problems import last_occurrence, seconds_until_overdue
 from cfo.summaries.summary import Summary
 from cfo.summaries.warning_events import (
     CreatedObject,

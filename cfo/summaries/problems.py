@@ -17,7 +17,7 @@ from cfo.api.reading import (
     time_of,
 )
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.runtime import Object, is_deleting
+from cfo.runtime import Object, controller_of, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
 
@@ -185,18 +185,52 @@ def refusal_remedy(message: str, remedy: str) -> str:
     return _SPECIFY_RESOURCES if lacks_resources else remedy
 
 
-def created_problems(events: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
-    """Yield what Warning Events say about objects that were created for another one, each reason once for an object."""
+def last_occurrence(event: Mapping[str, Any]) -> datetime | None:
+    """Return when the Event last occurred: both Event APIs have several fields for it."""
+    times = (
+        path(event, "series", "lastObservedTime"),
+        event.get("lastTimestamp") or event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        mapping(event.get("metadata")).get("creationTimestamp"),
+    )
+    return max((time for time in map(time_of, times) if time is not None), default=None)
+
+
+def created_problems(
+    events: Iterable[Mapping[str, Any]], pods: Iterable[Object] | None
+) -> Iterator[Problem]:
+    """Yield what Warning Events say about objects that were created for another one, each reason once for an object.
+
+    Events about an object whose newest pod of ``pods`` (``None``: unknown) is younger than they are left out: a refusal
+    that holds is recorded again.
+    """
+    newest = newest_pods(pods or ())
     found: dict[tuple[str, str, str], str] = {}
     for event in events:
         regarding = path(event, "involvedObject")
         kind = text(path(regarding, "kind"), 63)
         name = text(path(regarding, "name"), 80)
+        last = last_occurrence(event)
+        youngest = newest.get((kind, text(path(regarding, "name"), 253)))
+        if youngest is not None and last is not None and last < youngest:
+            continue
         found[kind, name, text(event.get("reason"), 80)] = text(event.get("message"))
     for (kind, name, reason), message in found.items():
         remedy = _CREATION_REMEDIES.get(reason)
         remedy = remedy or f"kubectl describe {kind.lower()} {shlex.quote(name)}"
         yield Problem(f"{kind} {name}: {reason}: {message}", refusal_remedy(message, remedy))
+
+
+def newest_pods(pods: Iterable[Object]) -> dict[tuple[str, str], datetime]:
+    """Return when the newest of ``pods`` was created for each object, by kind and name, that controls any."""
+    newest: dict[tuple[str, str], datetime] = {}
+    for pod in pods:
+        controller = controller_of(pod) or {}
+        owner = (text(controller.get("kind"), 63), text(controller.get("name"), 253))
+        created = time_of(path(pod, "metadata", "creationTimestamp"))
+        if created is not None:
+            newest[owner] = max(created, newest.get(owner, created))
+    return newest
 
 
 def condition_problems(

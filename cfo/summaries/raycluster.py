@@ -45,12 +45,13 @@ from cfo.summaries.kind_view import (
     Related,
     Section,
     labelled_queue,
-    last_occurrence,
     new_summary,
     number_of_pods,
     warnings_of,
 )
 from cfo.summaries.problems import (
+    last_occurrence,
+    newest_pods,
     pod_problems,
     refusal_remedy,
     slow_deletion,
@@ -98,6 +99,9 @@ _REMEDIES: Final = {
 
 _LIMITS: Final = ("KubeRayFeatureUnconfirmed", "RayClientNotExposed")
 """Reasons of Warning Events that say what the configuration excludes: no problems of a RayCluster that runs."""
+
+_CREATION_FAILURES: Final = ("FailedToCreateHeadPod", "FailedToCreateWorkerPod")
+"""Reasons of KubeRay's Warning Events about pods, which it records again in each attempt."""
 
 
 def _summarize(cluster: Object, related: Related) -> Summary:
@@ -314,17 +318,22 @@ def _unresolved_warnings(
     """Return the problems of Warning Events that are not resolved.
 
     The age of those with a lasting reason does not matter: the conditions of the operator show whether their cause
-    still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. Others count
-    while the cluster is not well, or if they occurred after it became ready.
+    still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. Pods that
+    could not be created count until one was. Others count while the cluster is not well, or if they occurred after it
+    became ready.
     """
     is_exposed = bool(addresses.dashboard_url(facts, related.children))
     has_conditions = any(_own_conditions(facts.cluster))
     since = _ready_since(facts.cluster)
+    newest_pod = newest_pods(related.pods or ()).get((RAY_CLUSTER.kind, facts.names.cluster))
     unresolved = []
     latest = {
         text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)
     }
     for warning in warnings_of(related.events):
+        last = time_of(warning.last) or latest.get(warning.reason)
+        is_allowed = warning.reason in _LIMITS and level is Level.OK
+        is_superseded = warning.reason in _CREATION_FAILURES and _is_before(last, newest_pod)
         if warning.reason in LASTING_REASONS and has_conditions:
             is_unresolved = False
         elif warning.reason in _EXPOSURE_REMEDIES:
@@ -333,18 +342,21 @@ def _unresolved_warnings(
             is_unresolved = True
         elif warning.reason == "RouteNotAccepted" and HTTP_ROUTE in related.children:
             is_unresolved = False  # the status of the route has it
-        elif warning.reason in _LIMITS and level is Level.OK:
+        elif is_allowed or is_superseded:
             is_unresolved = False
         elif level is not Level.OK or since is None:
             is_unresolved = True
         else:
-            last = time_of(warning.last) or latest.get(warning.reason)
             is_unresolved = last is not None and last > since
         if is_unresolved:
             unresolved.append(warning)
     return warning_problems(
         unresolved, _REMEDIES, "kubectl describe shows all Events of the RayCluster"
     )
+
+
+def _is_before(time: datetime | None, other: datetime | None) -> bool:
+    return time is not None and other is not None and time < other
 
 
 def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:

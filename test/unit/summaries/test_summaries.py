@@ -227,6 +227,82 @@ def test_each_lasting_reason_has_a_remedy() -> None:
     assert set(LASTING_REMEDIES) == LASTING_REASONS
 
 
+def changed(kind: str, status: str, reason: str, since: str) -> Object:
+    return {**condition(kind, status, reason), "lastTransitionTime": since}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "status", "is_problem"),
+    [
+        (FLUX_JOB, "NoFluxSetup", {"conditions": waits_for("WaitingForTurn")}, False),
+        (FLUX_JOB, "UpdateIgnored", {"conditions": waits_for("WaitingForTurn")}, False),
+        (MINICLUSTER, "InvalidSpec", {"conditions": [condition("JobRequested", "True")]}, False),
+        (FLUX_JOB, "Inadmissible", {"conditions": waits_for("WaitingForKueue")}, True),
+        (APPWRAPPER, "ComponentCreationErrored", {"phase": "Resuming"}, False),
+        (APPWRAPPER, "NotValidated", {"phase": "Resuming"}, False),
+        (APPWRAPPER, "InvalidPodSets", {"phase": "Suspended"}, True),
+    ],
+)
+def test_conditions_show_whether_the_cause_of_a_warning_exists(
+    kind: GVK, reason: str, status: Object, *, is_problem: bool
+) -> None:
+    events = related(events=[event(reason, "2026-01-01T00:00:00Z")])
+    summary = summarize(kind, obj(kind, status=status), events)
+    assert messages(summary) == ([f"{reason}: why"] if is_problem else [])
+
+
+@pytest.mark.parametrize(
+    ("last", "is_problem"),
+    [
+        ("2026-01-01T00:00:09Z", False),
+        ("2026-01-01T00:00:10Z", True),
+        ("2026-01-01T00:00:10.500000Z", True),
+        ("", True),
+    ],
+)
+@pytest.mark.parametrize("kind", [FLUX_JOB, MINICLUSTER, APPWRAPPER])
+def test_warning_is_no_problem_once_a_condition_has_changed_after_it(
+    kind: GVK, last: str, *, is_problem: bool
+) -> None:
+    conditions = [
+        changed("QuotaReserved", "False", "WaitingForTurn", "2026-01-01T00:00:01Z"),
+        changed("PodsReady", "False", "Starting", "2026-01-01T00:00:10Z"),
+    ]
+    events = related(events=[event("Other", last)])
+    summary = summarize(kind, obj(kind, status={"conditions": conditions}), events)
+    assert messages(summary) == (["Other: why"] if is_problem else [])
+
+
+@pytest.mark.parametrize(
+    ("created", "owner", "is_problem"),
+    [
+        ("2026-01-01T00:00:11Z", "x", False),
+        ("2026-01-01T00:00:10Z", "x", True),
+        ("2026-01-01T00:00:11Z", "other", True),
+    ],
+)
+@pytest.mark.parametrize("kind", [FLUX_JOB, MINICLUSTER, APPWRAPPER, RAY_CLUSTER])
+def test_refusal_of_pods_is_no_problem_once_one_was_created_after_it(
+    kind: GVK, created: str, owner: str, *, is_problem: bool
+) -> None:
+    is_ray = kind is RAY_CLUSTER
+    refusal = event("FailedToCreateHeadPod" if is_ray else "FailedCreate", "2026-01-01T00:00:10Z")
+    controller_kind = "RayCluster" if is_ray else "Job"
+    refusal["involvedObject"] = {"kind": controller_kind, "name": "x"}
+    reference = {"controller": True, "kind": controller_kind, "name": owner, "uid": "u"}
+    starting = pod("Pending")
+    starting["metadata"].update(creationTimestamp=created, ownerReferences=[reference])
+    statuses = {
+        FLUX_JOB: {"miniCluster": "x", "conditions": [condition("PodsReady", "False", "Starting")]},
+        APPWRAPPER: {"phase": "Resuming"},
+        RAY_CLUSTER: {"state": ""},
+    }
+    events = "events" if is_ray else "created_events"
+    objects = related(pods=[starting], **{events: [refusal]})
+    summary = summarize(kind, obj(kind, status=statuses.get(kind)), objects)
+    assert len([each for each in messages(summary) if "why" in each]) == is_problem
+
+
 def test_warning_events_are_the_newest_first_and_not_repeated() -> None:
     events = [
         event("A", "2026-01-01T00:00:00Z"),
