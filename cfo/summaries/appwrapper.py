@@ -13,6 +13,7 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
     APPWRAPPER_LABEL,
+    POD_FAILURE_PREFIX,
     UNKNOWN_FIELDS,
     USER_LABEL,
     Phase,
@@ -35,6 +36,7 @@ from cfo.summaries.kind_view import (
     unresolved_warnings,
 )
 from cfo.summaries.problems import (
+    CREATION_REMEDIES,
     created_problems,
     has_failed,
     is_ready_pod,
@@ -81,10 +83,13 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         *_component_problems(wrapper),
         *slow_deletion(wrapper, related.now),
     ]
+    of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
-        found += pod_problems(related.pods or ())
+        of_pods += pod_problems(related.pods or ())
     if level is Level.PROGRESSING:
-        found += created_problems(related.created_events, related.pods)
+        of_pods += created_problems(related.created_events, related.pods)
+        of_pods = of_pods or _pod_failure(conditions)
+    found += of_pods
     # Each attempt has an Event with other names of pods, of which the newest counts.
     warnings = list(unresolved_warnings(related.events, conditions, _DESCRIBED_REASONS))
     newest = {each.reason: each for each in reversed(warnings)}.values()
@@ -218,6 +223,16 @@ def _condition_problems(
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
         yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
+
+
+def _pod_failure(conditions: tuple[SummaryCondition, ...]) -> list[Problem]:
+    """Return what the operator reported about a pod, for readers who cannot read pods and Events."""
+    ready = condition_of(conditions, "PodsReady")
+    if ready is None or not ready.message.startswith(POD_FAILURE_PREFIX):
+        return []
+    message = ready.message.removeprefix(POD_FAILURE_PREFIX)
+    remedy = refusal_remedy(message, CREATION_REMEDIES["FailedCreate"])
+    return [Problem(message, remedy)]
 
 
 def _failure_remedy(wrapper: Object, related: Related) -> str:

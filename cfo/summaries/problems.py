@@ -165,7 +165,7 @@ def _read_log(container: str, previous: bool) -> str:
     return f"{_READ_LOG} -c {shlex.quote(container)}{' --previous' if previous else ''}"
 
 
-_CREATION_REMEDIES: Final = {
+CREATION_REMEDIES: Final = {
     "FailedCreate": "ask the administrator for the quota or permission that the message names, or correct the pods",
 }
 
@@ -216,7 +216,7 @@ def created_problems(
             continue
         found[kind, name, text(event.get("reason"), 80)] = text(event.get("message"))
     for (kind, name, reason), message in found.items():
-        remedy = _CREATION_REMEDIES.get(reason)
+        remedy = CREATION_REMEDIES.get(reason)
         remedy = remedy or f"kubectl describe {kind.lower()} {shlex.quote(name)}"
         yield Problem(f"{kind} {name}: {reason}: {message}", refusal_remedy(message, remedy))
 

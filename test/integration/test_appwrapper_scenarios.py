@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
+from cfo.controllers.appwrapper import transition
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
@@ -28,6 +29,7 @@ from cfo.runtime.objects.unstructured import (
     find_condition,
     is_deleting,
     name_of,
+    new_object,
     uid_of,
 )
 from envtest import EmbeddedControlPlane
@@ -48,6 +50,8 @@ from test.support.faults import FastClock, FaultyTransport
 from test.support.raycluster_environment import eventually
 from test.support.tenant_clients import service_account_token
 
+RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
+LIMIT_RANGE = GVK("", "v1", "LimitRange")
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
 DENY_JOBS_POLICY: Object = {
     "apiVersion": "admissionregistration.k8s.io/v1",
@@ -709,6 +713,76 @@ async def test_misspelled_field_of_a_component_is_reported(
         assert event["message"] == (
             'The API server warns about Job j: unknown field "spec.paralelism"'
         )
+
+
+def workload(kind: str) -> Object:
+    """Return a Deployment or StatefulSet with one pod."""
+    labels = {"app": "j"}
+    template = {"metadata": {"labels": labels}, "spec": pod()["spec"] | {"restartPolicy": "Always"}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "j"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("component", "limit", "dry_runs"),
+    [
+        (job(), "quota", 1),
+        (workload("StatefulSet"), "quota", 1),
+        (workload("Deployment"), "quota", 0),
+        (job(), "LimitRange", 1),
+    ],
+    ids=["job", "statefulset", "deployment", "limit-range"],
+)
+async def test_reason_of_refused_pods_is_reported_at_the_cost_of_two_requests(
+    environment: AppWrapperEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    component: Object,
+    limit: str,
+    dry_runs: int,
+) -> None:
+    monkeypatch.setattr(transition, "_USUAL_CREATION", timedelta(seconds=1))
+    if limit == "quota":
+        hard = {"pods": "0"}
+        quota = new_object(RESOURCE_QUOTA, "none", "ns", spec={"hard": hard})
+        created = await environment.client.create(quota)
+        counted = {"hard": hard, "used": {"pods": "0"}}
+        await environment.client.update({**created, "status": counted}, subresource="status")
+        expected = "exceeded quota: none, requested: pods=1, used: pods=0, limited: pods=0"
+    else:
+        limits = [{"type": "Container", "min": {"cpu": "1"}, "default": {"cpu": "1"}}]
+        limits[0]["defaultRequest"] = {"cpu": "1"}
+        await environment.client.create(new_object(LIMIT_RANGE, "l", "ns", spec={"limits": limits}))
+        component["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+            "requests": {"cpu": "100m"}
+        }
+        expected = "minimum cpu usage per Container is 1, but request is 100m"
+    async with run_appwrapper_controllers(environment):
+        environment.clear_requests()
+        settings = {"retryLimit": "1", "admissionGracePeriodDuration": "3s"}
+        await environment.create(wrapper(component, retryPausePeriodDuration="0s", **settings))
+        found = await environment.wait_until(
+            lambda obj: expected in str(obj.get("status")), "the reason in the status"
+        )
+        ready = condition(found, "PodsReady")
+        assert ready["status"] == "False"
+        kind = component["kind"]
+        assert ready["message"].startswith(f"A pod cannot start: FailedCreate: {kind} j: ")
+        failed = await environment.wait_for_phase("Failed")
+        assert (
+            f"1 pods missing (FailedCreate: {kind} j: " in condition(failed, "Unhealthy")["message"]
+        )
+        assert expected in condition(failed, "Unhealthy")["message"]
+        attempts = 2
+        requests = Counter(environment.requests())
+        assert requests["create", "pods"] == attempts * dry_runs
+        assert requests["get", f"{kind.lower()}s"] <= attempts * 2, "one confirms the absence"
+
+        async def check() -> list[str]:
+            events = await environment.client.list(CORE_EVENT, namespace="ns")
+            return [each["message"] for each in events if each["reason"] == "PodsNotReady"]
+
+        for message in await eventually(check, "an Event with the reason"):
+            assert expected in message
 
 
 async def test_permanently_denied_creation_removes_all_components(

@@ -64,6 +64,9 @@ DELETING_RESOURCES: Final = "DeletingResources"
 VALIDATED: Final = "Validated"
 """Whether the webhook validated the AppWrapper; components are created only if this is true or does not exist."""
 
+POD_FAILURE_PREFIX: Final = "A pod cannot start: "
+"""How the message of ``PodsReady`` begins if it says why a pod cannot start or cannot be created."""
+
 UNKNOWN_FIELDS: Final = "UnknownFields"
 """A component's condition: its object lacks fields of the template that the API server does not know."""
 

@@ -28,6 +28,7 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import WrapperStatus
+from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, labels_of
 
 
@@ -38,7 +39,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``has_all_pods``:
     whether the cache had room for all pods of the namespace. ``validation``: the new state of its condition
-    ``Validated``, or ``None`` if that does not change.
+    ``Validated``, or ``None`` if that does not change. ``refusal``: why missing pods cannot be created, if that was
+    asked for and is known.
     """
 
     wrapper: Object
@@ -52,6 +54,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     awaits_admission: bool = False
     has_all_pods: bool = True
     validation: ValidatedCondition | None = None
+    refusal: PodFailure | None = None
 
     @property
     def is_queued(self) -> bool:
@@ -89,7 +92,8 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
     """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
     With ``create`` the missing components are created first, and their result determines the remaining actions.
-    ``deadline``: when to reconcile again even if nothing changes.
+    ``deadline``: when to reconcile again even if nothing changes. ``unexplained``: a component that lacks pods; the
+    decision is made again once it is known whether they are refused.
     """
 
     status: WrapperStatus
@@ -99,6 +103,7 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
     deletions: list[Deletion] = msgspec.field(default_factory=list)
     events: list[PendingEvent] = msgspec.field(default_factory=list)
     deadline: datetime | None = None
+    unexplained: Component | None = None
 
     def record_warning(self, reason: str, message: str) -> None:
         """Record a Warning Event."""

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, POD_FAILURE_PREFIX
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.naming_label import NamingLabel
@@ -295,8 +295,13 @@ def _end(end: Termination) -> str:
     return f"container {end.container}: exit code {end.exit_code}{reason}"
 
 
-def waiting_pods_message(pods: Iterable[WrapperPod], missing: int) -> str:
-    """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``."""
+def waiting_pods_message(
+    pods: Iterable[WrapperPod], missing: int, refusal: PodFailure | None = None
+) -> str:
+    """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``.
+
+    ``refusal``: why they do not exist, if that is known.
+    """
     causes = Counter(_waiting_cause(pod.status) for pod in pods if pod.phase == "Pending")
     del causes[""]
     found = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
@@ -304,12 +309,12 @@ def waiting_pods_message(pods: Iterable[WrapperPod], missing: int) -> str:
     if len(found) > _MAX_CAUSES:
         parts.append(f"{len(found) - _MAX_CAUSES} more causes")
     if missing > 0:
-        parts.append(f"{missing} pods missing")
+        cause = f" ({refusal.reason}: {refusal.message})" if refusal is not None else ""
+        parts.append(f"{missing} pods missing{cause}")
     return "".join(f"; {part}" for part in parts)
 
 
 _MAX_EXAMINED: Final = 200
-_REPORT: Final = "A pod cannot start: "
 
 
 def first_failure(pods: Iterable[WrapperPod]) -> PodFailure | None:
@@ -324,14 +329,14 @@ def first_failure(pods: Iterable[WrapperPod]) -> PodFailure | None:
 
 def failure_text(failure: PodFailure) -> str:
     """Return a failure as the message of a condition."""
-    return f"{_REPORT}{failure.reason}: {failure.message}"
+    return f"{POD_FAILURE_PREFIX}{failure.reason}: {failure.message}"
 
 
 def reported_failure(message: str) -> PodFailure | None:
     """Return the failure in the message of a condition; ``None`` if it contains none."""
-    if not message.startswith(_REPORT):
+    if not message.startswith(POD_FAILURE_PREFIX):
         return None
-    reason, _, rest = message.removeprefix(_REPORT).partition(": ")
+    reason, _, rest = message.removeprefix(POD_FAILURE_PREFIX).partition(": ")
     return PodFailure(reason, rest)
 
 

@@ -33,6 +33,7 @@ from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
+from cfo.controllers.appwrapper.refused_pods import RefusedPods
 from cfo.controllers.appwrapper.transition import (
     Creation,
     after_creation,
@@ -131,6 +132,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     creator: ComponentCreator
     metrics: PhaseMetrics
     unlabelled: UnlabelledPods
+    refused: RefusedPods
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
@@ -138,12 +140,17 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         if wrapper is None or not is_managed_here(wrapper):
             self.observer.forget_pods(request)
             self.unlabelled.forget(request)
+            self.refused.forget(request)
             return Result()
         phase = (wrapper.get("status") or {}).get("phase") or ""
         if phase not in {known.value for known in Phase}:
             raise TerminalError(f"status.phase: {phase!r}: unknown phase")
         observation = await self.observer.observe(wrapper)
         decision = decide(observation)
+        if decision.unexplained is not None:
+            observation, decision = await self._explained(
+                observation, decision, decision.unexplained
+            )
         if releases(observation, decision):
             unlabelled = await self.unlabelled.read(request)
             if unlabelled is None:
@@ -167,6 +174,16 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 (decision.deadline - self.observer.clock.now()).total_seconds(), 0.001
             )
         )
+
+    async def _explained(
+        self, observation: WrapperObservation, decision: WrapperDecision, component: Component
+    ) -> tuple[WrapperObservation, WrapperDecision]:
+        """Decide again, if the API server refuses the pods that ``component`` lacks."""
+        refusal = await self.refused.failure_of(observation, component)
+        if refusal is None:
+            return observation, decision
+        explained = msgspec.structs.replace(observation, refusal=refusal)
+        return explained, decide(explained)
 
     async def _confirmed(
         self,
@@ -343,6 +360,7 @@ def setup(
         ComponentCreator(client, config, components),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
         UnlabelledPods(client, manager.clock, pods.reader),
+        RefusedPods(client),
     )
 
     def requests_on(node: Entry) -> Iterable[Request]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -70,6 +70,9 @@ _EXCESS: Final = "ExcessPods"
 
 _MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
 """The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
+
+_USUAL_CREATION: Final = timedelta(seconds=10)
+"""How long the controllers of components usually need at most until they have created the pods."""
 
 _MAX_SHOWN_COMPONENTS: Final = 3
 _MAX_NAME_LENGTH: Final = 320
@@ -506,26 +509,46 @@ def _await_pods(
     else:
         grace = settings.admission_grace
     deadline = began + grace
+    if counts.existing < expected:
+        _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
     if observation.now < deadline:
         _report_failure(observation, decision, message)
         decision.requeue_at(deadline)
         return
     # A reset deletes the pods, and then nothing else says why they did not start.
-    message += waiting_pods_message(observation.pods, expected - counts.existing)
+    message += waiting_pods_message(
+        observation.pods, expected - counts.existing, observation.refusal
+    )
     _unhealthy(decision, "InsufficientPodsReady", message)
     _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def _explain_missing_pods(
+    observation: WrapperObservation, decision: WrapperDecision, due: datetime
+) -> None:
+    """From the time ``due``, ask why the first component that lacks pods does so."""
+    if observation.refusal is not None:
+        return
+    if observation.now < due:
+        decision.requeue_at(due)
+        return
+    pods = Counter(pod.ancestor for pod in observation.pods if pod.phase != "Failed")
+    for component, obj in zip(observation.components, observation.objects, strict=True):
+        if obj is not None and not obj.completed and pods[obj.uid] < component.expected_pods:
+            decision.unexplained = component
+            return
 
 
 def _report_failure(
     observation: WrapperObservation, decision: WrapperDecision, message: str
 ) -> None:
-    """Report why a pod cannot start, long before the warm-up period ends; ``message`` are the numbers of pods.
+    """Report why a pod cannot start, or cannot be created, long before the warm-up period ends.
 
-    The numbers are not part of that report, so that each pod of many does not cause a write.
+    That report leaves out ``message``, the numbers of pods, so that each pod of many does not cause a write.
     """
     status = decision.status
     known = reported_failure(status.message(PODS_READY))
-    failure = first_failure(observation.pods)
+    failure = first_failure(observation.pods) or observation.refusal
     if failure is None:
         if known is not None:
             status.set(PODS_READY, False, "InsufficientPodsReady", message)

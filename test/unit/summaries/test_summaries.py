@@ -505,6 +505,7 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
 
 NO_LIMITS = 'pods "p" is forbidden: failed quota: compute: must specify limits.cpu for: main'
 NOT_CREATED = condition("ResourcesDeployed", "False", "ComponentCreationErrored", NO_LIMITS)
+POD_REFUSED = condition("PodsReady", "False", "X", f"A pod cannot start: FailedCreate: {NO_LIMITS}")
 
 
 @pytest.mark.parametrize(
@@ -512,6 +513,7 @@ NOT_CREATED = condition("ResourcesDeployed", "False", "ComponentCreationErrored"
     [
         (APPWRAPPER, {"componentStatus": [{"conditions": [NOT_CREATED]}]}, False),
         (APPWRAPPER, {"phase": "Resuming"}, True),
+        (APPWRAPPER, {"phase": "Running", "conditions": [POD_REFUSED]}, False),
         (FLUX_JOB, {"conditions": [condition("PodsReady", "False", "Refused", NO_LIMITS)]}, False),
         (MINICLUSTER, {"conditions": [condition("Valid", "False", "Invalid", NO_LIMITS)]}, False),
         (INFERENCE_STACKS[1], {"applications": [{"state": "Failed", "message": NO_LIMITS}]}, False),
@@ -533,6 +535,28 @@ def test_remedy_for_missing_limits_is_the_same_wherever_the_refusal_is_found(
     remedies = [each.remedy for each in summary.problems if NO_LIMITS in each.message]
     assert len(remedies) == 1
     assert "LimitRange with defaults" in remedies[0]
+
+
+def test_reason_of_missing_pods_is_a_problem_unless_an_event_has_it() -> None:
+    refusal = 'Job j: pods "j-x" is forbidden: exceeded quota: none, requested: pods=1'
+    ready = condition(
+        "PodsReady",
+        "False",
+        "InsufficientPodsReady",
+        f"A pod cannot start: FailedCreate: {refusal}",
+    )
+    wrapper = obj(APPWRAPPER, status={"phase": "Running", "conditions": [ready]})
+    (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
+    assert problem.message == f"FailedCreate: {refusal}"
+    assert "quota" in problem.remedy
+    event = {
+        "reason": "FailedCreate",
+        "message": "Error creating: exceeded quota: none",
+        "involvedObject": {"kind": "Job", "name": "j"},
+    }
+    assert messages(summarize(APPWRAPPER, wrapper, related(created_events=[event]))) == [
+        "Job j: FailedCreate: Error creating: exceeded quota: none"
+    ]
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])

@@ -31,7 +31,7 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.decision import WrapperDecision, force_deadline
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
-from cfo.controllers.pod_status import PodStatus
+from cfo.controllers.pod_status import PodFailure, PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.kinds import JOB
 from cfo.runtime.objects.unstructured import GVK, Object, find_condition
@@ -87,7 +87,9 @@ def test_phases_from_creation_to_success() -> None:
     assert phase(obj) == Phase.RUNNING
     assert [item["name"] for item in obj["status"]["componentStatus"]] == ["pod-0", "job-1"]
     obj, decision = step(obj, pods=[PENDING_POD])
-    assert decision.deadline == seconds_later(60), "too few pods: the admission grace period"
+    assert decision.deadline == seconds_later(10), "too few pods: ask for the reason"
+    _, decision = step(obj, pods=[PENDING_POD], now=seconds_later(10))
+    assert decision.deadline == seconds_later(60), "still too few pods: the admission grace period"
     obj, decision = step(obj, pods=[PENDING_POD, RUNNING_POD])
     assert decision.deadline == seconds_later(300), "enough pods: the warm-up grace period"
     obj, decision = step(obj, pods=[RUNNING_POD, RUNNING_POD])
@@ -886,6 +888,38 @@ def test_pods_that_were_created_after_the_success_are_deleted_with_their_compone
     ended, _ = step(again, objects=[None])
     message = "Pods were created after the success, without quota"
     assert condition(ended, RESOURCES_DEPLOYED)["message"] == message
+
+
+REFUSAL = PodFailure("FailedCreate", "Job job-1: exceeded quota: none")
+
+
+def test_reason_of_missing_pods_is_asked_for_after_ten_seconds() -> None:
+    obj = running_wrapper("Pod", "Job")
+    _, decision = step(obj, pods=[RUNNING_POD], now=seconds_later(9))
+    assert (decision.unexplained, decision.deadline) == (None, seconds_later(10))
+    _, decision = step(obj, pods=[RUNNING_POD], now=seconds_later(10))
+    assert decision.unexplained is not None
+    assert decision.unexplained.display_name == "Job job-1", "the pod of the first one exists"
+    job_pod = dataclasses.replace(PENDING_POD, ancestor="uid-1")
+    _, decision = step(obj, pods=[RUNNING_POD, job_pod], now=seconds_later(10))
+    assert decision.unexplained is None
+
+
+def test_reason_of_missing_pods_is_reported_once_and_kept_by_the_reset() -> None:
+    obj = running_wrapper("Pod", "Job", retryLimit="0")
+    obj, decision = step(obj, pods=[RUNNING_POD], refusal=REFUSAL, now=seconds_later(10))
+    text = "A pod cannot start: FailedCreate: Job job-1: exceeded quota: none"
+    assert condition(obj, PODS_READY)["message"] == text
+    assert [(event.reason, event.message) for event in decision.events] == [("PodsNotReady", text)]
+    again, decision = step(obj, pods=[RUNNING_POD], refusal=REFUSAL, now=seconds_later(20))
+    assert (again, decision.events, decision.unexplained) == (obj, [], None)
+    solved, _ = step(obj, pods=[RUNNING_POD, PENDING_POD], now=seconds_later(30))
+    assert condition(solved, PODS_READY)["message"].startswith("1 pods pending")
+    failed, _ = step(obj, pods=[RUNNING_POD], refusal=REFUSAL, now=seconds_later(60))
+    assert condition(failed, UNHEALTHY)["message"].startswith(
+        "0 pods pending; 1 pods running; 0 pods succeeded; 1 pods missing "
+        "(FailedCreate: Job job-1: exceeded quota: none)"
+    )
 
 
 def test_missing_components_are_named_up_to_three() -> None:

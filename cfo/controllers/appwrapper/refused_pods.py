@@ -1,0 +1,143 @@
+"""Finds out why pods of a component are missing: because the API server refuses them, for example by quota.
+
+The status of a Deployment or RayCluster says so. That of a Job or StatefulSet does not, only its Events do, and this
+operator has no permission to read Events. So a pod is created as a dry run from the template of the component: quotas,
+LimitRanges, Pod Security and webhooks check it as the real ones, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cfo.api.appwrapper.names import RESOURCES_DEPLOYED
+from cfo.api.appwrapper.podsets import PodSetError, is_submitter, pod_template_at, replicas_of
+from cfo.api.reading import MAX_MESSAGE, items, path, text
+from cfo.controllers.appwrapper.components import Component
+from cfo.controllers.appwrapper.decision import WrapperObservation
+from cfo.controllers.pod_status import PodFailure, shortened
+from cfo.runtime import (
+    POD,
+    APIError,
+    Client,
+    DiscoveryIncomplete,
+    Forbidden,
+    Invalid,
+    NamespacedName,
+    Object,
+    TransportError,
+    UnknownKind,
+    controller_of,
+    find_condition,
+    key_of,
+    name_of,
+    owner_reference,
+    uid_of,
+)
+
+_log = structlog.get_logger("cfo.controllers.appwrapper")
+
+_REASON: Final = "FailedCreate"
+"""The reason of the Events of Kubernetes' own controllers about pods that they cannot create."""
+
+_REPLICA_FAILURE: Final = "ReplicaFailure"
+"""The condition of Deployments and RayClusters about that."""
+
+_NO_PERMISSION: Final = "pods is forbidden: "
+"""What the API server says if this operator has no permission to create pods; other refusals name the pod."""
+
+_MAX_TEMPLATES: Final = 3
+"""How many pod templates of a component are tried."""
+
+
+class RefusedPods:
+    """Asks the API server why pods of a component are missing, once for each attempt to deploy an AppWrapper."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._answers: dict[NamespacedName, tuple[str, str, PodFailure | None]] = {}
+        """By AppWrapper: its uid, when the attempt began, and the answer."""
+
+    async def failure_of(
+        self, observation: WrapperObservation, component: Component
+    ) -> PodFailure | None:
+        """Return why pods of ``component`` cannot be created; ``None`` if they can, or that is not known.
+
+        The first call for an attempt sends at most four requests; the other calls return its answer.
+        """
+        wrapper = observation.wrapper
+        uid = uid_of(wrapper)
+        deployed = find_condition(wrapper["status"].get("conditions"), RESOURCES_DEPLOYED) or {}
+        began = deployed.get("lastTransitionTime") or ""
+        known_uid, known_began, answer = self._answers.get(key_of(wrapper), ("", "", None))
+        if (known_uid, known_began) == (uid, began):
+            return answer
+        answer = None
+        try:
+            answer = await self._ask(component, uid)
+        except (APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
+            _log.info("Cannot determine why pods are missing", error=str(error))
+        self._answers[key_of(wrapper)] = (uid, began, answer)
+        return answer
+
+    def forget(self, wrapper: NamespacedName) -> None:
+        """Forget the answer about an AppWrapper that no longer exists."""
+        self._answers.pop(wrapper, None)
+
+    async def _ask(self, component: Component, owner_uid: str) -> PodFailure | None:
+        # The stored object has what webhooks added to the template.
+        obj = await self._client.get(component.gvk, component.key, live=True)
+        if obj is None or (controller_of(obj) or {}).get("uid") != owner_uid:
+            return None
+        message = _reported(obj)
+        if not message:
+            message = await self._refusal(component, obj)
+        if not message:
+            return None
+        return PodFailure(_REASON, shortened(f"{component.display_name}: {message}"))
+
+    async def _refusal(self, component: Component, obj: Object) -> str:
+        """Return why the API server refuses a pod of ``obj``, the component's object; empty if it does not."""
+        wanted = [
+            pod_set
+            for pod_set in component.pod_sets
+            if replicas_of(pod_set) and not is_submitter(component.gvk, pod_set)
+        ]
+        for pod_set in wanted[:_MAX_TEMPLATES]:
+            try:
+                template = pod_template_at(obj, pod_set.get("path") or "")
+            except PodSetError:  # the object was changed after it had been created
+                continue
+            try:
+                await self._client.create(_pod_of(obj, template), dry_run=True)
+            except (Forbidden, Invalid) as error:
+                if error.message.startswith(_NO_PERMISSION):
+                    raise
+                return error.message
+        return ""
+
+
+def _reported(obj: Object) -> str:
+    """Return what the status of a component's object says about pods that cannot be created; empty if nothing."""
+    for condition in items(path(obj, "status", "conditions")):
+        if condition.get("type") == _REPLICA_FAILURE and condition.get("status") == "True":
+            return text(condition.get("message"), MAX_MESSAGE)
+    return ""
+
+
+def _pod_of(obj: Object, template: Object) -> Object:
+    """Return a pod of ``obj`` from one of its pod templates."""
+    metadata = template.get("metadata") or {}
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.kind,
+        "metadata": {
+            "generateName": f"{name_of(obj)}-",
+            "namespace": key_of(obj).namespace,
+            "labels": metadata.get("labels") or {},
+            "annotations": metadata.get("annotations") or {},
+            "ownerReferences": [owner_reference(obj)],
+        },
+        "spec": template["spec"],
+    }
