@@ -172,8 +172,8 @@ async def test_endpoints_and_slices_are_validated() -> None:
             slices, {**names, "addressType": "IPv6", "endpoints": [{"addresses": ["2001:DB8::1"]}]}
         )
     assert sorted(set(fields)) == [
+        "endpoints[0].addresses",
         "endpoints[0].addresses[0]",
-        "endpoints[0].addresses[1]",
         "endpoints[0].hints.forZones[1].name",
         "endpoints[0].hostname",
         "endpoints[0].nodeName",

@@ -34,6 +34,7 @@ __all__ = [
     "key",
     "not_found",
     "not_supported",
+    "not_supported_string",
     "required",
     "too_long",
     "too_many",
@@ -180,7 +181,17 @@ def type_invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: Any, supported: Iterable[Any]) -> FieldError:
-    """Return the error for a value that is not in ``supported``, which are quoted in their order."""
+    """Return the error for a value that is not in ``supported``, which are quoted in their order.
+
+    Most of these fields have a named string type in Go, whose values ``field.Error`` prints as JSON.
+    """
+    is_text = isinstance(value, str) and not isinstance(value, (Verbatim, Absent))
+    shown = Verbatim(go_json(value)) if is_text else value
+    return not_supported_string(path, shown, supported)
+
+
+def not_supported_string(path: str, value: Any, supported: Iterable[Any]) -> FieldError:
+    """Return the error of :func:`not_supported` for a field with the type ``string`` in Go."""
     words = ", ".join(go_quote(str(item)) for item in supported)
     detail = f"supported values: {words}" if words else ""
     return FieldError("FieldValueNotSupported", path, value, detail)

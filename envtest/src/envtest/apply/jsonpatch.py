@@ -60,6 +60,9 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
         for operation in operations:
             # other values have no op, which is an error of its own
             fields = operation if isinstance(operation, dict) else {}
+            if fields.get("path") == "" and fields.get("op") in _WHOLE_DOCUMENT:
+                document = _WHOLE_DOCUMENT[fields["op"]](document, fields.get("value"))
+                continue
             copied += _apply(document, fields)
             _check_copied_size(copied)
     except PatchNotApplicable as error:
@@ -224,6 +227,24 @@ def _test(document: Any, operation: dict[str, Any]) -> None:
     if not json_equal(found, operation.get("value")):
         raise PatchTestFailed(f"testing value {path} failed: test failed")
 
+
+def _replace_document(_: Any, value: Any) -> Any:
+    if not isinstance(value, dict | list):
+        raise PatchNotApplicable("replace operation value must be object or array")
+    return orjson.loads(orjson.dumps(value))
+
+
+def _test_document(document: Any, value: Any) -> Any:
+    if not json_equal(document, value):
+        raise PatchTestFailed("testing value  failed: test failed")
+    return document
+
+
+_WHOLE_DOCUMENT: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "replace": _replace_document,
+    "test": _test_document,
+}
+"""The operations that an empty path applies to the whole document; the others do not apply."""
 
 _ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], int | None]]] = {
     "add": _add,

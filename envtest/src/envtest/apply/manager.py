@@ -338,7 +338,7 @@ class Tracker:
         Raises StatusError: 400 when ``applied`` is not an object of this kind, 409 for conflicts, 500 when the body
         does not fit the schema, as in kube-apiserver.
         """
-        self._check_kind(applied)
+        self.check_kind(applied)
         metadata = applied.get("metadata")
         if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
@@ -378,7 +378,8 @@ class Tracker:
             obj.setdefault("metadata", {})["managedFields"] = encode_managers(managers, times)
         return obj
 
-    def _check_kind(self, applied: Mapping[str, Any]) -> None:
+    def check_kind(self, applied: Mapping[str, Any]) -> None:
+        """Raise StatusError (400) if a configuration has another kind or version."""
         version = applied.get("apiVersion") or ""
         kind = applied.get("kind") or ""
         if version == self._api_version and kind == self._kind_name:

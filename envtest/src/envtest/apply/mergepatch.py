@@ -1,6 +1,7 @@
 """JSON merge patch (RFC 7386), with the behavior of kube-apiserver's library.
 
-It differs from the RFC in one point: nulls are also removed from lists that are set or replaced.
+It differs from the RFC in one point: nulls are also removed from the objects in lists that are set or replaced. It
+sorts the names of the objects that it visits.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ def merge_patch(target: Any, patch: Any) -> Any:
             merged.pop(name, None)
         else:
             merged[name] = merge_patch(merged.get(name), value)
-    return merged
+    return dict(sorted(merged.items()))
 
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+        return {
+            name: _without_nulls(item) for name, item in sorted(value.items()) if item is not None
+        }
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value if item is not None]
+        return [_without_nulls(item) for item in value]
     return value

@@ -35,10 +35,19 @@ _STATUS_RESETS: Final = {
         ("f:spec",), ("f:status", "f:conditions")
     ),
     ("apps", "deployments"): FieldSet.of(("f:spec",), ("f:metadata", "f:labels")),
-    ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(
-        ("f:spec",), ("f:metadata",)
+    **dict.fromkeys(
+        (
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+            ("apiregistration.k8s.io", "apiservices"),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+            ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+            ("networking.k8s.io", "servicecidrs"),
+            ("resource.k8s.io", "devicetaintrules"),
+            ("resource.k8s.io", "resourceclaims"),
+            ("storage.k8s.io", "volumeattachments"),
+        ),
+        _SPEC_AND_METADATA,
     ),
-    ("apiregistration.k8s.io", "apiservices"): FieldSet.of(("f:spec",), ("f:metadata",)),
     ("", "pods"): FieldSet.of(
         ("f:spec",), ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:ownerReferences")
     ),

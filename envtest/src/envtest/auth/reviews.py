@@ -215,15 +215,15 @@ def _requested_attributes(spec: Mapping[str, Any], user: User) -> Attributes:
 def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     resource = spec.get("resourceAttributes")
     path = spec.get("nonResourceAttributes")
+    errors: list[FieldError] = []
     if resource is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        return [invalid("spec.nonResourceAttributes", _format_non_resource(path), why)]
+        errors.append(invalid("spec.nonResourceAttributes", _format_non_resource(path), why))
     if resource is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         return [invalid("spec.resourceAttributes", None, why)]
     if resource is None:
         return []
-    errors: list[FieldError] = []
     for name in ("fieldSelector", "labelSelector"):
         selector = resource.get(name)
         if selector is not None:

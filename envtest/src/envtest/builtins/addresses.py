@@ -79,6 +79,8 @@ def _network_errors(text: str, path: str) -> Iterator[FieldError]:
 class AddressStrategy(BuiltinStrategy):
     """Strategy of networking.k8s.io/v1 IPAddress."""
 
+    generates_names = False
+
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """Require an IP address in canonical form."""
         problem = ip_problem(name)

@@ -51,8 +51,11 @@ class APIServiceStrategy(PathSegmentNameStrategy):
         spec = obj["spec"]
         group = spec.get("group") or ""
         version = spec.get("version") or ""
+        text = f'must be `spec.version+"."+spec.group`: {go_quote(f"{version}.{group}")}'
+        prefix = obj["metadata"].get("generateName")
+        if prefix and prefix != f"{version}.{group}":
+            yield invalid("metadata.generateName", prefix, text)
         if obj["metadata"].get("name") != f"{version}.{group}":
-            text = f'must be `spec.version+"."+spec.group`: {go_quote(f"{version}.{group}")}'
             yield invalid("metadata.name", obj["metadata"].get("name"), text)
         if not group and version != "v1":
             yield required(

@@ -10,7 +10,7 @@ from envtest.builtins.autoscaling import behavior_defaults
 from envtest.builtins.normalization import encode
 from envtest.registry.resource import Converter, ResourceInfo
 
-__all__ = ["converter_between"]
+__all__ = ["converter_between", "has_converter"]
 
 _EVENT_FIELDS = (
     ("involvedObject", "regarding"),
@@ -33,6 +33,11 @@ _TYPES = {
         "HorizontalPodAutoscaler",
     ): "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
 }
+
+
+def has_converter(info: ResourceInfo) -> bool:
+    """Return whether the versions of a resource have different fields."""
+    return (info.api_version, info.kind) in _TYPES
 
 
 def converter_between(info: ResourceInfo) -> Converter:

@@ -27,6 +27,7 @@ from envtest.builtins.go_rendering import REFERENCE, internal_fields
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import config_key, port_number
+from envtest.registry.object_metadata import validate_metadata
 from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
@@ -314,8 +315,12 @@ class EventStrategy(BuiltinStrategy):
         if not is_new_api:
             return
         if old is None:
+            yield from validate_metadata(obj, ctx.info)
+            yield from _series_errors(obj)
             yield from _new_api_event_errors(obj, has_event_time=has_event_time)
             return
+        if obj.get("series") != old.get("series"):
+            yield from _series_errors(obj)
         for name, rendered in _IMMUTABLE_EVENT_FIELDS.items():
             if obj.get(name) != old.get(name):
                 value = obj.get(name)
@@ -353,6 +358,16 @@ def _reporter_errors(obj: Object, controller: str) -> Iterator[FieldError]:
             yield invalid(field, "", "can have at most 128 characters")
     if len(obj.get("note") or obj.get("message") or "") > 1024:
         yield invalid("message", "", "can have at most 1024 characters")
+
+
+def _series_errors(event: Object) -> Iterator[FieldError]:
+    series = event.get("series")
+    if series is None:
+        return
+    if (series.get("count") or 0) < 2:
+        yield invalid("series.count", "", "should be at least 2")
+    if not series.get("lastObservedTime"):
+        yield required("series.lastObservedTime")
 
 
 def _new_api_event_errors(obj: Object, *, has_event_time: bool) -> Iterator[FieldError]:

@@ -57,9 +57,16 @@ class EndpointSliceStrategy(BuiltinStrategy):
         _drop_topology(obj)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: as for a new object."""
+        """See :meth:`Strategy.prepare_update`: changed endpoints have no topology.
+
+        A change of the labels counts as a generation, and so does topology that is sent and dropped.
+        """
         super().prepare_update(new, old, ctx)
-        _drop_topology(new)
+        is_changed = _compared(new) != _compared(old)
+        if new.get("endpoints") != old.get("endpoints"):
+            _drop_topology(new)
+        if is_changed:
+            new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about addresses that no controller has written."""
@@ -91,6 +98,12 @@ class EndpointSliceStrategy(BuiltinStrategy):
             yield invalid("addressType", kind, "field is immutable")
 
 
+def _compared(obj: Object) -> tuple[Any, ...]:
+    """Return what a generation counts: everything but the metadata, and the labels."""
+    labels = obj["metadata"].get("labels") or {}
+    return labels, obj.get("addressType"), obj.get("endpoints"), obj.get("ports")
+
+
 def _drop_topology(obj: Object) -> None:
     for endpoint in obj.get("endpoints") or ():
         endpoint.pop("deprecatedTopology", None)
@@ -103,7 +116,7 @@ def _endpoint_errors(endpoint: Mapping[str, Any], kind: str, path: str) -> Itera
     elif len(addresses) > _MAX_ADDRESSES:
         yield too_many(f"{path}.addresses", len(addresses), _MAX_ADDRESSES)
     for position, address in enumerate(addresses):
-        yield from _address_errors(address, kind, f"{path}.addresses[{position}]")
+        yield from _address_errors(address, kind, f"{path}.addresses", position)
     if endpoint.get("nodeName") is not None:
         for problem in dns_subdomain(endpoint["nodeName"]):
             yield invalid(f"{path}.nodeName", endpoint["nodeName"], problem)
@@ -119,13 +132,14 @@ def _endpoint_errors(endpoint: Mapping[str, Any], kind: str, path: str) -> Itera
     yield from _hint_errors(hints.get("forNodes") or (), f"{path}.hints.forNodes", dns_subdomain)
 
 
-def _address_errors(address: str, kind: str, path: str) -> Iterator[FieldError]:
+def _address_errors(address: str, kind: str, list_path: str, position: int) -> Iterator[FieldError]:
+    path = f"{list_path}[{position}]"
     if kind == "FQDN":
         yield from _domain_errors(address.removesuffix("."), path)
     elif kind in ("IPv4", "IPv6"):
         problems = list(ip_errors(path, address))
         if not problems and (":" in address) != (kind == "IPv6"):
-            yield invalid(path, address, f"must be an {kind} address")
+            yield invalid(list_path, address, f"must be an {kind} address")
         yield from problems or special_address_errors(address, path)
 
 

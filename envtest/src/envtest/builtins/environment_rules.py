@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.apimachinery.field_errors import FieldError, invalid, not_supported, required
+from envtest.apimachinery.field_errors import FieldError, invalid, not_supported_string, required
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, qualified_name
 from envtest.builtins.path_rules import backstep_errors
 from envtest.builtins.string_validation import config_key, env_name
@@ -163,7 +163,7 @@ def field_ref_errors(
         text = f"error converting fieldPath: field label not supported: {field}"
         yield invalid(f"{path}.fieldPath", field, text)
     elif field not in supported:
-        yield not_supported(f"{path}.fieldPath", field, sorted(supported))
+        yield not_supported_string(f"{path}.fieldPath", field, sorted(supported))
 
 
 def resource_ref_errors(
@@ -176,7 +176,7 @@ def resource_ref_errors(
     elif not resource:
         yield required(f"{path}.resource")
     elif resource not in _RESOURCES and not resource.startswith(_HUGE_PAGES):
-        yield not_supported(f"{path}.resource", resource, _RESOURCES)
+        yield not_supported_string(f"{path}.resource", resource, _RESOURCES)
     divisor = canonical(reference.get("divisor") or "0")
     if divisor == "0":
         return

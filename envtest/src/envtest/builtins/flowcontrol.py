@@ -160,7 +160,8 @@ def _resource_rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldE
         for position, each in enumerate(namespaces):
             if each != "*":
                 for problem in dns_label(each):
-                    yield invalid(f"{path}.namespaces[{position}]", each, problem)
+                    text = f"each member of this list must be '*' or a DNS-1123 label; {problem}"
+                    yield invalid(f"{path}.namespaces[{position}]", each, text)
 
 
 def _wildcard_errors(values: Sequence[str], path: str, noun: str) -> Iterator[FieldError]:

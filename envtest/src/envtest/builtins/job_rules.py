@@ -169,7 +169,7 @@ def _exit_code_errors(
         text = "must be one of the container or initContainer names in the pod template"
         yield invalid(f"{path}.containerName", name, text)
     if not values:
-        yield invalid(f"{path}.values", values, "at least one value is required")
+        yield invalid(f"{path}.values", None, "at least one value is required")
     elif len(values) > _MAX_EXIT_CODES:
         yield too_many(f"{path}.values", len(values), _MAX_EXIT_CODES)
         return
@@ -215,7 +215,6 @@ def _success_policy_errors(
                     indexes,
                     f"error parsing succeededIndexes: {error}",
                 )
-                indexes = None
         if count is None:
             continue
         count_path = f"{rule_path}.succeededCount"

@@ -23,6 +23,7 @@ from envtest.builtins.string_validation import (
     domain_prefixed_path_errors,
     label_selector_errors,
     load_balancer_errors,
+    load_balancer_warnings,
     port_name,
     port_number,
     wildcard_subdomain,
@@ -43,8 +44,12 @@ class IngressStrategy(BuiltinStrategy):
 
     has_spec_generation = True
 
+    status_warns = True
+
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: warns about the annotation that preceded ingress classes."""
+        if ctx.subresource == "status":
+            return list(load_balancer_warnings(obj))
         if old is not None or "kubernetes.io/ingress.class" not in (
             obj["metadata"].get("annotations") or {}
         ):

@@ -291,7 +291,8 @@ def _struct(schema: Schema) -> Convert:
         wire = node.raw.get("x-envtest-wire", "set")
         if wire == "always":
             always[name] = _zero_of(node)
-        # An empty managedFields list is a request to reset field ownership, and must not be dropped.
+        # An empty managedFields list is a request to reset field ownership, and must not be dropped, unless it is in
+        # a template.
         omitted[name] = None if name == "managedFields" else _omitted_values(node, wire)
     empty_as_zero = {
         name
@@ -324,11 +325,11 @@ def _struct(schema: Schema) -> Convert:
                 if name in empty_as_zero and not item:
                     continue
                 dropped = omitted[name]
-                if (
-                    dropped is None
-                    or item not in dropped
-                    or (item is False and False not in dropped)
-                ):
+                if dropped is None:
+                    is_kept = name != "managedFields" or bool(item) or path == "metadata"
+                else:
+                    is_kept = item not in dropped or (item is False and False not in dropped)
+                if is_kept:
                     out[name] = item
         except WrongTypeError as error:
             error.enter(struct, name)

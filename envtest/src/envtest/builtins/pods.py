@@ -170,7 +170,6 @@ class PodStrategy(BuiltinStrategy):
     """Strategy of v1 Pod."""
 
     has_spec_generation = True
-    metadata_kept_by_status = ("ownerReferences",)
 
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults of the pod spec, and the defaults that only pods have."""

@@ -10,7 +10,7 @@ from envtest.apimachinery.field_errors import (
     Verbatim,
     go_json,
     invalid,
-    not_supported,
+    not_supported_string,
     required,
 )
 from envtest.apimachinery.name_rules import dns_subdomain, path_segment
@@ -84,12 +84,14 @@ class BindingStrategy(PathSegmentNameStrategy):
         """Yield the errors of the role reference, which is immutable, and of the subjects."""
         reference = obj["roleRef"]
         if reference.get("apiGroup") != _GROUP:
-            yield not_supported("roleRef.apiGroup", reference.get("apiGroup") or "", (_GROUP,))
+            yield not_supported_string(
+                "roleRef.apiGroup", reference.get("apiGroup") or "", (_GROUP,)
+            )
         kinds: Sequence[str] = (
             ("Role", "ClusterRole") if self.resource.namespaced else ("ClusterRole",)
         )
         if reference.get("kind") not in kinds:
-            yield not_supported("roleRef.kind", reference.get("kind") or "", kinds)
+            yield not_supported_string("roleRef.kind", reference.get("kind") or "", kinds)
         if not reference.get("name"):
             yield required("roleRef.name")
         else:
@@ -119,11 +121,11 @@ def _subject_errors(
             for problem in dns_subdomain(subject["name"]):
                 yield invalid(f"{path}.name", subject["name"], problem)
         if group:
-            yield not_supported(f"{path}.apiGroup", group, ("",))
+            yield not_supported_string(f"{path}.apiGroup", group, ("",))
         if not subject.get("namespace") and not namespaced:
             yield required(f"{path}.namespace")
     elif kind in ("User", "Group"):
         if group != _GROUP:
-            yield not_supported(f"{path}.apiGroup", group, (_GROUP,))
+            yield not_supported_string(f"{path}.apiGroup", group, (_GROUP,))
     else:
-        yield not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
+        yield not_supported_string(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))

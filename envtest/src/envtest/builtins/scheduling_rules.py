@@ -25,6 +25,7 @@ _NO_KEY = "can not be empty"
 _NO_OPERATOR = "not a valid selector operator"
 _NO_SELECTOR = "must not be specified when labelSelector is not set"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_COMPARISONS = ("Lt", "Gt")
 _ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
 _INCLUSION = ("Honor", "Ignore")
 
@@ -54,6 +55,9 @@ def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
             if toleration.get("value"):
                 text = "value must be empty when `operator` is 'Exists'"
                 yield invalid(f"{field_path}.operator", toleration["value"], text)
+        elif operator in _COMPARISONS:  # behind the feature gate TaintTolerationComparisonOperators
+            supported = ("Equal", "Exists", *_COMPARISONS)
+            yield not_supported(f"{field_path}.operator", operator, supported)
         else:
             yield not_supported(f"{field_path}.operator", operator, ("Equal", "Exists"))
         effect = toleration.get("effect")

@@ -14,6 +14,7 @@ from envtest.apimachinery.field_errors import (
     invalid,
     key,
     not_supported,
+    not_supported_string,
     required,
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
@@ -320,7 +321,7 @@ def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield not_supported("spec.internalTrafficPolicy", inner, _POLICIES)
     distribution = spec.get("trafficDistribution")
     if distribution is not None and distribution not in _DISTRIBUTIONS:
-        yield not_supported("spec.trafficDistribution", distribution, _DISTRIBUTIONS)
+        yield not_supported_string("spec.trafficDistribution", distribution, _DISTRIBUTIONS)
 
 
 def status_errors(obj: Object) -> Iterator[FieldError]:
@@ -390,6 +391,9 @@ def service_warnings(obj: Object) -> Iterator[str]:
             yield "spec.SessionAffinity is ignored for headless services"
     for position, address in enumerate(spec.get("externalIPs") or ()):
         yield from ip_warnings(f"spec.externalIPs[{position}]", address)
+    is_headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
+    if spec.get("externalIPs") and not is_headless and kind != "ExternalName":
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     yield from ip_warnings("spec.loadBalancerIP", spec.get("loadBalancerIP") or "")
     for position, network in enumerate(spec.get("loadBalancerSourceRanges") or ()):
         yield from cidr_warnings(f"spec.loadBalancerSourceRanges[{position}]", network)
@@ -398,8 +402,6 @@ def service_warnings(obj: Object) -> Iterator[str]:
             yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
     elif spec.get("externalName"):
         yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
-    if spec.get("externalIPs"):
-        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     if spec.get("trafficDistribution") == "PreferClose":
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
 

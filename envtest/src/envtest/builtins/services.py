@@ -21,6 +21,7 @@ from envtest.builtins.service_rules import (
     status_errors,
 )
 from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import load_balancer_warnings
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
 from envtest.registry.resource import RequestContext
 
@@ -62,8 +63,12 @@ class ServiceStrategy(BuiltinStrategy):
             name = mask_trailing_dash(name)
         return dns_label(name)
 
+    status_warns = True
+
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: warns about fields that are ignored or deprecated."""
+        if ctx.subresource == "status":
+            return list(load_balancer_warnings(obj))
         return list(service_warnings(obj))
 
     def set_defaults(self, obj: Object) -> None:

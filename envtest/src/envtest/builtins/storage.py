@@ -317,6 +317,9 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
             yield from csi_driver_name_errors(spec.get("attacher") or "", "spec.attacher")
         elif not spec.get("attacher"):
             yield required("spec.attacher")
+        elif spec["attacher"] != old["spec"].get("attacher"):
+            for problem in dns_subdomain(spec["attacher"].lower()):
+                yield invalid("spec.attacher", spec["attacher"], problem)
         name = spec["source"].get("persistentVolumeName")
         if name:
             for problem in dns_subdomain(name):

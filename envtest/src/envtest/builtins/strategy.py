@@ -8,10 +8,10 @@ again after defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from envtest.apimachinery.errors import bad_request
-from envtest.apimachinery.field_errors import FieldError
+from envtest.apimachinery.field_errors import FieldError, go_quote
 from envtest.apimachinery.name_rules import path_segment
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import Resource, schema_of
@@ -55,6 +55,7 @@ _METADATA_CHECKS: Final = {
             ("batch", "CronJob"),
             ("coordination.k8s.io", "Lease"),
             *(("networking.k8s.io", kind) for kind in ("NetworkPolicy", "ServiceCIDR")),
+            ("resource.k8s.io", "DeviceClass"),
             ("resource.k8s.io", "ResourceSlice"),
             ("scheduling.k8s.io", "PriorityClass"),
             ("storage.k8s.io", "CSIDriver"),
@@ -82,6 +83,23 @@ _METADATA_CHECKS: Final = {
 }
 """The kinds whose updates are checked in another way than most."""
 
+_STATUS_METADATA_CHECKS: Final = {
+    ("", "Node"): MetadataChecks(),
+    ("certificates.k8s.io", "CertificateSigningRequest"): MetadataChecks(),
+    ("storage.k8s.io", "VolumeAttachment"): _ONLY_CONTENT,
+    **dict.fromkeys(
+        (
+            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+            ("batch", "CronJob"),
+            ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+            ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+            ("policy", "PodDisruptionBudget"),
+        ),
+        MetadataChecks(content=0, change=0),
+    ),
+}
+"""The kinds whose updates of the status check more than the change of the metadata, or less."""
+
 _CONDITIONAL = frozenset(
     {
         *(
@@ -103,11 +121,28 @@ _CONDITIONAL = frozenset(
 """The kinds whose updates must contain a resourceVersion."""
 
 
+_STATUS_KEEPS: Final = {
+    ("apps", "Deployment"): ("labels",),
+    ("", "Pod"): ("ownerReferences",),
+    **dict.fromkeys(
+        (
+            ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+            ("apiregistration.k8s.io", "APIService"),
+            ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+            ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+            ("networking.k8s.io", "ServiceCIDR"),
+            ("resource.k8s.io", "DeviceTaintRule"),
+            ("resource.k8s.io", "ResourceClaim"),
+            ("storage.k8s.io", "VolumeAttachment"),
+        ),
+        ("annotations", "finalizers", "labels", "ownerReferences"),
+    ),
+}
+"""The metadata that an update of the status does not change."""
+
+
 class BuiltinStrategy(Strategy):
     """See :class:`~envtest.registry.resource.Strategy`. ``resource`` is the entry of the kind in the table."""
-
-    metadata_kept_by_status: ClassVar[tuple[str, ...]] = ()
-    """Metadata fields that an update of the status does not change."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -116,11 +151,19 @@ class BuiltinStrategy(Strategy):
         self.metadata_checks = _METADATA_CHECKS.get(
             (resource.group, resource.kind), self.metadata_checks
         )
+        self.status_metadata_checks = _STATUS_METADATA_CHECKS.get(
+            (resource.group, resource.kind), self.status_metadata_checks
+        )
         self.has_status = any(each.name == "status" for each in resource.subresources)
         status = schema_of(resource.type).properties.get("status")
         self._status_zero = None
         if status is not None and status.raw.get("x-envtest-wire") == "always":
             self._status_zero = zero(status.ref)
+
+    def empty(self) -> Object:
+        """See :meth:`Strategy.empty`."""
+        empty: Object = copy_json(zero(self.resource.type))
+        return empty
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
         """See :meth:`Strategy.decode`."""
@@ -134,7 +177,7 @@ class BuiltinStrategy(Strategy):
         ctx.sent = dict(obj)
         obj.clear()
         obj.update(decoded)
-        return [f'unknown field "{path}"' for path in unknown]
+        return [f"unknown field {go_quote(path)}" for path in unknown]
 
     def default(self, obj: Object) -> None:
         """See :meth:`Strategy.default`."""
@@ -182,7 +225,8 @@ class BuiltinStrategy(Strategy):
         if ctx.subresource == "status":
             if "spec" in old:
                 new["spec"] = copy_json(old["spec"])
-            for name in self.metadata_kept_by_status:
+            kept = _STATUS_KEEPS.get((self.resource.group, self.resource.kind), ())
+            for name in kept:
                 if name in old["metadata"]:
                     new["metadata"][name] = copy_json(old["metadata"][name])
                 else:

@@ -21,7 +21,8 @@ from envtest.apimachinery.field_errors import (
     too_long,
 )
 from envtest.apimachinery.name_rules import dns_subdomain, label_value, path_segment, qualified_name
-from envtest.builtins.ip_rules import ip_errors, is_ip
+from envtest.apimachinery.objects import Object
+from envtest.builtins.ip_rules import ip_errors, ip_warnings, is_ip
 
 __all__ = [
     "condition_errors",
@@ -31,6 +32,7 @@ __all__ = [
     "header_name",
     "label_selector_errors",
     "load_balancer_errors",
+    "load_balancer_warnings",
     "nonnegative",
     "percent_above_100_errors",
     "percent_or_int_errors",
@@ -173,6 +175,13 @@ def load_balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
                 yield invalid(
                     f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address"
                 )
+
+
+def load_balancer_warnings(obj: Object) -> Iterator[str]:
+    """Yield the warnings about the form of the addresses in the status of a load balancer."""
+    load_balancer = (obj.get("status") or {}).get("loadBalancer") or {}
+    for position, ingress in enumerate(load_balancer.get("ingress") or ()):
+        yield from ip_warnings(f"status.loadBalancer.ingress[{position}]", ingress.get("ip") or "")
 
 
 def nonnegative(path: str, value: Any) -> Iterator[FieldError]:
@@ -341,10 +350,13 @@ def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
 
 
 def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors of the service reference of a webhook."""
-    if not service.get("name"):
-        yield required(f"{path}.name")
+    """Yield the errors of the service reference of a webhook.
+
+    kube-apiserver swaps the two names: it reports the name if the namespace is missing.
+    """
     if not service.get("namespace"):
+        yield required(f"{path}.name")
+    if not service.get("name"):
         yield required(f"{path}.namespace")
     port = service.get("port", 443)
     if port_number(port):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.builtins.catalog import Resource, all_resources, schema_of, storage_hash
-from envtest.builtins.conversions import converter_between
+from envtest.builtins.conversions import converter_between, has_converter
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.registry.registry import Registry
@@ -258,6 +258,7 @@ def register_builtins(
         )
         if version:
             info.storage_kind = kind
+        if has_converter(info):
             info.convert = converter_between(info)
         registry.register(info)
 

@@ -11,6 +11,7 @@ from envtest.apimachinery.field_errors import (
     forbidden,
     invalid,
     not_supported,
+    not_supported_string,
     required,
 )
 from envtest.apimachinery.name_rules import (
@@ -356,7 +357,7 @@ def _certificate_errors(certificate: Mapping[str, Any], path: str) -> Iterator[F
     kind = certificate.get("keyType") or ""
     yield from signer_errors(signer, f"{path}.signerName")
     if kind not in _KEY_TYPES:
-        yield not_supported(f"{path}.keyType", kind, _KEY_TYPES)
+        yield not_supported_string(f"{path}.keyType", kind, _KEY_TYPES)
     seconds = certificate.get("maxExpirationSeconds")
     limit = _DAY if is_kubernetes_signer(signer) else _MAX_LIFETIME
     if seconds is not None and seconds < _MIN_LIFETIME:

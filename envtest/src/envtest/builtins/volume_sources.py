@@ -13,6 +13,7 @@ from envtest.apimachinery.field_errors import (
     invalid,
     key,
     not_supported,
+    not_supported_string,
     required,
     too_long,
 )
@@ -267,9 +268,9 @@ def _azure_disk_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterato
     if kind is not None and kind not in _DISK_KINDS:
         yield not_supported(f"{path}.kind", kind, _DISK_KINDS)
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
-        yield not_supported(f"{path}.diskURI", uri, (_MANAGED_DISK,))
+        yield not_supported_string(f"{path}.diskURI", uri, (_MANAGED_DISK,))
     if kind not in (None, "Managed") and not uri.startswith("https://"):
-        yield not_supported(f"{path}.diskURI", uri, (_BLOB_DISK,))
+        yield not_supported_string(f"{path}.diskURI", uri, (_BLOB_DISK,))
 
 
 def _flocker_errors(source: Mapping[str, Any], path: str, _: bool) -> Iterator[FieldError]:

@@ -122,8 +122,17 @@ class WorkloadStrategy(BuiltinStrategy):
     """The counts of the status that must not exceed its ``replicas``."""
     ready_count: ClassVar[str] = "readyReplicas"
     """The count that ``availableReplicas`` must not exceed, as the message names it."""
+    counts_replicas: ClassVar[bool] = False
+    """Whether an object without content has zero replicas, because kube-apiserver's internal type has no pointer."""
     warns_about_name: ClassVar[bool] = True
     """Whether creation warns about a name that is not a DNS label, because the names of the pods begin with it."""
+
+    def empty(self) -> Object:
+        """See :meth:`Strategy.empty`."""
+        empty = super().empty()
+        if self.counts_replicas:
+            empty["spec"]["replicas"] = 0
+        return empty
 
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults of the template and of the spec."""
@@ -204,7 +213,7 @@ def _collision_errors(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iter
 class DeploymentStrategy(WorkloadStrategy):
     """Strategy of apps/v1 Deployment."""
 
-    metadata_kept_by_status = ("labels",)
+    counts_replicas = True
     replica_counts = ("updatedReplicas", "readyReplicas", "availableReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
@@ -276,6 +285,7 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
 class ReplicaSetStrategy(WorkloadStrategy):
     """Strategy of apps/v1 ReplicaSet."""
 
+    counts_replicas = True
     replica_counts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
@@ -353,6 +363,7 @@ def _with_claims(spec: Mapping[str, Any]) -> Object:
 class StatefulSetStrategy(WorkloadStrategy):
     """Strategy of apps/v1 StatefulSet."""
 
+    counts_replicas = True
     warns_about_name = False
     replica_counts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
     ready_count = "status.readyReplicas"
@@ -481,6 +492,12 @@ class DaemonSetStrategy(WorkloadStrategy):
     """
 
     warns_about_name = False
+
+    def empty(self) -> Object:
+        """See :meth:`Strategy.empty`: with the annotation, which the generation of the template is converted to."""
+        empty = super().empty()
+        empty["metadata"] = {"annotations": {_GENERATION: "0"}}
+        return empty
 
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults of the spec, and the annotation with the template's generation."""

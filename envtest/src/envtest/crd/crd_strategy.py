@@ -16,7 +16,7 @@ from envtest.apimachinery.field_errors import (
     forbidden,
     go_json,
     invalid,
-    not_supported,
+    not_supported_string,
     required,
     too_many,
 )
@@ -185,7 +185,7 @@ class CRDStrategy(BuiltinStrategy):
         if not scope:
             yield required("spec.scope")
         elif scope not in ("Cluster", "Namespaced"):
-            yield not_supported("spec.scope", scope, ("Cluster", "Namespaced"))
+            yield not_supported_string("spec.scope", scope, ("Cluster", "Namespaced"))
         yield from _version_errors(versions, unchanged)
         names = spec["names"]
         for name in ("plural", "singular", "kind", "listKind"):
@@ -504,7 +504,7 @@ def _conversion_errors(conversion: Mapping[str, Any], path: str) -> Iterator[Fie
     if not strategy:
         yield required(f"{path}.strategy")
     elif strategy not in ("None", "Webhook"):
-        yield not_supported(f"{path}.strategy", strategy, ("None", "Webhook"))
+        yield not_supported_string(f"{path}.strategy", strategy, ("None", "Webhook"))
     if strategy != "Webhook":
         text = "should not be set when strategy is not set to Webhook"
         if client is not None:

@@ -18,7 +18,7 @@ from envtest.crd.embedded_resources import (
     path_below,
 )
 from envtest.formats.go_format import go_text, go_type
-from envtest.registry.resource import RequestContext, Strategy
+from envtest.registry.resource import MetadataChecks, RequestContext, Strategy
 from envtest.schema.cel_rules import compile_rules
 from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_defaulter, compile_pruner, copy_json
@@ -53,6 +53,7 @@ class CustomResourceStrategy(Strategy):
     has_qualified_finalizers = False
     allow_unconditional_update = False
     has_spec_generation = True
+    metadata_checks = MetadataChecks(content=0)
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class CustomResourceStrategy(Strategy):
         self.scale = scale
         self._prune = compile_pruner(self.schema, resource_root=True)
         self._default = compile_defaulter(self.schema, resource_root=True)
+        self._fill = compile_defaulter(self.schema, resource_root=True, keeps_nulls=True)
         self._check = compile_validator(self.schema)
         status = self.schema.properties.get("status")
         self._status = status
@@ -80,11 +82,17 @@ class CustomResourceStrategy(Strategy):
         self._special = _specials(schema)
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
-        """See :meth:`Strategy.decode`."""
+        """See :meth:`Strategy.decode`: by the schema of the version of the object; other kinds only have metadata."""
+        api_version = obj.get("apiVersion") or ""
+        sender = self.versions.get(api_version)
         try:
-            return [f'unknown field "{path}"' for path in self._shape(obj)]
+            if sender is not None and obj.get("kind") == self.kind:
+                paths = sender._shape(obj)
+            else:
+                paths = _coerce_metadata(obj, "metadata") if "metadata" in obj else []
+            return [f'unknown field "{path}"' for path in paths]
         except DecodeError as error:
-            version = self.api_version.rpartition("/")[2]
+            version = api_version.rpartition("/")[2]
             text = f'{self.kind} in version "{version}" cannot be handled as a {self.kind}: {error}'
             raise bad_request(text) from error
 
@@ -120,6 +128,10 @@ class CustomResourceStrategy(Strategy):
     def default(self, obj: Object) -> None:
         """See :meth:`Strategy.default`."""
         self._default(obj)
+
+    def default_applied(self, obj: Object) -> None:
+        """See :meth:`Strategy.default_applied`: nulls that are not allowed remain, so that validation reports them."""
+        self._fill(obj)
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """See :meth:`Strategy.prepare_create`."""
@@ -346,12 +358,12 @@ def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldErr
             yield from _repeated_items(value, value, path)
         elif schema.list_type == "map":
             for position, item in enumerate(value):
-                if not isinstance(item, dict):
+                if not isinstance(item, dict | None):
                     detail = "must be an object for an array of list-type map"
                     yield invalid(f"{path}[{position}]", item, detail)
-            items = [item for item in value if isinstance(item, dict)]
-            keys = [_keys_of(item, schema.list_map_keys) for item in items]
-            if len(keys) == len(value):
+                    break
+            else:
+                keys = [_keys_of(item or {}, schema.list_map_keys) for item in value]
                 yield from _repeated_items(keys, keys, path)
         if schema.items is not None:
             for position, item in enumerate(value):

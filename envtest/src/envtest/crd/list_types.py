@@ -13,7 +13,7 @@ from envtest.apimachinery.field_errors import (
     forbidden,
     invalid,
     key,
-    not_supported,
+    not_supported_string,
     required,
 )
 
@@ -35,7 +35,9 @@ def _map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         text = "must be object if x-kubernetes-map-type is specified"
         yield required(f"{path}.type", text) if not kind else invalid(f"{path}.type", kind, text)
     if map_type not in ("atomic", "granular"):
-        yield not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
+        yield not_supported_string(
+            f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular")
+        )
 
 
 def _list_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -49,7 +51,9 @@ def _list_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]
     elif list_type == "set" and items is not None:
         yield from _set_items(items, f"{path}.items")
     if list_type not in (None, "atomic", "set", "map"):
-        yield not_supported(f"{path}.x-kubernetes-list-type", list_type, ("atomic", "set", "map"))
+        yield not_supported_string(
+            f"{path}.x-kubernetes-list-type", list_type, ("atomic", "set", "map")
+        )
     if keys:
         text = "must be map if x-kubernetes-list-map-keys is non-empty"
         if list_type is None:

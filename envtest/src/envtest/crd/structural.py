@@ -17,6 +17,7 @@ from envtest.apimachinery.field_errors import (
     invalid,
     key,
     not_supported,
+    not_supported_string,
     required,
 )
 from envtest.crd.embedded_resources import embedded_resource_errors, embedded_resources
@@ -357,10 +358,10 @@ class _OpenAPI:
         kind = raw.get("type") or ""
         if kind == "null":
             text = "type cannot be set to null, use nullable as an alternative"
-            self.errors.append(not_supported(f"{path}.type", kind, _TYPES))
+            self.errors.append(not_supported_string(f"{path}.type", kind, _TYPES))
             self.errors.append(forbidden(f"{path}.type", text))
         elif kind and kind not in _TYPES:
-            self.errors.append(not_supported(f"{path}.type", kind, _TYPES))
+            self.errors.append(not_supported_string(f"{path}.type", kind, _TYPES))
         if raw.get("default") is not None and no_defaults:
             self.errors.append(forbidden(f"{path}.default", f"must not be set {no_defaults}"))
         for word in _UNSUPPORTED:

@@ -21,6 +21,7 @@ from envtest.apimachinery.errors import (
     bad_request,
     unsupported_media_type,
 )
+from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.normalization import DecodeError, decode
@@ -54,6 +55,7 @@ _LONE_SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 """An escaped backslash, a pair of surrogates, or one half."""
+_LARGE_EXPONENT = re.compile(rb"[0-9][0-9.]{0,19}[eE]\+?[0-9]{3}")
 _FRACTION = re.compile(rb"\.0\d*\s*(?:[],}]|\Z)")
 _EXPONENT = re.compile(rb"0e[0+-]*\s*(?:[],}]|\Z)")
 _LONG_NUMBER = b"0" * 19
@@ -92,18 +94,50 @@ def _go_syntax_error(data: bytes) -> str:
     return "invalid JSON"
 
 
-def load_json(data: bytes, *, exact: bool = False) -> Any:
+def load_json(data: bytes, *, exact: bool = False, overflows: bool = False) -> Any:
     """Decode JSON. Raises :class:`JSONError` with the message of Go's decoder.
 
-    Whole floats become integers unless ``exact``: typed integers cannot be decoded from ``1.0``.
+    Whole floats become integers unless ``exact``: typed integers cannot be decoded from ``1.0``. With ``overflows``, a
+    number that no float can hold is infinite, so that the decoder of a type rejects it.
     """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        value = _load_with_lone_surrogates(data)
+        is_overflow = overflows and _LARGE_EXPONENT.search(data)
+        value = _load_infinite(data) if is_overflow else _load_with_lone_surrogates(data)
     if exact or not _may_have_whole_float(data):
         return value
     return whole_numbers(value)
+
+
+def _load_infinite(data: bytes) -> Any:
+    """Decode JSON whose numbers may be infinite. Raises :class:`JSONError`."""
+    try:
+        return json.loads(data, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        raise JSONError(_go_syntax_error(data)) from None
+
+
+def _reject_constant(word: str) -> float:
+    raise ValueError(word)
+
+
+def _load_custom(data: bytes, ctx: RequestContext) -> Any:
+    """Decode JSON of a custom resource. Raises :class:`JSONError`, or StatusError (400) if a number overflows."""
+    try:
+        return load_untyped(data, ctx)
+    except JSONError:
+        number = _LARGE_EXPONENT.search(data)
+        if number is None:
+            raise
+        _load_infinite(data)
+        text = (
+            f"json: cannot unmarshal number {number.group().decode()} into Go value of type float64"
+        )
+        kind = ctx.info.kind
+        raise bad_request(
+            f'{kind} in version "{ctx.info.version}" cannot be handled as a {kind}: {text}'
+        ) from None
 
 
 def load_untyped(data: bytes, ctx: RequestContext) -> Any:
@@ -196,14 +230,17 @@ async def parse_object(
     if media not in {"application/json", "application/yaml"}:
         raise unsupported_media_type(SERVED)
     unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    sent_data = data
     try:
         is_json = media == "application/json"
         if not is_json:
             obj = load_yaml(data)
+            if info.is_crd:
+                obj = _long_integers_as_floats(obj)
         elif info.is_crd and ctx is not None:
-            obj = load_untyped(data, ctx)
+            obj = _load_custom(data, ctx)
         else:
-            obj = load_json(data, exact=True)
+            obj = load_json(data, exact=True, overflows=True)
     except JSONError as error:
         shown = _MISSING + str(error) if media == "application/json" else str(error)
         raise bad_request(f"{unrecognized}{shown} ({_excerpt(data)})") from None
@@ -215,7 +252,13 @@ async def parse_object(
         problem = f"json: cannot unmarshal {json_type(obj)} into Go value of type struct"
         raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
     sent = len(obj)
-    _check_identity(obj, data, info, unrecognized)
+    if info.is_crd and ctx is not None and ctx.field_validation == "Ignore" and not obj.get("kind"):
+        unrecognized = (
+            f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
+        )
+        text = sent_data.decode(errors="replace")
+        raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}'")
+    _check_identity(obj, sent_data, info, unrecognized)
     if len(obj) != sent:  # the identity was added
         added = dict(list(obj.items())[sent:])
         data = orjson.dumps(added)[:-1] + b"," + data.lstrip()[1:] if sent else orjson.dumps(obj)
@@ -279,11 +322,7 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
         raise bad_request(
             f"{unrecognized}unexpected GroupVersion string: {version} ({_excerpt(data)})"
         )
-    if info.is_crd:
-        if version != info.api_version:
-            raise bad_request(
-                f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
-            )
+    if info.is_crd:  # another version is decoded before it is rejected
         return
     if (version, kind) == (info.api_version, info.kind):
         return
@@ -415,7 +454,9 @@ async def decode_typed(
         raise bad_request(
             f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
         ) from None
-    problems = in_document_order(data, duplicates, [f'unknown field "{path}"' for path in unknown])
+    problems = in_document_order(
+        data, duplicates, [f"unknown field {go_quote(path)}" for path in unknown]
+    )
     check_strict(problems, ctx, kind=kind, version=version)
     return pruned
 
@@ -429,12 +470,18 @@ async def decode_object(request: Request, ctx: RequestContext) -> Object:
         duplicates = (
             yaml_problems(await request.body(), ctx) if is_yaml else duplicate_fields(data, obj)
         )
+    sent_version = obj.get("apiVersion") or ""
     unknown = decode_fields(obj, ctx)
     # Custom resources are decoded as maps; their unknown fields are found later, and so are those of converted YAML.
     problems = duplicates + unknown
     if not (ctx.info.is_crd or is_yaml):
         problems = in_document_order(data, duplicates, unknown)
     check_strict(problems, ctx)
+    if ctx.info.is_crd and sent_version != ctx.info.api_version:
+        raise bad_request(
+            f"the API version in the data ({sent_version}) does not match the expected API version "
+            f"({ctx.info.api_version})"
+        )
     return obj
 
 
@@ -477,7 +524,7 @@ def duplicate_fields(data: bytes, obj: Any) -> list[str]:
             repeated[path] = None
 
     _visit_keys(data, visit)
-    return [f'duplicate field "{path}"' for path in repeated]
+    return [f"duplicate field {go_quote(path)}" for path in repeated]
 
 
 def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
@@ -496,12 +543,12 @@ def in_document_order(data: bytes, duplicates: list[str], unknown: list[str]) ->
         nonlocal skipped
         if len(found) >= MAX_PROBLEMS:
             return
-        problem = f'unknown field "{path}"'
+        problem = f"unknown field {go_quote(path)}"
         if problem in left:
             found[problem] = None
             skipped = (f"{path}.", f"{path}[")
         elif is_repeated and not (skipped[0] and path.startswith(skipped)):
-            found[f'duplicate field "{path}"'] = None
+            found[f"duplicate field {go_quote(path)}"] = None
 
     _visit_keys(data, visit)
     problems = list(found)

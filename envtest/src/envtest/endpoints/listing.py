@@ -7,7 +7,7 @@ import binascii
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -292,6 +292,8 @@ async def list_page(
     records = await selectable_records(selector, records)
     if revision is None:
         revision = store.revision
+    if selector.names_one_object and (namespace or not info.namespaced):
+        options = replace(options, limit=0)  # kube-apiserver reads the key of the object
     page = _cut(records, revision, options, selector)
     page.shards = selector.shards.text if selector.shards is not None else ""
     if page.token and after is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from envtest.apimachinery.errors import StatusError, bad_request, not_acceptable
+from envtest.apimachinery.errors import StatusError, bad_request, not_acceptable, plain_error
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.endpoints.listing import Page
@@ -16,7 +16,7 @@ from envtest.endpoints.negotiation import PROTOBUF, Output, negotiate
 from envtest.endpoints.partial_metadata import partial_metadata
 from envtest.endpoints.request import Request, Response, status_response
 from envtest.registry.resource import ResourceInfo
-from envtest.registry.storage_version import encode_records
+from envtest.registry.storage_version import encode_internal, encode_records
 from envtest.storage.record import encode
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "encoded_list",
     "error_response",
     "list_response",
+    "makes_internal",
     "object_response",
     "partial_metadata",
 ]
@@ -106,9 +107,9 @@ def object_response(
         return Response(encode_as(document, output), code, output.content_type)
     document = orjson.loads(obj) if isinstance(obj, bytes) else obj
     if output.as_kind == "PartialObjectMetadataList":
-        name = (
-            f"*{info.go_package}.{info.kind}" if not info.is_crd else "*unstructured.Unstructured"
-        )
+        if info.is_crd:  # its Go type has the methods of a list
+            raise plain_error("content is not a list")
+        name = f"*{info.go_package}.{info.kind}"
         raise not_acceptable(
             f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
         )
@@ -138,9 +139,14 @@ async def list_response(
     request: Request, info: ResourceInfo, output: Output, page: Page
 ) -> Response:
     """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
-    return encoded_list(
-        request, info, output, await encode_records(info, page.records), _list_metadata(info, page)
-    )
+    encode_items = encode_internal if makes_internal(request, output) else encode_records
+    items = await encode_items(info, page.records)
+    return encoded_list(request, info, output, items, _list_metadata(info, page))
+
+
+def makes_internal(request: Request, output: Output) -> bool:
+    """Return whether a response contains no whole objects, and is therefore made of kube-apiserver's internal type."""
+    return bool(output.as_kind) and request.parameter("includeObject") != "Object"
 
 
 def encoded_list(
@@ -201,5 +207,12 @@ def _converted_list(
             "items": [partial_metadata(obj, output.as_version) for obj in objects] or None,
         }
     else:
+        if info.plural == "flowschemas" and not info.is_crd:
+            objects.sort(key=_precedence)  # the printer of kube-apiserver sorts them
         document = _table(request, info, output, objects, metadata)
     return Response(encode_as(document, output), 200, output.content_type)
+
+
+def _precedence(flow_schema: Object) -> tuple[int, str]:
+    precedence = flow_schema["spec"].get("matchingPrecedence") or 0
+    return precedence, flow_schema["metadata"]["name"]

@@ -6,6 +6,7 @@ than 128 KiB. Watches do not use this module and are never compressed.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,13 +15,20 @@ from envtest.endpoints.request import Request, Response
 from envtest.http_server.received import Received
 from envtest.http_server.responses import CompleteResponse, StreamResponse
 
-__all__ = ["COMPRESSED_FROM", "send"]
+__all__ = ["COMPRESSED_FROM", "send", "warning_headers"]
 
 PIECE: Final = 256 * 1024
 """Bytes of a body that are sent in one write."""
 
 COMPRESSED_FROM: Final = 128 * 1024
 """Bytes; larger bodies are compressed."""
+
+MAX_WARNINGS: Final = 4096
+"""Characters of all warnings; beyond, each is cut to :data:`MAX_CUT_WARNING` characters."""
+
+MAX_CUT_WARNING: Final = 256
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -50,8 +58,30 @@ def _takes_gzip(request: Request) -> bool:
     ]
 
 
+def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the Warning headers of a response.
+
+    Like those of kube-apiserver, they leave out texts with control characters, and cut each text if all are long.
+    """
+    shown = [text for text in texts if not _CONTROL.search(text)]
+    if sum(map(len, shown)) > MAX_WARNINGS:
+        shown = _cut_warnings(shown)
+    return [("Warning", _warning(text)) for text in shown]
+
+
+def _cut_warnings(texts: Sequence[str]) -> list[str]:
+    cut = []
+    size = 0
+    for text in texts:
+        if size >= MAX_WARNINGS:
+            break
+        cut.append(text[:MAX_CUT_WARNING])
+        size += len(cut[-1])
+    return cut
+
+
 def _warning(text: str) -> str:
-    escaped = " ".join(text.split("\n")).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{escaped}"'
 
 
@@ -62,7 +92,7 @@ def _headers(request: Request, response: Response) -> list[tuple[str, str]]:
     return [
         *(headers | response.headers).items(),
         *request.flow_headers,
-        *(("Warning", _warning(text)) for text in request.warnings),
+        *warning_headers(request.warnings),
     ]
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import orjson
 import yaml
 
-from envtest.formats.yaml_codec import Loader
+from envtest.formats.yaml_codec import first_node
 
 __all__ = ["repeated_keys", "unmarshal_errors"]
 
 
 def repeated_keys(data: bytes) -> list[str]:
     """Return ``line 4: key "a" already set in map`` for each duplicate key; the line is the line of its value."""
-    return list(_walk(yaml.compose(data, Loader=Loader)))
+    return list(_walk(first_node(data)))
 
 
 def _walk(node: yaml.Node | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ import yaml
 
 from envtest.formats.go_format import go_float
 
-__all__ = ["Loader", "YAMLError", "dump", "load"]
+__all__ = ["Loader", "YAMLError", "dump", "first_node", "load"]
 
 
 class YAMLError(ValueError):
@@ -163,16 +163,34 @@ _Dumper.add_representer(float, _represent_float)
 
 
 def load(data: bytes) -> Any:
-    """Decode one document, limited to values that JSON can express. Raises YAMLError."""
+    """Decode the first document, limited to values that JSON can express. Raises YAMLError."""
     try:
         _check_depth(data)
-        return _JSONConverter(len(data) + _ALIASED).convert(yaml.load(data, Loader=Loader))  # noqa: S506 - a SafeLoader
+        return _JSONConverter(len(data) + _ALIASED).convert(_first_document(data))
     except YAMLError:
         raise
     except (yaml.YAMLError, ValueError) as error:
         raise YAMLError("yaml: " + " ".join(str(error).split())) from None
     except RecursionError:
         raise YAMLError("yaml: exceeded max depth") from None
+
+
+def _first_document(data: bytes) -> Any:
+    loader = Loader(data)
+    try:
+        return loader.get_data() if loader.check_data() else None
+    finally:
+        loader.dispose()
+
+
+def first_node(data: bytes) -> yaml.Node | None:
+    """Return the first document as it was written. Raises yaml.YAMLError."""
+    loader = Loader(data)
+    try:
+        node: yaml.Node | None = loader.get_node() if loader.check_node() else None
+        return node
+    finally:
+        loader.dispose()
 
 
 DEEPEST: Final = 400
@@ -198,6 +216,8 @@ def _check_depth(data: bytes) -> None:
                 raise YAMLError("yaml: exceeded max depth")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+        elif isinstance(event, yaml.DocumentEndEvent):
+            return
 
 
 _ALIASED: Final = 400_000

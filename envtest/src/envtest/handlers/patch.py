@@ -22,6 +22,7 @@ from envtest.apimachinery.errors import (
 from envtest.apimachinery.field_errors import invalid
 from envtest.apimachinery.objects import Object, full_name
 from envtest.apply.jsonpatch import json_patch
+from envtest.apply.manager import Tracker
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
 from envtest.builtins.normalization import (
@@ -92,34 +93,38 @@ def read_patch(
             else load_json(data, exact=media != STRATEGIC)
         )
     except JSONError as error:
-        raise _undecodable_document(str(error), media) from None
+        raise _undecodable_document(str(error), media, ctx) from None
     if media == JSON_PATCH:
         if not isinstance(document, list):
-            raise bad_request(
-                "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
-            )
+            message = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            raise _undecodable_document(message, media, ctx)
         for operation in document:
             if not isinstance(operation, dict | None):
                 problem = f"json: cannot unmarshal {json_type(operation)} into Go value of type jsonpatch.Operation"
-                raise bad_request(f"error decoding patch: {problem}")
+                raise _undecodable_document(problem, media, ctx)
         return lambda obj: _as_object(json_patch(obj, document), ctx)
     if media == STRATEGIC:
+        if document is None:  # decodes to an empty map
+            document = {}
         if not isinstance(document, dict):
             message = "json: cannot unmarshal into Go value of type map[string]interface {}"
-            raise _undecodable_document(message, media)
+            raise _undecodable_document(message, media, ctx)
         return lambda obj: dict(strategic_merge(schema, obj, document))
     if not isinstance(document, dict | None) and ctx.field_validation != "Ignore":
         message = f"json: cannot unmarshal {json_type(document)} into Go value of type map[string]interface {{}}"
-        raise _undecodable_document(message, media)
+        raise _undecodable_document(message, media, ctx)
     if not isinstance(document, dict | list):
         raise bad_request("Invalid JSON Patch")
     return lambda obj: _as_object(merge_patch(obj, document), ctx)
 
 
-def _undecodable_document(message: str, media: str) -> StatusError:
+def _undecodable_document(message: str, media: str, ctx: RequestContext) -> StatusError:
     # kube-apiserver decodes strategic merge patches with another decoder, which adds no prefix
     if media == STRATEGIC:
         return bad_request(message)
+    # without strict decoding, only the patch library reads the document
+    if ctx.field_validation == "Ignore":
+        return bad_request("Invalid JSON Patch" if media == MERGE else message)
     return bad_request(f"error decoding patch: {message}")
 
 
@@ -203,7 +208,8 @@ def _complete_identity(obj: Object, ctx: RequestContext) -> None:
     """
     if ctx.info.is_crd:
         if not obj.get("kind"):
-            raise undecodable(obj, "Object 'Kind' is missing in the patched object")
+            text = orjson.dumps(obj).decode()
+            raise undecodable(obj, f"Object 'Kind' is missing in '{text}'")
         if not obj.get("apiVersion"):
             raise internal_error(
                 "Object 'apiVersion' is missing in 'object has no apiVersion field'"
@@ -341,7 +347,7 @@ def _apply(core: Core, ctx: RequestContext, data: bytes) -> Transform:
 
     async def transform(old: Object | None) -> Object:
         if old is None:
-            _check_apply_creates(applied, ctx)
+            _check_apply_creates(tracker, applied, ctx)
         current = None if old is None else copy_object(old)
         merged = await tracker.run_with_conversions(
             lambda: tracker.apply(
@@ -350,7 +356,9 @@ def _apply(core: Core, ctx: RequestContext, data: bytes) -> Transform:
         )
         check_duplicate_keys(data, ctx)
         new = _decode_applied(merged, applied, ctx)
-        _prepare(new, ctx)
+        _check_path(new, ctx)
+        ctx.info.strategy.default_applied(new)
+        dedupe_owners(new, ctx)
         return await admit_mutating(core, ctx, new, old)
 
     return transform
@@ -366,9 +374,11 @@ def _patch(core: Core, ctx: RequestContext, media: str, data: bytes) -> Transfor
         change = read_patch(media, data, ctx, schema=ctx.info.schema)
         document = load_json(data) if media != JSON_PATCH else None
         duplicates = [] if document is None else duplicate_fields(data, document)
-        strategic = document if media == STRATEGIC else None
+        strategic = (document or {}) if media == STRATEGIC else None
         new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
-        _prepare(new, ctx)
+        _check_path(new, ctx)
+        ctx.info.strategy.default(new)
+        dedupe_owners(new, ctx)
         await tracker.run_with_conversions(
             lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now, sent=ctx.sent)
         )
@@ -377,14 +387,13 @@ def _patch(core: Core, ctx: RequestContext, media: str, data: bytes) -> Transfor
     return transform
 
 
-def _prepare(new: Object, ctx: RequestContext) -> None:
+def _check_path(new: Object, ctx: RequestContext) -> None:
     check_namespace(new, ctx)
     check_name(new, ctx.name)
-    ctx.info.strategy.default(new)
-    dedupe_owners(new, ctx)
 
 
-def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:
+def _check_apply_creates(tracker: Tracker, applied: Object, ctx: RequestContext) -> None:
+    tracker.check_kind(applied)
     metadata = applied.get("metadata")
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if uid:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from envtest.apimachinery.errors import GroupResource, bad_request, conflict, not_found, plain_error
-from envtest.apimachinery.field_errors import aggregate, not_supported, required
+from envtest.apimachinery.field_errors import aggregate, not_supported_string, required
 from envtest.apimachinery.objects import Object, set_condition
 from envtest.endpoints.decoder import decode_typed
 from envtest.endpoints.negotiation import Output
@@ -48,7 +48,7 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
     kind = target.get("kind") or ""
     errors = []
     if kind not in {"", "Node"}:
-        errors.append(not_supported("target.kind", kind, ("Node", "<empty>")))
+        errors.append(not_supported_string("target.kind", kind, ("Node", "<empty>")))
     if not node:
         errors.append(required("target.name"))
     if errors:  # kube-apiserver returns the errors of a Binding without a reason

@@ -14,10 +14,10 @@ from envtest.apimachinery.errors import (
 from envtest.endpoints.listing import list_options, list_page, parse_revision
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request, Response
-from envtest.endpoints.response_transform import list_response, object_response
+from envtest.endpoints.response_transform import list_response, makes_internal, object_response
 from envtest.registry.resource import RequestContext
 from envtest.registry.selectors import selector_for
-from envtest.registry.storage_version import encode_records
+from envtest.registry.storage_version import encode_internal, encode_records
 from envtest.writes.server_core import Core
 
 __all__ = ["get_object", "list_objects"]
@@ -59,7 +59,9 @@ async def get_object(core: Core, request: Request, ctx: RequestContext, output: 
         record = next((each for each in old_records if each.name == ctx.name), None)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
-    return object_response(request, ctx.info, output, (await encode_records(ctx.info, [record]))[0])
+    encode_items = encode_internal if makes_internal(request, output) else encode_records
+    data = (await encode_items(ctx.info, [record]))[0]
+    return object_response(request, ctx.info, output, data)
 
 
 async def list_objects(

@@ -15,14 +15,16 @@ from envtest.apimachinery.errors import (
     conflict,
     internal_error,
     invalid_object,
+    not_acceptable,
     not_found,
     plain_error,
 )
-from envtest.apimachinery.field_errors import invalid
+from envtest.apimachinery.field_errors import go_quote, invalid
 from envtest.apimachinery.objects import Object, full_name
 from envtest.apply.fieldset import Path
 from envtest.apply.scale_ownership import from_scale, to_scale
-from envtest.builtins.normalization import DecodeError, decode
+from envtest.builtins.catalog import schema_of
+from envtest.builtins.normalization import DecodeError, decode, wrap_integers
 from envtest.endpoints.decoder import (
     check_strict,
     duplicate_fields,
@@ -186,7 +188,7 @@ def _decode_scale(
         if ctx.info.is_crd:
             raise bad_request(_UNREGISTERED) from None
         raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from None
-    problems = [f'unknown field "{path}"' for path in unknown]
+    problems = [f"unknown field {go_quote(path)}" for path in unknown]
     problems = (
         duplicates + problems if data is None else in_document_order(data, duplicates, problems)
     )
@@ -249,12 +251,26 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
 def _response(request: Request, ctx: RequestContext, obj: Object, output: Output) -> Response:
     if (ctx.info.is_crd and ctx.verb != "get") or not output.as_kind:
         return Response(encode_as(obj, output), 200, output.content_type)
-    return object_response(request, _scale_info(), output, obj)
+    if ctx.info.is_crd and output.as_kind == "PartialObjectMetadataList":
+        raise not_acceptable(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.Scale)"
+        )
+    return object_response(request, _scale_info(is_crd=ctx.info.is_crd), output, obj)
+
+
+_CUSTOM_COLUMNS: Final = (
+    {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
+    {"name": "Available", "type": "integer", "jsonPath": ".status.replicas"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+)
 
 
 @cache
-def _scale_info() -> ResourceInfo:
-    """Return a description of Scale, which is not a resource of its own, for its columns in a Table."""
+def _scale_info(*, is_crd: bool) -> ResourceInfo:
+    """Return a description of Scale, which is not a resource of its own, for its columns in a Table.
+
+    Those of custom resources have the columns of a custom resource.
+    """
     return ResourceInfo(
         group="autoscaling",
         version="v1",
@@ -263,6 +279,8 @@ def _scale_info() -> ResourceInfo:
         kind="Scale",
         namespaced=True,
         strategy=Strategy(),
+        is_crd=is_crd,
+        columns=_CUSTOM_COLUMNS,
     )
 
 
@@ -285,6 +303,13 @@ def _uid_mismatch(ctx: RequestContext, expected: str, actual: str) -> StatusErro
     return conflict(resource, ctx.name, message)
 
 
+_NO_VERSION: Final = (
+    "(/; autoscaling/v1, Kind=Scale) to proper version: "
+    "request to convert CR to an invalid group/version: autoscaling/v1"
+)
+_UNMANAGED: Final = "failed to create manager for existing fields: failed to convert live object "
+
+
 def _unconvertible(applied: Object) -> StatusError:
     """Return the error with which kube-apiserver answers every apply to the scale of a custom resource."""
     return plain_error(
@@ -295,7 +320,12 @@ def _unconvertible(applied: Object) -> StatusError:
 
 async def _put_body(request: Request, ctx: RequestContext) -> PatchFunction:
     begin_write(request, ctx, "UPDATE")
-    obj, data = await parse_typed(request, group="autoscaling", version="v1", kind="Scale")
+    try:
+        obj, data = await parse_typed(request, group="autoscaling", version="v1", kind="Scale")
+    except StatusError as error:
+        if error.code == 400 and ctx.info.is_crd:
+            raise bad_request(_UNREGISTERED) from None
+        raise
     body = _decode_scale(obj, ctx, duplicate_fields(data, obj), data)
     return lambda _: copy_object(body)
 
@@ -309,12 +339,15 @@ async def _patch_change(core: Core, request: Request, ctx: RequestContext) -> Pa
         tracker = core.trackers.scale
 
         def merge(old: Object) -> Object:
+            if ctx.info.is_crd and not old["metadata"].get("managedFields"):
+                raise plain_error(f"{_UNMANAGED}{_NO_VERSION}")
             new = tracker.apply(
                 old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now
             )
             if ctx.info.is_crd:
                 raise _unconvertible(applied)
-            return _decode_scale(new, ctx, [])
+            scale_schema = schema_of(_SCALE)
+            return _decode_scale(wrap_integers(scale_schema, new), ctx, [])
 
         return merge
     function = read_patch(media, data, ctx, schema=None)

@@ -14,7 +14,6 @@ import orjson
 
 from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.failure_log import log_failure
-from envtest.builtins.normalization import zero
 from envtest.endpoints.listing import (
     ListOptions,
     list_options,
@@ -25,11 +24,12 @@ from envtest.endpoints.listing import (
 from envtest.endpoints.negotiation import Output, streamed
 from envtest.endpoints.request import Request
 from envtest.endpoints.response_transform import check_include, partial_metadata
+from envtest.endpoints.response_writer import warning_headers
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse, encode_chunk
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.registry.selectors import Selector, selector_for
-from envtest.registry.storage_version import encode_records, selectable_records
+from envtest.registry.storage_version import encode_internal, encode_records, selectable_records
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
 from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
 from envtest.writes.server_core import Core
@@ -92,7 +92,9 @@ class _Encoder:
         """Return the line of an event about ``record``."""
         if self.is_list:
             return b""
-        data = (await encode_records(self.info, [record]))[0]
+        is_internal = bool(self.output.as_kind) and self.include != "Object"
+        encode_items = encode_internal if is_internal else encode_records
+        data = (await encode_items(self.info, [record]))[0]
         if self.is_json:
             return _json_line(kind, data)
         return self._encode(kind, self._convert(orjson.loads(data)))
@@ -134,19 +136,22 @@ class _Encoder:
 
         ``initial`` marks the end of the initial events.
         """
-        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if self.is_list:
+            return b""
+        empty = self.info.strategy.empty()
+        metadata: dict[str, Any] = {
+            **empty.pop("metadata", {}),
+            "resourceVersion": str(revision),
+        }
         if initial:
-            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+            annotations = metadata.setdefault("annotations", {})
+            annotations["k8s.io/initial-events-end"] = "true"
         obj: dict[str, Any] = {
             "kind": self.info.kind,
             "apiVersion": self.info.api_version,
             "metadata": metadata,
+            **empty,
         }
-        if self.is_list:
-            return b""
-        # kube-apiserver sends an empty object with all fields that it always writes
-        if self.info.schema is not None and not self.info.is_crd:
-            obj = {**zero(self.info.schema.ref), **obj}
         return self._encode("BOOKMARK", self._convert(obj))
 
 
@@ -199,7 +204,7 @@ class _Stream:
             [
                 *headers,
                 *request.flow_headers,
-                *(("Warning", f'299 - "{text}"') for text in request.warnings),
+                *warning_headers(request.warnings),
             ],
         )
         self._lines_until_cut = request.fault.cut_after if request.fault is not None else None

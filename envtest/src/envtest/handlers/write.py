@@ -145,10 +145,10 @@ async def delete_collection(
     ctx.operation = "DELETE"
     ctx.dry_run = options.dry_run
     ctx.options = options.document
-    _warn_about_orphans(ctx, options)
     selector = selector_for(
         ctx.info, selection.labels, selection.fields, core.shard_selector(selection.shards)
     )
+    _warn_about_orphans(ctx, options)
     page = await list_page(
         core.store,
         ctx.info,

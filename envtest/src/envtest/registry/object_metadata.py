@@ -91,7 +91,9 @@ def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = ctx.now
     if metadata.get("generateName") and not metadata.get("name"):
-        metadata["name"] = generated_name(metadata["generateName"])
+        prefix = metadata["generateName"]
+        is_random = ctx.info.strategy.generates_names
+        metadata["name"] = generated_name(prefix) if is_random else prefix
 
 
 def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:

@@ -115,6 +115,8 @@ class Strategy:
     """The propagation policy of a DELETE that specifies none: ``background``, or ``orphan`` (Job)."""
 
     metadata_checks = MetadataChecks()
+    status_metadata_checks = MetadataChecks(content=0)
+    """The checks if the status is updated, or if a namespace is finalized."""
     """How often updates of the kind check metadata in addition to the generic code."""
 
     returns_deleted_object = False
@@ -123,8 +125,18 @@ class Strategy:
     stores_defaults_late = False
     """Whether the first update writes the object even if nothing changes: it adds defaults that a new one lacks."""
 
+    generates_names = True
+    """Whether random characters follow a ``generateName``."""
+
+    status_warns = False
+    """Whether updates of the status warn."""
+
     has_spec_generation = False
     """Whether ``metadata.generation`` starts at 1 and counts changes outside metadata and status."""
+
+    def empty(self) -> Object:
+        """Return an object without content, with the fields that kube-apiserver always writes, as in bookmarks."""
+        return {}
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
         """Check types and prune unknown fields, in place.
@@ -143,6 +155,10 @@ class Strategy:
 
     def default(self, obj: Object) -> None:
         """Set defaults, in place."""
+
+    def default_applied(self, obj: Object) -> None:
+        """Set defaults, in place, in an object that results from an apply."""
+        self.default(obj)
 
     def grace_period(self, obj: Object, requested: int | None) -> int | None:
         """Return the grace period of a deletion in seconds; ``None`` if the kind has no graceful deletion.

@@ -135,6 +135,13 @@ class Selector:
         self.converts: ResourceInfo | None = None
         """The version whose fields are selected, if a webhook converts stored objects to it."""
 
+    @property
+    def names_one_object(self) -> bool:
+        """Whether a field selector names the only object that can match."""
+        return any(
+            field == "metadata.name" and operator == "=" for field, operator, _ in self._fields
+        )
+
     def matches(self, record: Record) -> bool:
         """Return whether the record is selected; decode it only for fields other than its name and namespace."""
         if self.shards is not None and not self.shards.matches(record):

@@ -16,6 +16,7 @@ from envtest.storage.record import encode, record_of
 
 __all__ = [
     "after_storage",
+    "encode_internal",
     "encode_records",
     "from_storage",
     "removed_version",
@@ -90,6 +91,16 @@ async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[
     for index, obj in zip(stale, converted, strict=True):
         out[index] = encode(obj)
     return [data for data in out if data is not None]
+
+
+async def encode_internal(info: ResourceInfo, records: Sequence[Record]) -> list[bytes]:
+    """Return the encoded objects from which kube-apiserver makes Tables and metadata: of its internal type.
+
+    Only autoscalers differ from it, in v1: the stored version has the metrics in their order, and no annotations.
+    """
+    if info.kind == "HorizontalPodAutoscaler" and not info.is_crd:
+        return [record.data for record in records]
+    return await encode_records(info, records)
 
 
 async def selectable_records(selector: Selector, records: Sequence[Record]) -> Sequence[Record]:

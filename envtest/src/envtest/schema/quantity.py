@@ -41,7 +41,7 @@ class Quantity(NamedTuple):
             family = "decimal"
         if family == "binary":
             return _format_binary(self.value.numerator)
-        number, power = _decimal_parts(self.value)
+        number, power = _decimal_parts(self.value, is_exponent=family == "exponent")
         if family == "decimal" and power in _DECIMAL_SUFFIX:
             return f"{number}{_DECIMAL_SUFFIX[power]}"
         return f"{number}e{power}" if power else str(number)
@@ -55,11 +55,14 @@ def _format_binary(number: int) -> str:
     return f"{number}{_BINARY_SUFFIX[power]}" if power else str(number)
 
 
-def _decimal_parts(value: Fraction) -> tuple[int, int]:
-    """Return the value as an integer and the largest possible power of ten that is a multiple of three."""
+def _decimal_parts(value: Fraction, *, is_exponent: bool) -> tuple[int, int]:
+    """Return the value as an integer and the largest possible power of ten that is a multiple of three.
+
+    Suffixes end with the power 18.
+    """
     power = -9
     number = int(value / _NANO)
-    while number % 1000 == 0 and power < 18:
+    while number % 1000 == 0 and (is_exponent or power < 18):
         number //= 1000
         power += 3
     return number, power

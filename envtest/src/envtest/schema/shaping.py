@@ -97,14 +97,20 @@ def _prune_all(value: Any, path: str, unknown: list[str]) -> None:
             _prune_all(item, f"{path}[{position}]", unknown)
 
 
-def compile_defaulter(schema: Schema, *, resource_root: bool = False) -> Default:
-    """Return the defaulter of a node: it removes nulls that are not allowed, then sets defaults."""
+def compile_defaulter(
+    schema: Schema, *, resource_root: bool = False, keeps_nulls: bool = False
+) -> Default:
+    """Return the defaulter of a node: it removes nulls that are not allowed, then sets defaults.
+
+    With ``keeps_nulls`` it only sets defaults.
+    """
     skip = _IDENTITY if resource_root else frozenset()
-    drop = _null_dropper(schema, skip)
+    drop = None if keeps_nulls else _null_dropper(schema, skip)
     fill = _default_setter(schema, skip) if _has_default(schema.raw) else None
 
     def default(value: Any) -> None:
-        drop(value)
+        if drop is not None:
+            drop(value)
         if fill is not None:
             fill(value)
 

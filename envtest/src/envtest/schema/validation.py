@@ -19,7 +19,7 @@ from envtest.apimachinery.field_errors import (
     go_json,
     go_quote,
     invalid,
-    not_supported,
+    not_supported_string,
     required,
     too_long,
     too_many,
@@ -111,7 +111,7 @@ def compile_validator(schema: Schema) -> Check:
             if kinds and not nullable:
                 problems.append(Problem(path, _wrong_type(path, type_names, "null")))
             if enum:
-                problems.append(Problem(path, not_supported(path, None, _enum_values(enum))))
+                problems.append(Problem(path, not_supported_string(path, None, _enum_values(enum))))
             return
         kind = json_type(value)
         if kind not in kinds and (kinds or format_name):
@@ -130,7 +130,7 @@ def compile_validator(schema: Schema) -> Check:
         if enum and not any(
             value == item and isinstance(value, bool) is isinstance(item, bool) for item in enum
         ):
-            problems.append(Problem(path, not_supported(path, value, _enum_values(enum))))
+            problems.append(Problem(path, not_supported_string(path, value, _enum_values(enum))))
 
     def _check_type(value: Any, kind: str, path: str, problems: list[Problem]) -> None:
         whole = kind == "number" and float(value).is_integer() and abs(value) <= _MAX_WHOLE_FLOAT

@@ -96,6 +96,8 @@ class Dispatcher:
             moment=self._core.clock.now(),
         )
         accept = request.headers.get("Accept", "")
+        if attributes.subresource in _CONNECTIONS and not info.is_crd:
+            accept = ""
         if not info.is_crd:
             check_route(accept, on_collection=attributes.verb in _STREAMED)
         request.audit["annotations"] = ctx.audit
@@ -187,14 +189,32 @@ class Dispatcher:
 
 
 _UNTRANSFORMED = frozenset({"binding", "eviction", "token"})
+_WITHOUT_TABLE = frozenset(
+    {
+        ("apiservices", "status"),
+        ("certificatesigningrequests", "approval"),
+        ("customresourcedefinitions", "status"),
+        ("devicetaintrules", "status"),
+        ("namespaces", "finalize"),
+        ("pods", "ephemeralcontainers"),
+        ("pods", "resize"),
+        ("resourceclaims", "status"),
+    }
+)
+_CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
+"""Subresources whose responses are not objects, so that ``Accept`` is not checked."""
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
 def _transformed(info: ResourceInfo, subresource: str) -> frozenset[str]:
-    """Return the kinds into which a resource can be transformed: reviews, which are not stored, have no tables."""
+    """Return the kinds into which a resource can be transformed.
+
+    Reviews, which are not stored, have no tables, nor have some subresources.
+    """
     if subresource in _UNTRANSFORMED:
         return frozenset()
-    return _METADATA if info.verbs == ("create",) else TRANSFORMED
+    has_no_table = info.verbs == ("create",) or (info.plural, subresource) in _WITHOUT_TABLE
+    return _METADATA if has_no_table and not info.is_crd else TRANSFORMED
 
 
 _NAMESPACES = "/api/v1/namespaces/"

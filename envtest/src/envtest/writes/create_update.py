@@ -139,7 +139,11 @@ async def _insert(
     core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False
 ) -> Object:
     metadata = obj["metadata"]
-    is_generated = bool(metadata.get("generateName")) and not metadata.get("name")
+    is_generated = (
+        bool(metadata.get("generateName"))
+        and not metadata.get("name")
+        and ctx.info.strategy.generates_names
+    )
     fill_for_create(metadata, ctx)
     if is_generated:
         _avoid_existing_names(core, ctx, metadata)
@@ -176,7 +180,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
     namespace = ctx.namespace if info.namespaced else ""
     name = metadata["name"]
     # The storage of kube-apiserver checks the resourceVersion, so a dry run does not.
-    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:
+    if not ctx.dry_run and _is_revision(metadata.pop("resourceVersion", "")):
         raise plain_error("resourceVersion should not be set on objects to be created")
     existing = core.store.get(info.storage, namespace, name)
     if existing is not None:
@@ -210,7 +214,10 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     info = ctx.info
     errors: list[FieldError] = []
     if old is not None:
-        errors += validate_metadata_update(obj, old, info.strategy.metadata_checks)
+        is_status = ctx.subresource in ("status", "finalize")
+        strategy = info.strategy
+        checks = strategy.status_metadata_checks if is_status else strategy.metadata_checks
+        errors += validate_metadata_update(obj, old, checks)
     elif info.strategy.validates_metadata:
         errors += validate_metadata(obj, info)
     errors += info.strategy.validate(obj, old, ctx, errors)
@@ -220,8 +227,9 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
         kind = obj.get("kind") or info.kind
         name = obj["metadata"].get("name") or ""
         raise invalid_object(info.storage.group, kind, name, as_sent(errors, ctx.sent))
-    for text in info.strategy.warnings(obj, old, ctx):
-        ctx.warn(text)
+    if ctx.subresource != "status" or info.strategy.status_warns:
+        for text in info.strategy.warnings(obj, old, ctx):
+            ctx.warn(text)
     if ctx.has_whole_floats:  # JSON of Go has no other form of them
         for name in obj.keys() - {"metadata"}:
             obj[name] = whole_numbers(obj[name])
@@ -351,6 +359,14 @@ async def _replace(
         return await from_storage(info, after)
     new["metadata"]["resourceVersion"] = str(after.revision)
     return new
+
+
+def _is_revision(text: str) -> bool:
+    """Return whether a version names a state; kube-apiserver ignores any other when it creates."""
+    try:
+        return parse_revision(text) > 0
+    except StatusError:
+        return False
 
 
 def _sent_revision(text: str) -> int:

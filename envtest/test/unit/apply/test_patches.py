@@ -23,7 +23,7 @@ META = schema_of("io.k8s.api.core.v1.ConfigMap")
         ({}, {"a": {"b": None, "c": {"d": None}}}, {"a": {"c": {}}}),
         ({"a": "text"}, {"a": {"b": 1}}, {"a": {"b": 1}}),
         ({"a": {"b": 1}}, {"a": "text"}, {"a": "text"}),
-        ({"a": [1]}, {"a": [None, {"b": None, "c": 1}]}, {"a": [{"c": 1}]}),
+        ({"a": [1]}, {"a": [None, {"b": None, "c": 1}]}, {"a": [None, {"c": 1}]}),
     ],
 )
 def test_merge_patch_result(target: Any, patch: Any, result: Any) -> None:

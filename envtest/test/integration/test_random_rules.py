@@ -1,0 +1,264 @@
+"""Rules of writes, reads and patches that random requests have shown (``make differential``).
+
+They hold for envtest and for kube-apiserver, like those in ``test_differential``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest import ControlPlane
+from envtest.api_client import APIClient
+from test.integration.test_differential import CORE, TABLE, crd, custom
+
+CUSTOM = "/apis/rules.example.com/v1/namespaces/default"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+AUTOSCALERS = "namespaces/default/horizontalpodautoscalers"
+APPS = "/apis/apps/v1/namespaces/default"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+NOTE = {"a": {"type": "string"}}
+TEMPLATE = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def causes(body: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the fields and the messages of the errors in a Status."""
+    return [(each["field"], each["message"]) for each in body["details"]["causes"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            {"spec": {"minAvailable": 1, "unhealthyPodEvictionPolicy": "a\0<b"}},
+            r'Unsupported value: "a\u0000\u003cb": ',
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+            {"roleRef": {"apiGroup": "a\0<b", "kind": "Role", "name": "r"}},
+            r'Unsupported value: "a\x00<b": ',
+        ),
+    ],
+)
+async def test_only_plain_strings_are_quoted_in_errors_of_choices(
+    api: APIClient, path: str, body: dict[str, Any], message: str
+) -> None:
+    answer = await api.post(path, {"metadata": {"name": "a"}, **body})
+    assert answer.code == 422
+    assert causes(answer.body)[0][1].startswith(message)
+
+
+async def test_a_control_character_in_a_field_name_is_quoted(api: APIClient) -> None:
+    body = {"metadata": {"name": "a"}, "\0x": 1}
+    answer = await api.post(f"{CORE}/configmaps", body)
+    assert answer.code == 201
+    assert answer.headers["Warning"] == '299 - "unknown field \\"\\\\x00x\\""'
+
+
+async def test_warnings_with_control_characters_are_left_out(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    await plane.install_crds(crd("notes", NOTE))
+    answer = await api.post(
+        f"{CUSTOM}/notes", {**custom("Note"), "metadata": {"name": "a", "\nx": 1}}
+    )
+    assert answer.code == 201
+    assert "Warning" not in answer.headers
+
+
+async def test_endpoint_slices_count_changed_labels_and_dropped_topology(api: APIClient) -> None:
+    endpoint: dict[str, Any] = {"addresses": ["10.1.0.1"]}
+    body = {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [endpoint], "ports": []}
+    await api.post(SLICES, body)
+    endpoint["deprecatedTopology"] = {"a": "b"}
+    dropped = await api.put(f"{SLICES}/s", body)
+    labelled = await api.merge(f"{SLICES}/s", {"metadata": {"labels": {"a": "b"}}})
+    annotated = await api.merge(f"{SLICES}/s", {"metadata": {"annotations": {"a": "b"}}})
+    assert "deprecatedTopology" not in dropped.body["endpoints"][0]
+    generations = [each.body["metadata"]["generation"] for each in (dropped, labelled, annotated)]
+    assert generations == [2, 3, 3]
+
+
+async def test_a_family_error_of_an_endpoint_names_the_list(api: APIClient) -> None:
+    body = {
+        "metadata": {"name": "s"},
+        "addressType": "IPv6",
+        "endpoints": [{"addresses": ["10.1.0.1"]}],
+        "ports": [],
+    }
+    answer = await api.post(SLICES, body)
+    message = 'Invalid value: "10.1.0.1": must be an IPv6 address'
+    assert causes(answer.body) == [("endpoints[0].addresses", message)]
+
+
+async def test_some_statuses_keep_all_metadata(api: APIClient) -> None:
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    metadata = {"name": "c", "labels": {"a": "b"}, "annotations": {"a": "b"}}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}
+    created = await api.post(claims, {"metadata": metadata, "spec": spec})
+    assert created.code == 201
+    body = {"metadata": {"name": "c", "labels": {"new": "x"}}, "spec": spec, "status": {}}
+    answer = await api.put(f"{claims}/c/status", body)
+    assert answer.code == 200
+    assert answer.body["metadata"]["labels"] == {"a": "b"}
+    assert answer.body["metadata"]["annotations"] == {"a": "b"}
+    assert answer.body["metadata"]["managedFields"] == created.body["metadata"]["managedFields"]
+
+
+async def test_errors_of_metadata_are_repeated_less_often_for_a_status(api: APIClient) -> None:
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    wrong = {"metadata": {"labels": {"a": " b"}}}
+    main = await api.merge("/api/v1/namespaces/n", wrong)
+    status = await api.merge("/api/v1/namespaces/n/status", wrong)
+    assert [len(causes(each.body)) for each in (main, status)] == [4, 3]
+
+
+@pytest.mark.parametrize("kind", ["daemonsets", "deployments", "replicasets", "statefulsets"])
+async def test_bookmarks_have_the_zero_values_of_internal_types(api: APIClient, kind: str) -> None:
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    query["allowWatchBookmarks"] = "true"
+    async with api.watch(f"{APPS}/{kind}", query) as watch:
+        obj = (await watch.event())["object"]
+    annotations = {"k8s.io/initial-events-end": "true"}
+    if kind == "daemonsets":
+        annotations["deprecated.daemonset.template.generation"] = "0"
+    assert obj["metadata"]["annotations"] == annotations
+    assert obj["spec"].get("replicas") == (None if kind == "daemonsets" else 0)
+
+
+async def test_tables_of_autoscalers_show_the_metrics_in_their_order(api: APIClient) -> None:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+    average = {"type": "AverageValue", "averageValue": "10"}
+    pods = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": average}}
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}
+    spec |= {"maxReplicas": 3, "metrics": [cpu, pods]}
+    await api.post(f"/apis/autoscaling/v2/{AUTOSCALERS}", {"metadata": {"name": "h"}, "spec": spec})
+    answer = await api.request(
+        "GET", f"/apis/autoscaling/v1/{AUTOSCALERS}", headers={"Accept": TABLE}
+    )
+    row = answer.body["rows"][0]
+    assert row["cells"][2] == "cpu: <unknown>/50%, <unknown>/10"
+    assert "annotations" not in row["object"]["metadata"]
+
+
+async def test_fields_of_autoscalers_are_owned_across_versions(api: APIClient) -> None:
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}
+    spec |= {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}
+    body = {"metadata": {"name": "h"}, "spec": spec}
+    await api.post(f"/apis/autoscaling/v1/{AUTOSCALERS}", body)
+    change = {"spec": {"maxReplicas": 4}}
+    answer = await api.merge(f"/apis/autoscaling/v2/{AUTOSCALERS}/h", change)
+    versions = {each["apiVersion"] for each in answer.body["metadata"]["managedFields"]}
+    assert versions == {"autoscaling/v1", "autoscaling/v2"}
+
+
+async def test_a_list_of_one_name_is_never_continued(api: APIClient) -> None:
+    for name in ("a", "b", "c"):
+        await api.post(f"{CORE}/configmaps", {"metadata": {"name": name}})
+    query = {"fieldSelector": "metadata.name=a", "limit": "1"}
+    answer = await api.get(f"{CORE}/configmaps", query)
+    assert "continue" not in answer.body["metadata"]
+
+
+async def test_null_is_an_empty_strategic_merge_patch(api: APIClient) -> None:
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "a"}})
+    answer = await api.request("PATCH", f"{CORE}/configmaps/a", b"null", content_type=STRATEGIC)
+    assert answer.code == 200
+
+
+async def test_merge_patches_keep_nulls_in_lists(plane: ControlPlane, api: APIClient) -> None:
+    items = {"type": "array", "items": {"type": "string"}}
+    await plane.install_crds(crd("notes", {"items": items}))
+    await api.post(f"{CUSTOM}/notes", custom("Note", items=["a"]))
+    answer = await api.merge(f"{CUSTOM}/notes/a", {"spec": {"items": [None]}})
+    assert answer.code == 422
+    assert "spec.items[0]" in answer.body["message"]
+
+
+async def test_an_applied_null_is_an_error(plane: ControlPlane, api: APIClient) -> None:
+    await plane.install_crds(crd("notes", NOTE))
+    applied = await api.apply(f"{CUSTOM}/notes/a", custom("Note", a=None), "m")
+    created = await api.post(f"{CUSTOM}/notes", custom("Note", a=None))
+    assert (applied.code, created.code) == (422, 201)
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        ({"op": "replace", "path": "", "value": "a"}, 422),
+        ({"op": "add", "path": "", "value": {}}, 422),
+        ({"op": "replace", "path": "", "value": {"kind": "ConfigMap", "apiVersion": "v1"}}, 200),
+    ],
+)
+async def test_a_json_patch_can_replace_the_whole_document(
+    api: APIClient, operation: dict[str, Any], code: int
+) -> None:
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "a"}, "data": {"a": "b"}})
+    operation = {**operation}
+    if code == 200:
+        operation["value"] = {**operation["value"], "metadata": {"name": "a"}}
+    path = f"{CORE}/configmaps/a"
+    answer = await api.request("PATCH", path, [operation], content_type=JSON_PATCH)
+    assert answer.code == code
+    assert "data" not in answer.body
+
+
+async def test_a_custom_resource_is_not_a_list(plane: ControlPlane, api: APIClient) -> None:
+    await plane.install_crds(crd("notes", NOTE))
+    await api.post(f"{CUSTOM}/notes", custom("Note"))
+    answer = await api.request("GET", f"{CUSTOM}/notes/a", headers={"Accept": METADATA_LIST})
+    assert (answer.code, answer.body["message"]) == (500, "content is not a list")
+
+
+@pytest.mark.parametrize("path", ["resource.k8s.io/v1/namespaces/default/resourceclaims/a/status"])
+async def test_some_subresources_have_no_table(api: APIClient, path: str) -> None:
+    answer = await api.request("GET", f"/apis/{path}", headers={"Accept": TABLE})
+    assert answer.code == 406
+
+
+async def test_other_documents_of_a_yaml_body_are_ignored(api: APIClient) -> None:
+    text = b'{"metadata": {"name": "a"}} x'
+    path = f"{CORE}/configmaps"
+    answer = await api.request("POST", path, text, content_type="application/yaml")
+    assert (answer.code, answer.body["metadata"]["name"]) == (201, "a")
+
+
+async def test_errors_of_new_events_include_metadata_and_series(api: APIClient) -> None:
+    event = {"eventTime": "2026-01-02T03:04:05.000006Z", "type": "Normal", "series": {"count": 1}}
+    answer = await api.post("/apis/events.k8s.io/v1/namespaces/default/events", event)
+    fields = [field for field, _ in causes(answer.body)]
+    assert {"metadata.name", "series.count", "series.lastObservedTime"} <= {*fields}
+
+
+async def test_a_status_has_no_warnings_about_the_spec(api: APIClient) -> None:
+    service = {
+        "spec": {"ports": [{"port": 80}], "externalIPs": ["203.0.113.1"], "externalName": "x"}
+    }
+    created = await api.post(f"{CORE}/services", {"metadata": {"name": "s"}, **service})
+    answer = await api.merge(f"{CORE}/services/s/status", {"metadata": {"labels": {"a": "b"}}})
+    warnings = created.headers.getall("Warning")
+    assert "externalIPs is deprecated" in warnings[0]
+    assert "externalName is ignored" in warnings[1]
+    assert "Warning" not in answer.headers
+
+
+async def test_addresses_have_no_generated_names(api: APIClient) -> None:
+    spec = {"parentRef": {"resource": "services", "name": "s", "namespace": "default"}}
+    body = {"metadata": {"generateName": "gen-"}, "spec": spec}
+    answer = await api.post("/apis/networking.k8s.io/v1/ipaddresses", body)
+    assert answer.body["details"]["name"] == "gen-"
+
+
+async def test_a_template_cannot_reset_managers(api: APIClient) -> None:
+    template = {**TEMPLATE, "metadata": {"managedFields": []}}
+    body = {"metadata": {"name": "t"}, "template": template}
+    answer = await api.post(f"{CORE}/podtemplates", body)
+    assert "managedFields" not in answer.body["template"]["metadata"]
