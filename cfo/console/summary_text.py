@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from cfo.console.counts import counted
+from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
 from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, Summary
@@ -122,6 +124,7 @@ def table(
     titles = ["", "NAME", "STATUS", "READY", "AGE", "INFORMATION"]
     if namespaces:
         titles.insert(1, "NAMESPACE")
+    kinds = _kind_names(summaries)
     rows: list[tuple[str, list[str]]] = []
     for summary in summaries:
         cells = [
@@ -134,7 +137,7 @@ def table(
         ]
         if namespaces:
             cells.insert(1, summary.key.namespace)
-        rows.append((summary.gvk.kind, cells))
+        rows.append((kinds[summary.gvk], cells))
     columns = zip(titles, *(cells for _, cells in rows), strict=True)
     widths = [max(map(len, column)) for column in columns]
     is_first = True
@@ -146,6 +149,17 @@ def table(
         yield _line(titles, widths)
         for _, cells in rows_of_kind:
             yield _line(cells, widths)
+
+
+def _kind_names(summaries: Iterable[Summary]) -> dict[GVK, str]:
+    """Return the name of each kind, as kubectl writes it with the API group if the summaries are of several groups."""
+    kinds = {summary.gvk for summary in summaries}
+    numbers = Counter(gvk.kind for gvk in kinds)
+    names = {}
+    for gvk in kinds:
+        is_unique = numbers[gvk.kind] == 1
+        names[gvk] = gvk.kind if is_unique else f"{gvk.kind}.{gvk.group}"
+    return names
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -166,11 +180,12 @@ def _all_facts(summary: Summary) -> str:
     return "; ".join(problems + facts)
 
 
-def problem_lines(summaries: Iterable[Summary]) -> Iterator[str]:
+def problem_lines(summaries: Sequence[Summary]) -> Iterator[str]:
     """Yield what is wrong and what to do about it, for each object that has problems."""
+    kinds = _kind_names(summaries)
     for summary in summaries:
         if summary.problems:
-            yield f"{MARKS[summary.level]} {summary.title}"
+            yield f"{MARKS[summary.level]} {kinds[summary.gvk]} {summary.key}"
             for problem in summary.problems:
                 yield f"    {problem.message}"
                 yield f"      -> {problem.remedy}"

@@ -13,6 +13,7 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     APPWRAPPER,
     APPWRAPPER_LABEL,
+    NOT_CONTROLLED,
     POD_FAILURE_PREFIX,
     UNKNOWN_FIELDS,
     USER_LABEL,
@@ -61,9 +62,16 @@ _REMEDIES: Final = {
     f"set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration",
     "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
     "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
+    "WorkloadNameTaken": "delete the Workload that the message names if it is yours, or create the AppWrapper again "
+    "with another name",
     "NotValidated": "serve the operator's webhooks, and create the AppWrapper again: cfo doctor",
 }
 """Remedies by the reason of a condition."""
+
+_TAKEN_REMEDY: Final = (
+    "delete the resource if it is yours (kubectl get -o yaml shows its owner), or rename the component; "
+    "then create the AppWrapper again"
+)
 
 _DESCRIBED_REASONS: Final = frozenset(
     {"ComponentCreationErrored", "ComponentWarning", "NotValidated", "PodsNotReady"}
@@ -206,6 +214,8 @@ def _condition_problems(
             f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
         )
         remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
+        if NOT_CONTROLLED in unhealthy.message:
+            remedy = _TAKEN_REMEDY
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related)
         deployed = condition_of(conditions, "ResourcesDeployed")
@@ -260,6 +270,8 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
             cause = text(found[0].get("message"), MAX_MESSAGE)
             message = f"{name or 'A component'} cannot be created: {cause}"
             remedy = "correct the component, or ask the administrator for the permission or quota"
+            if NOT_CONTROLLED in cause:
+                remedy = _TAKEN_REMEDY
             yield Problem(message, refusal_remedy(cause, remedy))
 
 

@@ -38,6 +38,7 @@ from cfo.summaries.problems import (
     pod_problems,
     refusal_remedy,
     slow_deletion,
+    taken_remedy,
     warning_problems,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
@@ -47,10 +48,18 @@ _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
     "NoFluxSetup": "ask the administrator for a FluxSetup that governs this namespace",
     "PriorityClassNotFound": "use an existing PriorityClass, or priority",
-    "NameTaken": "rename the job, or delete the other object",
+    "NameTaken": taken_remedy("the job"),
     "MiniClusterRefused": "correct the spec; the message is that of the API server or a webhook",
 }
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
+
+_OBJECT_REMEDIES: Final = {
+    "NameTaken": taken_remedy("the MiniCluster, or the job that created it,"),
+    "Deleting": "wait until the object is deleted; if that takes long, check its finalizers",
+    "NamespaceTerminating": "create it in another namespace",
+    "FailedToWrite": "correct the spec, or ask the administrator for the quota or permission that the message names",
+}
+"""Remedies by the reason for which objects of a MiniCluster do not exist."""
 
 _DESCRIBED_REASONS: Final = frozenset(
     {
@@ -288,7 +297,7 @@ def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem
         (OBJECTS_READY, _DESCRIBE),
     ):
         known = tuple(condition for condition in conditions if condition.reason != "Creating")
-        yield from condition_problems(known, {kind: "False"}, {}, remedy)
+        yield from condition_problems(known, {kind: "False"}, _OBJECT_REMEDIES, remedy)
     refused = condition_of(conditions, "MiniClusterRefused")
     if refused is not None and refused.status == "True":
         yield Problem(

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
+from cfo.api.inferencestack.names import DELETING, HOST_NOT_FREE, NAME_TAKEN, RECONCILE_ERROR
 from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import items, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
-from cfo.summaries.kind_view import KindView, Related, Section, labelled_queue, new_summary
+from cfo.summaries.kind_view import (
+    KindView,
+    Related,
+    Section,
+    labelled_queue,
+    new_summary,
+    warnings_of,
+)
 from cfo.summaries.problems import (
     condition_problems,
     refusal_remedy,
     seconds_until_overdue,
     slow_deletion,
+    taken_remedy,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
@@ -28,14 +36,18 @@ _REMEDIES: Final = {
     "InvalidSpec": "correct the spec; the message names the field",
     "GatewayAPINotInstalled": "install the Gateway API, or disable the route",
     "KEDANotInstalled": "install KEDA, or set replicaCount",
-    "ReconcileError": "check the operator's permissions, and quotas and webhooks of the namespace",
+    NAME_TAKEN: taken_remedy("the InferenceStack"),
+    HOST_NOT_FREE: "set another host, or ask the administrator for what the message names",
+    DELETING: "wait until the object is deleted; if that takes long, check its finalizers",
+    RECONCILE_ERROR: "check the operator's permissions, and quotas and webhooks of the namespace",
     "RolloutStalled": "check the pods of the application: kubectl describe pod",
 }
 
 _ANSWERS: Final = {"True": "yes", "False": "no"}
 
-_CLAIM_REMEDY: Final = (
-    "set the label operatorVersion to the major version of an operator that runs, such as v2"
+_VERSION_REMEDY: Final = (
+    "set the label operatorVersion to the major version of the operator that runs in this cluster; "
+    "the administrator knows it"
 )
 
 
@@ -44,7 +56,7 @@ def _summarize(stack: Object, related: Related) -> Summary:
     conditions = conditions_of(stack)
     ready = condition_of(conditions, "Ready")
     state = state_of(ready)
-    problems = [*_problems(stack, conditions, related.now), *slow_deletion(stack, related.now)]
+    problems = [*_problems(stack, conditions, related), *slow_deletion(stack, related.now)]
     applications = text(path(stack, "status", "readyApplications"), 20)
     pending = ""
     # A stack that waits for a queue is not pending, because that can take any time.
@@ -114,7 +126,7 @@ def _application(application: Mapping[str, Any]) -> str:
 
 
 def _problems(
-    stack: Object, conditions: tuple[SummaryCondition, ...], now: datetime
+    stack: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
@@ -133,26 +145,33 @@ def _problems(
             f"Evicted: {message_of(evicted)}",
             "none; the pods start again when there is quota for them",
         )
-    yield from _claim_problems(stack, conditions, now)
+    yield from _claim_problems(stack, conditions, related)
 
 
 def _claim_problems(
-    stack: Object, conditions: tuple[SummaryCondition, ...], now: datetime
+    stack: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
     """Yield that no operator reconciles the stack, or several."""
     version = text(operator_version_of(stack), 20)
     claimed = condition_of(conditions, "Claimed")
     if claimed is not None and claimed.status == "False":
-        yield Problem(f"{claimed.reason}: {message_of(claimed)}", _CLAIM_REMEDY)
+        remedy = _VERSION_REMEDY
+        if claimed.reason == "ClaimedTwice":
+            remedy = "ask the administrator to remove all but one of these operators"
+        elif any(warning.reason == "Unclaimed" for warning in warnings_of(related.events)):
+            remedy = "set the label operatorVersion to a version that the Event Unclaimed names"
+        yield Problem(f"{claimed.reason}: {message_of(claimed)}", remedy)
     elif not version:
         yield Problem(
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",
-            _CLAIM_REMEDY,
+            _VERSION_REMEDY,
         )
-    elif not conditions and not is_deleting(stack) and seconds_until_overdue(stack, now) == 0:
+    elif (
+        not conditions and not is_deleting(stack) and seconds_until_overdue(stack, related.now) == 0
+    ):
         yield Problem(
             f"operatorVersion {version}: no operator of this version has written a status",
-            _CLAIM_REMEDY,
+            f"ask the administrator whether an operator of this version runs (cfo doctor); if not, {_VERSION_REMEDY}",
         )
 
 

@@ -221,6 +221,14 @@ def created_problems(
         yield Problem(f"{kind} {name}: {reason}: {message}", refusal_remedy(message, remedy))
 
 
+def taken_remedy(owner: str) -> str:
+    """Return what to do if another object has a name that ``owner``, such as ``the RayCluster``, needs."""
+    return (
+        f"create {owner} again with another name, or delete the object that the message names if it is yours "
+        "(kubectl get -o yaml shows its owner)"
+    )
+
+
 def newest_pods(pods: Iterable[Object]) -> dict[tuple[str, str], datetime]:
     """Return when the newest of ``pods`` was created for each object, by kind and name, that controls any."""
     newest: dict[tuple[str, str], datetime] = {}

@@ -55,6 +55,7 @@ from cfo.summaries.problems import (
     pod_problems,
     refusal_remedy,
     slow_deletion,
+    taken_remedy,
     warning_problems,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
@@ -85,8 +86,8 @@ LASTING_REMEDIES: Final = {
     "FailedToReconcile": "correct the RayCluster, or ask the administrator for what the message names",
     HOST_TOO_LONG: "create the RayCluster again with a shorter name: with its namespace, at most 48 characters",
     "HostShared": "remove the host from the other object, or ask the administrator to",
-    "HostTaken": "rename the other object or its host, or create the RayCluster again with another name",
-    "NameTaken": "rename or delete the other object, or create the RayCluster again with another name",
+    "HostTaken": "change the host of the other object if it is yours, or create the RayCluster again with another name",
+    "NameTaken": taken_remedy("the RayCluster"),
     "PortRefused": "choose other ports for the head",
 }
 """The remedy for each of :data:`~cfo.api.raycluster.conditions.LASTING_REASONS`."""

@@ -153,6 +153,8 @@ async def test_object_of_another_owner_is_left_unchanged(
         expected = Outcome.WAITING if owner == "predecessor" else Outcome.TAKEN
         assert result.outcome is expected
         message = "ConfigMap child already exists and does not belong to this ConfigMap"
+        if owner == "other":
+            message += ", but to ConfigMap other"
         assert result.message == message
         if owner == "predecessor":
             assert results.retry_after == PREDECESSOR_RETRY_SECONDS

@@ -369,7 +369,7 @@ async def check_objects_of_other_owners(env: InferenceEnvironment) -> None:
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
     )
     await env.create(new_stack({"a": {"cache": {"size": "1Gi"}}, "b": {}}, name="t"))
-    failed = await env.wait_for_condition("Ready", "False", "ReconcileError", name="t")
+    failed = await env.wait_for_condition("Ready", "False", "NameTaken", name="t")
     assert "ConfigMap t-inference-stack-gateway already exists" in failed["message"]
     untouched = await env.get(CONFIG_MAP, "t-inference-stack-gateway")
     assert "labels" not in untouched["metadata"]

@@ -67,6 +67,8 @@ VALIDATED: Final = "Validated"
 POD_FAILURE_PREFIX: Final = "A pod cannot start: "
 """How the message of ``PodsReady`` begins if it says why a pod cannot start or cannot be created."""
 
+NOT_CONTROLLED: Final = "exists, but is not controlled by appwrapper"
+"""The problem with a resource that has the name of a component, in the Go operator's words."""
 UNKNOWN_FIELDS: Final = "UnknownFields"
 """A component's condition: its object lacks fields of the template that the API server does not know."""
 

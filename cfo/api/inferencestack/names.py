@@ -39,6 +39,13 @@ CHART_LABEL: Final = "helm.sh/chart"
 HELM_LABELS: Final = (CHART_LABEL, "app.kubernetes.io/version", MANAGED_BY_LABEL)
 """Labels that Helm sets on pod templates; changing them would restart all pods, so adopted ones are kept."""
 
+# Reasons of the condition Degraded for objects that could not be written.
+RECONCILE_ERROR: Final = "ReconcileError"
+NAME_TAKEN: Final = "NameTaken"
+HOST_NOT_FREE: Final = "HostNotFree"
+DELETING: Final = "Deleting"
+"""An object of a deleted stack with the same name still exists."""
+
 _PREFIX: Final = "inference-stack-operator"
 CONFIG_HASH: Final = f"{_PREFIX}/config-hash"
 """Annotation of pod templates: the hash of the ConfigMap, so that a change of the configuration restarts the pods."""

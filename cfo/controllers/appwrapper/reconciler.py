@@ -20,6 +20,7 @@ from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
     FIELD_MANAGER,
     FINALIZER,
+    NOT_CONTROLLED,
     Phase,
     is_managed_here,
 )
@@ -320,7 +321,7 @@ def creation_of(component: Component, result: ChildResult) -> Creation:
         case Outcome.WAITING if not isinstance(result.error, NameTaken):
             return Creation(component, error=f"resource {name} is being deleted")
         case Outcome.WAITING | Outcome.TAKEN:
-            problem = f"resource {name} exists, but is not controlled by appwrapper"
+            problem = f"resource {name} {NOT_CONTROLLED}"
             return Creation(component, error=problem, fatal=result.outcome is Outcome.TAKEN)
     error = result.error
     message = error.message if isinstance(error, APIError) else str(error)

@@ -180,7 +180,13 @@ class InferenceStackReconciler:
             written.raise_errors()  # the status stays until the retry
         pods = await self.pods.reader(self.kind, stack)
         outcome = self._outcome(stack, profile, existing.deployments, desired, pods)
-        await self._write_status(stack, replace(outcome, failures=written.failures, paused=paused))
+        outcome = replace(
+            outcome,
+            failures=written.failures,
+            failure_reason=written.failure_reason,
+            paused=paused,
+        )
+        await self._write_status(stack, outcome)
         written.raise_errors()
         if not paused and not written.failures:
             await self._remove_helm_finalizers(stack)

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.created_resources import autoscaler_kind
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH, RECONCILE_ERROR
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
 from cfo.api.kueue import ADMITTED, WAITING
@@ -195,7 +195,8 @@ _BROKEN: Final = (ComponentPhase.FAILED, ComponentPhase.STALLED)
 class StackOutcome:
     """What a reconcile observed and did.
 
-    ``errors`` are those of the validation: then nothing was rendered. ``failures`` are the writes that failed.
+    ``errors`` are those of the validation: then nothing was rendered. ``failures`` are the writes that failed,
+    and ``failure_reason`` is the reason of the first.
     ``unserved`` are the kinds that the stack needs and the cluster does not serve. ``problems`` are the messages of
     autoscalers and routes that report a problem, by the type of the condition. ``gateway`` and ``applications`` (by
     name) are the states of the components. ``queue`` is the queue of the stack; empty if it has none.
@@ -205,6 +206,7 @@ class StackOutcome:
     operator: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[str] = ()
     failures: Sequence[str] = ()
+    failure_reason: str = RECONCILE_ERROR
     unserved: Sequence[GVK] = ()
     problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     gateway: ComponentState | None = None
@@ -292,7 +294,7 @@ def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
     if suspended:
         yield "Ready", "False", "Suspended", "spec.suspend is true"
     elif outcome.failures:
-        yield "Ready", "False", "ReconcileError", "; ".join(outcome.failures)
+        yield "Ready", "False", outcome.failure_reason, "; ".join(outcome.failures)
     elif unready:
         reason = "GatewayNotReady" if not gateway.is_ready else "ApplicationsNotReady"
         if all(state.state is ComponentPhase.WAITING for state in unready.values()):
@@ -320,7 +322,7 @@ def _components(outcome: StackOutcome) -> Iterator[tuple[str, str, str, str]]:
     if broken:
         yield "Degraded", "True", next(iter(broken.values())).reason, _named(broken)
     elif outcome.failures:
-        yield "Degraded", "True", "ReconcileError", "; ".join(outcome.failures)
+        yield "Degraded", "True", outcome.failure_reason, "; ".join(outcome.failures)
     else:
         yield "Degraded", "False", "AsExpected", ""
     yield "GatewayReady", str(gateway.is_ready), gateway.reason, gateway.message

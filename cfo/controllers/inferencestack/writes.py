@@ -15,7 +15,13 @@ import msgspec
 import structlog
 
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
-from cfo.api.inferencestack.names import is_retained
+from cfo.api.inferencestack.names import (
+    DELETING,
+    HOST_NOT_FREE,
+    NAME_TAKEN,
+    RECONCILE_ERROR,
+    is_retained,
+)
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
     CONFIG_MAP,
@@ -79,11 +85,13 @@ def take_over(current: Object) -> Mapping[str, Any]:
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What the writes mean for the status and the next reconcile.
 
-    ``failures`` are the messages of those that will not succeed until something changes. ``is_disturbed``: a retry will
-    probably succeed. ``is_limited``: not all objects are written yet.
+    ``failures`` are the messages of those that will not succeed until something changes, and ``failure_reason`` is the
+    reason of the first. ``is_disturbed``: a retry will probably succeed. ``is_limited``: not all objects are written
+    yet.
     """
 
     failures: Sequence[str] = ()
+    failure_reason: str = RECONCILE_ERROR
     errors: Sequence[Exception] = ()
     is_disturbed: bool = False
     is_limited: bool = False
@@ -97,17 +105,22 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 def written_of(results: ChildResults, conflicts: Sequence[str]) -> Written:
     """Return what the results mean; ``conflicts`` are the objects that were not written because of their hosts."""
     failures = list(conflicts)
+    reasons = [HOST_NOT_FREE] * len(failures)
     is_disturbed = False
     for result in results:
-        is_taken = isinstance(result.error, NameTaken)
-        if is_taken or result.outcome is Outcome.REFUSED:
+        if isinstance(result.error, NameTaken):
             failures.append(result.message)
+            reasons.append(NAME_TAKEN if result.outcome is Outcome.TAKEN else DELETING)
+        elif result.outcome is Outcome.REFUSED:
+            failures.append(result.message)
+            reasons.append(RECONCILE_ERROR)
         elif result.outcome is Outcome.FAILED:
             is_disturbed = True
     if conflicts:
         results.retry(NAME_CONFLICT_RETRY_SECONDS)
     return Written(
         failures=failures,
+        failure_reason=next(iter(reasons), RECONCILE_ERROR),
         errors=results.errors,
         is_disturbed=is_disturbed,
         is_limited=results.is_limited,

@@ -312,9 +312,11 @@ class NameTaken(ReconcileError):
         self.obj = obj
         self.is_of_predecessor = _is_of_predecessor(obj, owner)
         """Whether the owner's name had another owner before, which was deleted: ``obj`` will be garbage-collected."""
-        super().__init__(
-            f"{_title(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
-        )
+        message = f"{_title(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
+        controller = controller_of(obj)
+        if controller is not None and not self.is_of_predecessor:
+            message += f", but to {controller.get('kind')} {controller.get('name')}"
+        super().__init__(message)
 
 
 async def reconcile_children(

@@ -17,6 +17,7 @@ from cfo.console.summary_text import (
     problem_lines,
     table,
 )
+from cfo.runtime import GVK
 from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.summary import Level, SummaryCondition, WarningEvent
 from test.support.summaries import summary
@@ -110,6 +111,16 @@ def test_listing_has_table_problems_and_numbers() -> None:
         "1 object: 1 warning in namespace ns",
     ]
     assert list(listing([], NOW, None)) == ["no objects in all namespaces"]
+
+
+def test_kinds_with_the_same_name_are_shown_with_their_groups() -> None:
+    broken = summary("a", problem="it is broken", level=Level.WARNING)
+    stacks = [replace(broken, gvk=GVK(group, "v1", "Stack")) for group in ("a.io", "b.io")]
+    both = list(listing(stacks, NOW, "ns"))
+    assert [line for line in both if line.startswith("Stack")] == ["Stack.a.io", "Stack.b.io"]
+    assert "! Stack.a.io ns/a" in both
+    assert "! Stack.b.io ns/a" in both
+    assert "! Stack ns/a" in list(listing(stacks[:1], NOW, "ns"))
 
 
 def test_each_change_is_one_sentence() -> None:

@@ -559,6 +559,56 @@ def test_reason_of_missing_pods_is_a_problem_unless_an_event_has_it() -> None:
     ]
 
 
+NOT_OURS = "resource j exists, but is not controlled by appwrapper"
+AGAIN = "again with another name"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "remedy"),
+    [
+        (FLUX_JOB, condition("QuotaReserved", "False", "NameTaken"), AGAIN),
+        (MINICLUSTER, condition("ObjectsReady", "False", "NameTaken"), AGAIN),
+        (MINICLUSTER, condition("ObjectsReady", "False", "Deleting"), "wait"),
+        (RAY_CLUSTER, condition(EXPOSED, "False", "NameTaken"), AGAIN),
+        (INFERENCE_STACKS[1], condition("Degraded", "True", "NameTaken"), AGAIN),
+        (INFERENCE_STACKS[1], condition("Degraded", "True", "HostNotFree"), "set another host"),
+        (INFERENCE_STACKS[1], condition("Degraded", "True", "Deleting"), "wait"),
+        (APPWRAPPER, condition("Unhealthy", "True", "CreateFailed", NOT_OURS), "rename the"),
+    ],
+)
+def test_remedy_for_a_taken_name_fits_the_kind(kind: GVK, found: Object, remedy: str) -> None:
+    one = obj(kind, status={"conditions": [found]}, labels={"operatorVersion": "v2"})
+    remedies = [problem.remedy for problem in summarize(kind, one).problems]
+    assert len(remedies) == 1
+    assert remedy in remedies[0]
+
+
+def test_remedy_for_a_component_with_a_taken_name_is_not_a_quota() -> None:
+    taken = condition("ResourcesDeployed", "False", "ComponentCreationErrored", NOT_OURS)
+    wrapper = obj(APPWRAPPER, status={"componentStatus": [{"name": "j", "conditions": [taken]}]})
+    (problem,) = summarize(APPWRAPPER, wrapper).problems
+    assert "rename the component" in problem.remedy
+    assert "quota" not in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "events", "remedy"),
+    [
+        ("Unclaimed", [event("Unclaimed", "")], "a version that the Event Unclaimed names"),
+        ("Unclaimed", [], "the administrator knows it"),
+        ("ClaimedTwice", [], "remove all but one of these operators"),
+    ],
+)
+def test_remedy_for_a_stack_without_one_operator_names_no_version_of_its_own(
+    reason: str, events: list[Object], remedy: str
+) -> None:
+    conditions = [condition("Claimed", "False", reason)]
+    labels = {"operatorVersion": "v9"}
+    stack = obj(INFERENCE_STACKS[1], status={"conditions": conditions}, labels=labels)
+    (problem,) = summarize(INFERENCE_STACKS[1], stack, related(events=events)).problems
+    assert remedy in problem.remedy
+
+
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 def test_dropped_fields_of_a_component_are_a_problem_of_its_appwrapper(phase: str) -> None:
     dropped = condition("UnknownFields", "True", "FieldsDropped", 'unknown field "spec.paralelism"')

@@ -41,7 +41,10 @@ def taken(owner: str) -> NameTaken:
         (result(Outcome.SKIPPED), None),
         (
             result(Outcome.TAKEN, str(taken("b")), error=taken("b")),
-            ("NameTaken", "Job a already exists and does not belong to this MiniCluster."),
+            (
+                "NameTaken",
+                "Job a already exists and does not belong to this MiniCluster, but to MiniCluster b.",
+            ),
         ),
         (
             result(Outcome.WAITING, str(taken("a")), error=taken("a")),

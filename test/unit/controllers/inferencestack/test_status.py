@@ -109,6 +109,9 @@ def test_missing_projects_and_failed_writes_are_reported() -> None:
     assert found["ScalingReady"] == ("False", "TriggerError")
     assert found["Ready"] == ("False", "ReconcileError")
     assert found["ReleaseFailed"] == ("True", "InstallError")
+    found = status_of(READY, failures=["taken"], failure_reason="NameTaken")
+    assert found["Ready"] == ("False", "NameTaken")
+    assert found["Degraded"] == ("True", "NameTaken")
 
 
 def test_status_of_the_original_is_continued() -> None:

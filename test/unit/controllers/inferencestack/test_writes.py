@@ -78,6 +78,18 @@ def result(name: str, outcome: Outcome, message: str, error: Exception | None) -
     return ChildResult(child=child, outcome=outcome, message=message, error=error)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [(Outcome.TAKEN, "NameTaken"), (Outcome.WAITING, "Deleting")]
+)
+def test_reason_of_a_taken_name_shows_whether_it_becomes_free(
+    outcome: Outcome, reason: str
+) -> None:
+    taken = NameTaken(obj(), STACK)
+    results = ChildResults(STACK)
+    results.add(result("a", outcome, str(taken), taken))
+    assert written_of(results, []).failure_reason == reason
+
+
 def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
     results = ChildResults(STACK)
     results.add(result("a", Outcome.FAILED, "later", InternalError(500)))
@@ -91,6 +103,8 @@ def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
         "refused",
         "ConfigMap a already exists and does not belong to this InferenceStack",
     ]
+    assert written.failure_reason == "HostNotFree"
+    assert written_of(results, []).failure_reason == "ReconcileError"
     assert written.retry_after == NAME_CONFLICT_RETRY_SECONDS
     with pytest.raises(ExceptionGroup):
         written.raise_errors()
