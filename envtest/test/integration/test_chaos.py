@@ -209,7 +209,7 @@ async def test_restart_with_an_old_cache_leads_to_duplicates() -> None:
             await operator(reconcile)(connection)
 
     report = await explore(
-        trust_list, [{"apply": parent()}], timing=FAST, ready="0.1", only=["rewind@1"]
+        trust_list, [{"apply": parent()}], timing=FAST, ready="", only=["rewind@1"]
     )
     assert [each.problem.kind for each in report.findings] == ["duplicate"]
 
