@@ -112,6 +112,9 @@ def install_commit(commit: str, folder: Path, repository: Path = REPOSITORY) -> 
     source.mkdir(parents=True)
     _run("git", "-C", str(repository), "archive", "--output", str(home / "source.tar"), commit)
     shutil.unpack_archive(home / "source.tar", source, filter="data")
+    constraints = source / "constraints.txt"
+    if not constraints.is_file():
+        raise GateError(f"{commit}: has no constraints.txt")
     _run(sys.executable, "-m", "venv", str(home / "venv"))
     pip = (
         str(home / "venv/bin/python"),
@@ -121,7 +124,7 @@ def install_commit(commit: str, folder: Path, repository: Path = REPOSITORY) -> 
         "--quiet",
         "--disable-pip-version-check",
     )
-    _run(*pip, "--constraint", str(source / "constraints.txt"), str(source))
+    _run(*pip, "--constraint", str(constraints), str(source))
     complete.touch()
     return executable
 
