@@ -22,6 +22,7 @@ _COMPUTE: Final = {
 
 _COUNTS: Final = {
     "pods": "200",
+    "count/pods": "400",  # with those that have ended, which "pods" and "requests" do not count
     "persistentvolumeclaims": "50",
     "services.loadbalancers": "0",
     "services.nodeports": "0",

@@ -92,6 +92,15 @@ async def test_quota_refuses_each_kind_beyond_its_limit() -> None:
                 await tenants.client.create(of_attacker(obj))
 
 
+async def test_quota_counts_pods_that_have_ended() -> None:
+    async with start_guarded_plane(**{"count/pods": "1"}) as tenants:
+        stored = await tenants.client.create(of_attacker(pod("ended")))
+        ended = {"status": {"phase": "Succeeded"}}
+        await tenants.client.patch(POD, key_of(stored), ended, subresource="status")
+        with pytest.raises(APIError, match="exceeded quota: codeflare-operator-tenant-quota"):
+            await tenants.client.create(of_attacker(pod("next")))
+
+
 async def test_pods_have_requests_and_no_privileges() -> None:
     async with start_guarded_plane() as tenants:
         stored = await tenants.attacker.create(of_attacker(pod("plain")))

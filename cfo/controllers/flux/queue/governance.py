@@ -43,7 +43,6 @@ class Setup:
     created: str
     policy: Policy
     defaults: bytes
-    cleans_up: bool
     kueue_queue: str
     selector: LabelSelector | None
     problem: tuple[str, str] | None = None
@@ -88,7 +87,6 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
             problem = (INVALID, f"spec.queueingStrategy: {error}")
     metadata = obj["metadata"]
     shape = {name: defaults[name] for name in ("flux", "pod", "size") if name in defaults}
-    keeps_clusters = defaults.get("cleanup") is False or defaults.get("ttlSecondsAfterFinished")
     return Setup(
         key=key,
         uid=uid_of(obj),
@@ -96,7 +94,6 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         created=str(metadata.get("creationTimestamp") or ""),
         policy=policy,
         defaults=orjson.dumps(shape),
-        cleans_up=not keeps_clusters,
         kueue_queue=kueue_queue_of(spec),
         selector=selector,
         problem=problem,

@@ -1,12 +1,11 @@
 """The records under one name: what they hold of a quota, and what keeps the FluxJob from being queued. Pure functions.
 
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
-of the quota is the demand of its FluxJob while that is admitted, and at least what its pods on nodes request. So quota
-is not free before these pods are deleted, whichever of the objects is deleted first.
+of the quota is the demand of its FluxJob while that is admitted, and at least what its pods request that occupy a
+node. So quota is not free before these pods have ended, whichever of the objects is deleted first.
 
-Specs of MiniClusters and Jobs hold nothing: any user can write them, and the queue has not admitted them. So they
-must not take quota from other namespaces. Without an admitted FluxJob only pods on nodes count, which nodes and a
-ResourceQuota limit.
+Nothing else holds quota, because any user could take it from other namespaces: the queue has not admitted the specs of
+MiniClusters and Jobs, and neither nodes nor a ResourceQuota of requests limit the pods that have ended.
 """
 
 from __future__ import annotations
@@ -50,10 +49,8 @@ class Group(msgspec.Struct, gc=False, eq=False):
     cluster: ClusterRecord | None = None
     batch_pods: int = 0
     pods: dict[str, PodRecord] | None = None
-    present: Demand = NOTHING
-    """The sum of all pods."""
-    live: Demand = NOTHING
-    """The sum of the pods that have not ended."""
+    held_by_pods: Demand = NOTHING
+    """The sum of the pods that occupy nodes."""
     waiting: WaitingJob | None = None
     holding: Holding | None = None
     is_assumed: bool = False
@@ -76,8 +73,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
         if pod is not None:
             pods[name] = pod
         self.pods = pods or None
-        self.present = _changed(self.present, before, pod)
-        self.live = _changed(self.live, _unless_ended(before), _unless_ended(pod))
+        self.held_by_pods = _changed(self.held_by_pods, before, pod)
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""
@@ -90,10 +86,6 @@ class Group(msgspec.Struct, gc=False, eq=False):
             self._demand = demand_of_job(shape, defaults)
             self._demand_for = known
         return self._demand
-
-
-def _unless_ended(pod: PodRecord | None) -> PodRecord | None:
-    return None if pod is None or pod.has_ended else pod
 
 
 def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -> Demand:
@@ -142,7 +134,7 @@ def holding_of(
     state = _state_of(group)
     is_admitted = state in _IS_ADMITTED
     demand = group.demand_of_job(setup) if is_admitted else NOTHING
-    demand = demand.at_least(_pods_that_count(group, setup))
+    demand = demand.at_least(group.held_by_pods)
     if not demand.pods:
         return None
     return Holding(
@@ -207,24 +199,6 @@ def _creation_of(group: Group) -> float:
     if group.job is not None:
         return group.job.created
     return group.cluster.created if group.cluster is not None else 0.0
-
-
-def _pods_that_count(group: Group, setup: Setup | None) -> Demand:
-    """Return what the pods hold that have not ended, or that are about to be deleted."""
-    cluster = group.cluster
-    if cluster is None or cluster.is_deleting or _is_orphan(group):
-        return group.present
-    job = group.job
-    if job is not None and job.is_finished and _owns_cluster(group) and _cleans_up(job, setup):
-        return group.present
-    return group.live
-
-
-def _cleans_up(job: JobRecord, setup: Setup | None) -> bool:
-    """Return whether the MiniCluster of the job is deleted when the job ends."""
-    if job.cleans_up is not None:
-        return job.cleans_up
-    return setup is None or setup.cleans_up
 
 
 def obstacle_of(

@@ -41,8 +41,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
     controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
-    not created again yet. ``cleans_up``: whether its MiniCluster is deleted when it ends; ``None`` if the FluxSetup
-    decides.
+    not created again yet.
     """
 
     uid: str
@@ -65,7 +64,6 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     is_deleting: bool
     is_valid: bool
     is_queued_by_kueue: bool
-    cleans_up: bool | None
 
     @property
     def is_admitted(self) -> bool:
@@ -159,7 +157,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
-    """A pod. ``demand`` is what it takes of a node, and ``has_ended`` whether it will not take anything any more."""
+    """A pod. ``demand`` is what it takes of a node, and ``has_ended`` whether it takes nothing any more."""
 
     demand: Demand
     has_ended: bool
@@ -207,14 +205,7 @@ def job_record(entry: Entry) -> JobRecord:
         is_deleting=meta.is_deleting,
         is_valid=_is_valid(status.conditions),
         is_queued_by_kueue=bool(labels.get(QUEUE_NAME_LABEL)),
-        cleans_up=_cleans_up(template),
     )
-
-
-def _cleans_up(template: ClusterShape) -> bool | None:
-    if template.cleanup is None and template.ttl_seconds_after_finished is None:
-        return None
-    return template.cleanup is not False and not template.ttl_seconds_after_finished
 
 
 def cluster_record(entry: Entry) -> ClusterRecord:
@@ -281,14 +272,16 @@ def batch_pods(entry: Entry) -> int:
 def pod_record(entry: Entry) -> PodRecord:
     """Return the record of a pod. Raises :class:`msgspec.DecodeError` for values that no API server returns.
 
-    A pod takes nothing before it has a node: any user can create pods for which no node is large enough. Users can set
-    ``spec.nodeName``, but not the status.
+    A pod takes nothing before it has a node, nor after it has ended: any user can create pods for which no node is
+    large enough, and with ``spec.nodeName`` a kubelet lets them fail. Users cannot set the status.
     """
     pod = _pods.decode(entry.raw)
     status = pod.status or _PodStatus()
     has_ended = status.phase in ("Succeeded", "Failed")
-    has_node = has_ended or status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
-    demand = demand_of_pod(pod.spec or PodShape()) if has_node else NOTHING
+    has_node = status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
+    demand = NOTHING
+    if has_node and not has_ended:
+        demand = demand_of_pod(pod.spec or PodShape())
     return PodRecord(demand, has_ended)
 
 

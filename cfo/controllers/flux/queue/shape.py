@@ -66,8 +66,6 @@ class ClusterShape(msgspec.Struct, gc=False, omit_defaults=True, rename="camel")
     size: int | None = None
     max_size: int | None = None
     deadline_seconds: int | None = None
-    cleanup: bool | None = None
-    ttl_seconds_after_finished: int | None = None
     suspend: bool | None = None
     job_labels: dict[str, str] | None = None
     containers: Containers | None = None

@@ -85,26 +85,38 @@ def test_admission_of_a_job_that_changed_is_forgotten(change: str) -> None:
     assert queue.verdict("a") is None
 
 
-def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> None:
+def test_quota_is_held_until_the_last_pod_of_a_deleted_job_has_ended() -> None:
     queue = Queue(max_size=2)
     queue.put_job("a", "QuotaReserved")
     queue.put_cluster("a", size=2)
     queue.put_batch_job("a", parallelism=2)
     queue.put_pod("a-0", "a")
-    queue.put_pod("a-1", "a", "Succeeded")
+    queue.put_pod("a-1", "a")
     queue.put_job("b")
-    for gvk, name, pods in (
-        (FLUX_JOB, "a", 2),
-        (MINICLUSTER, "a", 2),
-        (JOB, "a", 2),
-        (POD, "a-0", 1),
-    ):
-        queue.remove(gvk, name)
-        assert queue.decide().pods == pods
+    for gvk in (FLUX_JOB, MINICLUSTER, JOB):
+        queue.remove(gvk, "a")
+        assert queue.decide().pods == 2
         assert queue.reason("b") == "InsufficientQuota"
-    queue.remove(POD, "a-1")
+    queue.put_pod("a-0", "a", "Succeeded")
+    assert queue.decide().pods == 1
+    assert queue.reason("b") == "InsufficientQuota"
+    queue.put_pod("a-1", "a", "Failed")
     queue.decide()
     assert queue.reason("b") == "Admitted"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_pods_that_have_ended_hold_nothing_of_others(phase: str) -> None:
+    """Any user can keep many of them, and a kubelet lets one fail that is larger than its node."""
+    queue = Queue(max_size=2, resources={"cpu": "4"})
+    spec = {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "1000000"}}}]}
+    for number in range(8):
+        queue.put_pod(
+            f"ghost-{number}", "ghost", phase, spec=spec, conditions=[met("PodScheduled")]
+        )
+    queue.put_job("a")
+    assert queue.decide().pods == 2
+    assert queue.reason("a") == "Admitted"
 
 
 @pytest.mark.parametrize("gvk", [FLUX_JOB, POD])
@@ -195,13 +207,13 @@ def test_numbers_follow_jobs_that_are_not_in_the_queue() -> None:
     assert queue.decide() == Totals()
 
 
-def test_pods_that_have_ended_hold_no_quota_if_their_minicluster_is_kept() -> None:
+def test_pods_that_have_ended_hold_no_quota_whether_their_minicluster_is_kept_or_not() -> None:
     queue = Queue(max_size=2)
-    for cleanup, pods in ((True, 1), (False, 0)):
+    for cleanup in (True, False):
         queue.put_job("a", "JobFinished", template={"cleanup": cleanup})
         queue.put_cluster("a", size=2, conditions=[met("JobFinished")])
         queue.put_pod("a-0", "a", "Succeeded")
-        assert queue.decide().pods == pods
+        assert queue.decide().pods == 0
 
 
 def test_minicluster_created_by_hand_counts_with_the_pods_that_exist() -> None:

@@ -1,0 +1,109 @@
+"""Tests that pods hold the shared quota of FluxJobs while they occupy nodes, and neither longer nor shorter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUOTA_RESERVED
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import Object, owner_reference
+from test.support.flux_environment import (
+    SCHEDULED,
+    FluxEnvironment,
+    condition,
+    flux_job,
+    flux_setup,
+    mini_cluster,
+    pod_annotations,
+    run_flux_controllers,
+    start_flux_environment,
+)
+from test.support.tenant_clients import start_tenant_client
+
+EDIT_PODS = Rule("", "pods", ("get", "create", "patch", "delete"))
+RUNNING = {"pod": pod_annotations(phase="Running")}
+"""Defaults of MiniClusters whose pods run until they are deleted."""
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[FluxEnvironment]:
+    async with start_flux_environment(controllers=SCHEDULED) as environment:
+        for namespace in ("operator", "attacker", "victim"):
+            await environment.create_namespace(namespace)
+        yield environment
+
+
+def ghost(name: str, owner: Object) -> Object:
+    """Return a pod that ends at once, with the label of a MiniCluster that does not exist and a real one as owner."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "attacker",
+            "labels": {MINICLUSTER_LABEL: "ghost"},
+            "annotations": pod_annotations(phase="Failed")["annotations"],
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000000"}}}
+            ],
+        },
+    }
+
+
+async def wait_for_quota(env: FluxEnvironment, name: str, reason: str, namespace: str) -> None:
+    """Wait until the FluxJob has or lacks quota for this reason."""
+    await env.wait_for(
+        lambda obj: condition(obj, QUOTA_RESERVED).get("reason") == reason,
+        reason,
+        name=name,
+        namespace=namespace,
+        gvk=FLUX_JOB,
+    )
+
+
+async def wait_for_used(env: FluxEnvironment, pods: int) -> None:
+    """Wait until so many pods hold quota of the FluxSetup."""
+    await env.wait_for(
+        lambda obj: (obj.get("status") or {}).get("usedResources") == pods,
+        f"{pods} pods hold quota",
+        name="setup",
+        namespace="operator",
+        gvk=FLUX_SETUP,
+    )
+
+
+async def test_ended_pods_of_a_tenant_hold_no_shared_quota(env: FluxEnvironment) -> None:
+    await env.create(
+        flux_setup(
+            namespace="operator",
+            max_size=4,
+            namespaceSelector={},
+            resources={"cpu": "8"},
+            mini_cluster=RUNNING,
+        )
+    )
+    async with run_flux_controllers(env):
+        await env.create(mini_cluster("real", "attacker", size=1, suspend=True))
+        real = await env.get(MINICLUSTER, "real", "attacker")
+        async with start_tenant_client(env, EDIT_PODS, namespace="attacker") as tenant:
+            for number in range(5):
+                await tenant.create(ghost(f"ghost-{number}", real))
+        for number in range(5):
+            await env.wait_for(
+                lambda obj: (obj.get("status") or {}).get("phase") == "Failed",
+                "the pod has ended",
+                name=f"ghost-{number}",
+                namespace="attacker",
+                gvk=POD,
+            )
+        await env.wait_until_idle()
+        await env.create(flux_job("job", "victim", size=4))
+        await wait_for_quota(env, "job", "Admitted", "victim")
+        await wait_for_used(env, 4)
