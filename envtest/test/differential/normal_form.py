@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import yaml
+
 __all__ = ["Normalizer"]
 
 _UID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -13,6 +15,8 @@ _GENERATED = re.compile(r"\bgen-[b-df-hj-np-tv-z2-9]{5}\b")
 _AGE = re.compile(r"^(?:<unknown>|<invalid>|\d+(?:s|m|h|d|y)(?:\d+(?:s|m|h|d))?)$")
 _TOKEN = re.compile(r"^ey[\w-]+\.[\w-]+\.[\w-]+$")
 _ALLOCATED_ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
+_YAML_TOKEN = re.compile(r"^(  continue: )[\w-]{8,}$", re.MULTILINE)
+"""The token of a list in YAML, which contains a version of the store."""
 _DECODER = re.compile(
     r"(json: cannot unmarshal |json parse error: |error decoding |yaml: |invalid character|unexpected end of JSON).*"
 )
@@ -59,6 +63,8 @@ class Normalizer:
             return self._map(value)
         if isinstance(value, list):
             return [self.body(item) for item in value]
+        if isinstance(value, str) and "\nkind: SelfSubjectRulesReview\n" in value:
+            return self.body(yaml.safe_load(value))  # its rules are in a random order, as in JSON
         if isinstance(value, str):
             return self._text(value)
         return value
@@ -111,6 +117,7 @@ class Normalizer:
         text = _ALLOCATED_ADDRESS.sub("ADDRESS", text)
         text = _VERSION_TEXT.sub(r"\1NUMBER", text)
         text = _TOKEN.sub("TOKEN", text)
+        text = _YAML_TOKEN.sub(r"\1CONTINUE", text)
         text = _DECODER.sub(r"\1...", text)
         text = _SOURCE.sub("in scheme FILE", text)
         text = _GO_VALUE.sub(r"\1...: ", text)
@@ -190,6 +197,11 @@ def _without_skipped_errors(message: str) -> str:
     parents = sorted({match["parent"] for match in found})
     if not parents:
         return message
+    parents = [
+        parent
+        for parent in parents
+        if not any(parent.startswith((f"{other}.", f"{other}[")) for other in parents)
+    ]
     kept = [
         line for line in lines if not line.startswith(tuple(f"{parent}." for parent in parents))
     ]

@@ -5,6 +5,7 @@ They hold for envtest and for kube-apiserver, like those in ``test_differential`
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -262,3 +263,114 @@ async def test_a_template_cannot_reset_managers(api: APIClient) -> None:
     body = {"metadata": {"name": "t"}, "template": template}
     answer = await api.post(f"{CORE}/podtemplates", body)
     assert "managedFields" not in answer.body["template"]["metadata"]
+
+
+async def test_updates_check_the_names_of_finalizers(api: APIClient) -> None:
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "a"}})
+    answer = await api.merge(f"{CORE}/configmaps/a", {"metadata": {"finalizers": ["*"]}})
+    fields = [field for field, _ in causes(answer.body)]
+    assert fields.count("metadata.finalizers") == 2
+    assert fields.count("metadata.finalizers[0]") == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, 201),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {}, 201),
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", {"value": 1}, 422),
+    ],
+)
+async def test_some_kinds_accept_unqualified_finalizers(
+    api: APIClient, path: str, body: dict[str, Any], code: int
+) -> None:
+    answer = await api.post(path, {"metadata": {"name": "a", "finalizers": ["bad"]}, **body})
+    assert answer.code == code
+
+
+async def test_the_names_of_budgets_are_path_segments(api: APIClient) -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    answer = await api.post(budgets, {"metadata": {"name": "aA"}, "spec": {"minAvailable": 1}})
+    assert answer.code == 201
+
+
+async def test_unchanged_values_that_break_a_rule_are_warned_about(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    definition = crd("notes", {"a": {"type": "string"}, "b": {"type": "string"}})
+    await plane.install_crds(definition)
+    await api.post(f"{CUSTOM}/notes", custom("Note", a="wrong"))
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rule = {"rule": "self != 'wrong'", "message": "is wrong"}
+    schema["properties"]["spec"]["properties"]["a"]["x-kubernetes-validations"] = [rule]
+    await plane.install_crds(definition)
+    path = f"{CUSTOM}/notes/a"
+
+    async def warns() -> bool:
+        answer = await api.merge(path, {"spec": {"b": "x"}}, {"dryRun": "All"})
+        assert answer.code == 200
+        return (
+            answer.headers.get("Warning") == '299 - "spec.a: Invalid value: \\"wrong\\": is wrong"'
+        )
+
+    for _ in range(600):  # kube-apiserver serves the new schema later
+        if await warns():
+            break
+        await asyncio.sleep(0.05)
+    assert await warns()
+
+
+async def test_whole_floats_count_as_a_change(plane: ControlPlane, api: APIClient) -> None:
+    await plane.install_crds(crd("notes", {"size": {"type": "integer"}}))
+    await api.post(f"{CUSTOM}/notes", custom("Note", size=1))
+    answer = await api.merge(f"{CUSTOM}/notes/a", {"spec": {"size": 1.0}})
+    assert answer.body["metadata"]["generation"] == 2
+
+
+async def test_scales_are_read_at_valid_versions_only(api: APIClient) -> None:
+    answer = await api.get(f"{APPS}/deployments/none/scale", {"resourceVersion": "x"})
+    assert answer.code == 500
+
+
+async def test_a_node_table_shows_the_architecture(api: APIClient) -> None:
+    info = {"kernelVersion": "6", "architecture": "amd64"}
+    await api.post("/api/v1/nodes", {"metadata": {"name": "n"}, "status": {"nodeInfo": info}})
+    answer = await api.request("GET", "/api/v1/nodes/n", headers={"Accept": TABLE})
+    assert answer.body["rows"][0]["cells"][8] == "6 (amd64)"
+
+
+async def test_unsupported_patch_types_are_refused_before_warnings(api: APIClient) -> None:
+    answer = await api.request("PATCH", f"{CORE}/endpoints/a", {}, content_type="text/plain")
+    assert answer.code == 415
+    assert "Warning" not in answer.headers
+
+
+async def test_access_reviews_ignore_selectors_that_do_not_parse(api: APIClient) -> None:
+    attributes = {"verb": "list", "resource": "pods", "labelSelector": {"rawSelector": "../a"}}
+    body = {"spec": {"resourceAttributes": attributes}}
+    answer = await api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    error = "spec.resourceAttributes.labelSelector ignored due to parse error"
+    assert answer.body["status"]["evaluationError"] == error
+
+
+async def test_numbers_that_overflow_are_decoding_errors(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    await plane.install_crds(crd("notes", {"size": {"type": "number"}}))
+    head = b'{"apiVersion": "rules.example.com/v1", "kind": "Note", "metadata": {"name": "a"}'
+    answer = await api.request("POST", f"{CUSTOM}/notes", head + b', "spec": {"size": 1e400}}')
+    assert answer.code == 400
+    assert answer.body["message"].startswith('Note in version "v1" cannot be handled as a Note: ')
+    built_in = b'{"metadata": {"name": "a"}, "\\ud800": 1e400}'
+    answer = await api.request("POST", f"{CORE}/configmaps", built_in)
+    assert answer.code == 201
+
+
+@pytest.mark.parametrize(("spec", "shown"), [({}, "null"), ({"request": ""}, '""')])
+async def test_an_absent_signing_request_is_shown_as_null(
+    api: APIClient, spec: dict[str, Any], shown: str
+) -> None:
+    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    problem = f"Invalid value: {shown}: PEM block type must be CERTIFICATE REQUEST"
+    assert ("spec.request", problem) in causes(answer.body)

@@ -19,6 +19,7 @@ from envtest.apimachinery.field_errors import (
     invalid,
     required,
 )
+from envtest.apimachinery.label_selectors import parse_labels
 from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import User, user_from_info, user_info
@@ -27,6 +28,7 @@ from envtest.auth.authenticator import Authenticator
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.tokens import InvalidToken
 from envtest.registry.resource import RequestContext
+from envtest.registry.selectors import parse_fields
 
 __all__ = ["Reviews"]
 
@@ -238,10 +240,23 @@ def _ignored_selectors(resource: Mapping[str, Any]) -> str:
     """Return the message about selectors with an unknown operator, which the decision ignores."""
     texts = []
     for name in ("fieldSelector", "labelSelector"):
-        requirements = (resource.get(name) or {}).get("requirements") or ()
-        if any(each.get("operator") not in _OPERATORS for each in requirements):
+        selector = resource.get(name) or {}
+        requirements = selector.get("requirements") or ()
+        is_unknown = any(each.get("operator") not in _OPERATORS for each in requirements)
+        if is_unknown or not _is_parsable(selector.get("rawSelector") or "", name):
             texts.append(f"spec.resourceAttributes.{name} ignored due to parse error")
     return ", ".join(texts)
+
+
+def _is_parsable(text: str, name: str) -> bool:
+    try:
+        if name == "labelSelector":
+            parse_labels(text)
+        else:
+            parse_fields(text)
+    except StatusError:
+        return False
+    return True
 
 
 def _selector_errors(selector: Mapping[str, Any], path: str, name: str) -> Iterator[FieldError]:

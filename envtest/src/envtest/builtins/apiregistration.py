@@ -55,7 +55,7 @@ class APIServiceStrategy(PathSegmentNameStrategy):
         prefix = obj["metadata"].get("generateName")
         if prefix and prefix != f"{version}.{group}":
             yield invalid("metadata.generateName", prefix, text)
-        if obj["metadata"].get("name") != f"{version}.{group}":
+        if obj["metadata"].get("name") not in (None, "", f"{version}.{group}"):
             yield invalid("metadata.name", obj["metadata"].get("name"), text)
         if not group and version != "v1":
             yield required(

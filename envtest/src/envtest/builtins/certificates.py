@@ -106,7 +106,8 @@ class CertificateRequestStrategy(PathSegmentNameStrategy):
         """Yield the errors in the spec, and in an update of the status."""
         spec = obj["spec"]
         if old is None:
-            yield from _spec_errors(spec)
+            sent_spec = ctx.sent.get("spec") or {}
+            yield from _spec_errors(spec, sent_spec.get("request"))
             return
         status = obj.get("status") or {}
         before = old.get("status") or {}
@@ -136,7 +137,8 @@ def _set_times(status: dict[str, Any], before: dict[str, Any], now: str) -> None
             ) or now
 
 
-def _spec_errors(spec: dict[str, Any]) -> Iterator[FieldError]:
+def _spec_errors(spec: dict[str, Any], sent: Any) -> Iterator[FieldError]:
+    """Yield the errors of the spec; ``sent`` is the request before an empty one was dropped."""
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < _MIN_SECONDS:
         why = "may not specify a duration less than 600 seconds (10 minutes)"
@@ -144,7 +146,7 @@ def _spec_errors(spec: dict[str, Any]) -> Iterator[FieldError]:
     request = spec.get("request") or ""
     problem = _request_problem(request)
     if problem:
-        yield invalid("spec.request", request, problem)
+        yield invalid("spec.request", request or sent, problem)
     yield from _signer_errors(spec.get("signerName") or "")
     usages = spec.get("usages") or ()
     if not usages:

@@ -17,6 +17,7 @@ class LeaseStrategy(BuiltinStrategy):
     """Strategy of coordination.k8s.io/v1 Lease."""
 
     allow_create_on_update = True
+    has_qualified_finalizers = False
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the duration and the number of transitions."""

@@ -23,6 +23,7 @@ from envtest.apimachinery.name_rules import (
     qualified_name,
 )
 from envtest.apimachinery.objects import Object
+from envtest.builtins.catalog import Resource
 from envtest.builtins.go_rendering import REFERENCE, internal_fields
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
 from envtest.builtins.strategy import BuiltinStrategy
@@ -290,8 +291,11 @@ class EventStrategy(BuiltinStrategy):
 
     allow_create_on_update = True
     default_propagation = "unsupported"
-    has_qualified_finalizers = False
     validates_metadata = False
+
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource)
+        self.has_qualified_finalizers = resource.group == "events.k8s.io"
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of an event.

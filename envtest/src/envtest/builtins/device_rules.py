@@ -128,11 +128,8 @@ def _alternative_errors(request: Mapping[str, Any], path: str) -> Iterator[Field
 
 def _name_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name = request.get("name") or ""
-    if not name:
-        yield required(f"{path}.name")
-    else:
-        for problem in dns_label(name):
-            yield invalid(f"{path}.name", name, problem)
+    for problem in dns_label(name):
+        yield invalid(f"{path}.name", name, problem)
 
 
 def _device_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -20,6 +20,7 @@ __all__ = [
     "ip_problem",
     "ip_warnings",
     "is_ip",
+    "is_network",
     "special_address_errors",
 ]
 
@@ -97,6 +98,11 @@ def _network(text: str) -> IPv4Network | IPv6Network | None:
     ):
         return None
     return ip_network((address.packed, int(size)), strict=False)
+
+
+def is_network(text: str) -> bool:
+    """Return whether a string is a network in CIDR notation."""
+    return _network(text) is not None
 
 
 def cidr_errors(path: str, text: str) -> Iterator[FieldError]:

@@ -289,7 +289,7 @@ def _policy_port_errors(port: Mapping[str, Any], path: str) -> Iterator[FieldErr
             yield invalid(f"{path}.port", number, problem)
         if end is not None:
             if end < number:
-                yield invalid(f"{path}.endPort", end, "must be greater than or equal to `port`")
+                yield invalid(f"{path}.endPort", number, "must be greater than or equal to `port`")
             for problem in port_number(end):
                 yield invalid(f"{path}.endPort", end, problem)
     else:

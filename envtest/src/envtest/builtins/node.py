@@ -22,6 +22,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
     """Strategy of node.k8s.io/v1 RuntimeClass."""
 
     allow_create_on_update = True
+    has_qualified_finalizers = False
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about deprecated labels of nodes."""

@@ -10,6 +10,7 @@ from envtest.apimachinery.field_errors import (
     FieldError,
     duplicate,
     forbidden,
+    internal,
     invalid,
     not_supported,
     required,
@@ -17,7 +18,7 @@ from envtest.apimachinery.field_errors import (
 from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import TAINT, internal_fields
-from envtest.builtins.ip_rules import cidr_errors
+from envtest.builtins.ip_rules import cidr_errors, is_network
 from envtest.builtins.resource_names import quantity_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.registry.resource import RequestContext
@@ -120,16 +121,17 @@ def _network_errors(networks: Sequence[str]) -> Iterator[FieldError]:
     """Yield the errors in the networks for the node's pods, one of each IP family."""
     for position, text in enumerate(networks):
         yield from cidr_errors(f"spec.podCIDRs[{position}]", text)
-    if len(networks) > 1:
-        if not is_dual_stack(networks) or len(networks) > 2:
-            yield invalid(
-                "spec.podCIDRs", [*networks], "may specify no more than one CIDR for each IP family"
-            )
-        seen: set[str] = set()
-        for position, text in enumerate(networks):
-            if text in seen:
-                yield duplicate(f"spec.podCIDRs[{position}]", text)
-            seen.add(text)
+    if len(networks) < 2:
+        return
+    wrong = [position for position, text in enumerate(networks) if not is_network(text)]
+    if wrong:
+        text = f"failed to check with dual stack with error:invalid CIDR[{wrong[0]}]: <nil>"
+        cause = f"(invalid CIDR address: {networks[wrong[0]]})"
+        yield internal("spec.podCIDRs", f"invalid PodCIDRs. {text} {cause}")
+    if not is_dual_stack(networks) or len(networks) > 2:
+        yield invalid(
+            "spec.podCIDRs", [*networks], "may specify no more than one CIDR for each IP family"
+        )
 
 
 def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envtest.apimachinery.field_errors import FieldError, invalid, not_supported
 from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import BUDGET, internal_fields
-from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import (
     condition_errors,
     label_selector_errors,
@@ -20,7 +20,7 @@ from envtest.registry.resource import RequestContext
 __all__ = ["DisruptionBudgetStrategy"]
 
 
-class DisruptionBudgetStrategy(BuiltinStrategy):
+class DisruptionBudgetStrategy(PathSegmentNameStrategy):
     """Strategy of policy/v1 PodDisruptionBudget."""
 
     has_qualified_finalizers = False

@@ -52,7 +52,7 @@ def _provisioner_errors(name: str, path: str) -> Iterator[FieldError]:
         yield required(path)
         return
     for problem in qualified_name(name.lower()):
-        yield invalid(path, name, problem)
+        yield invalid(path, name.lower(), problem)
 
 
 def _parameter_errors(parameters: Mapping[str, str]) -> Iterator[FieldError]:

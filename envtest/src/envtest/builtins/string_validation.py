@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 
 from envtest.apimachinery.field_errors import (
     FieldError,
+    Verbatim,
     duplicate,
     forbidden,
+    go_json,
     invalid,
     not_supported,
     required,
@@ -248,7 +250,8 @@ def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iter
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                 yield forbidden(f"{field_path}.values", text)
         else:
-            yield invalid(f"{field_path}.operator", operator, "not a valid selector operator")
+            shown = Verbatim(go_json(operator))  # a named string type
+            yield invalid(f"{field_path}.operator", shown, "not a valid selector operator")
         for problem in qualified_name(requirement.get("key") or ""):
             yield invalid(f"{field_path}.key", requirement.get("key") or "", problem)
         for number, value in enumerate(values):

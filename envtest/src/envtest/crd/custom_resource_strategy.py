@@ -192,7 +192,7 @@ class CustomResourceStrategy(Strategy):
             if any(error.reason in _BLOCKING for error in (*metadata_errors, *errors)):
                 errors.append(invalid("<nil>", None, _UNCHECKED))
             else:
-                errors += self._rules(obj, old, old is not None)
+                errors += self._rules(obj, old, old is not None, ctx.warn)
         return errors
 
     def _identity_errors(self, obj: Object) -> list[FieldError]:

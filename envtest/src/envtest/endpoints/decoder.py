@@ -113,7 +113,7 @@ def load_json(data: bytes, *, exact: bool = False, overflows: bool = False) -> A
 def _load_infinite(data: bytes) -> Any:
     """Decode JSON whose numbers may be infinite. Raises :class:`JSONError`."""
     try:
-        return json.loads(data, parse_constant=_reject_constant)
+        return json.loads(_LONE_SURROGATE.sub(_replacement, data), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         raise JSONError(_go_syntax_error(data)) from None
 

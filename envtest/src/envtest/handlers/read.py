@@ -20,7 +20,7 @@ from envtest.registry.selectors import selector_for
 from envtest.registry.storage_version import encode_internal, encode_records
 from envtest.writes.server_core import Core
 
-__all__ = ["get_object", "list_objects"]
+__all__ = ["get_object", "list_objects", "requested_revision"]
 
 
 def _stale_revision(request: Request, core: Core) -> int | None:
@@ -34,7 +34,7 @@ def _stale_revision(request: Request, core: Core) -> int | None:
     return min(request.faults.stale_revision, core.store.revision)
 
 
-def _requested_revision(request: Request, ctx: RequestContext) -> int:
+def requested_revision(request: Request, ctx: RequestContext) -> int:
     """Return the resourceVersion of a GET. Raises StatusError: 500, and 400 for events, which have no watch cache."""
     try:
         return parse_revision(request.parameter("resourceVersion"))
@@ -49,7 +49,7 @@ _EVENTS = GroupResource("", "events")
 
 async def get_object(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET of one object, also of its status and other subresources that return the whole object."""
-    revision = _requested_revision(request, ctx)
+    revision = requested_revision(request, ctx)
     if revision > core.store.revision:
         raise rv_too_large(revision, core.store.revision)
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)

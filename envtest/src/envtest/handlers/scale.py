@@ -47,6 +47,7 @@ from envtest.handlers.patch import (
     read_patch,
     undecodable,
 )
+from envtest.handlers.read import requested_revision
 from envtest.handlers.write import check_name, check_namespace
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 from envtest.registry.storage_version import from_storage
@@ -201,6 +202,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
     """Handle GET, PUT and PATCH of a Scale."""
     info = ctx.info
     if ctx.verb == "get":
+        requested_revision(request, ctx)
         record = core.store.get(info.storage, ctx.namespace, ctx.name)
         if record is None:
             raise not_found(info.resource, ctx.name)

@@ -283,15 +283,15 @@ async def watch_objects(
     The watch ends when the client disconnects, the timeout expires or the watcher lags too far behind.
     """
     options = list_options(request, watch=True)
-    output = streamed(output)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
     shards = core.shard_selector(options.shards)
     selector = selector_for(
         ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))), shards
     )
     require_watch_cache(ctx.info)
-    encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
+    output = streamed(output)
+    encoder = _Encoder(core, request, ctx.info, output)
     stream = _Stream(request, output, ctx.info.plural)
     watcher, initial, error = _open(core, ctx, options, revision)
     if request.fault is not None and request.fault.expired:

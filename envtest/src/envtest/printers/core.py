@@ -187,6 +187,9 @@ def _node(obj: Object, now: datetime) -> list[Any]:
         elif label == "kubernetes.io/role" and value:
             roles.add(value)
     info = status.get("nodeInfo") or {}
+    kernel = info.get("kernelVersion") or "<unknown>"
+    if info.get("architecture"):
+        kernel += f" ({info['architecture']})"
 
     def address(kind: str) -> str:
         matching = (
@@ -204,10 +207,9 @@ def _node(obj: Object, now: datetime) -> list[Any]:
         info.get("kubeletVersion", ""),
         address("InternalIP"),
         address("ExternalIP"),
-        *(
-            info.get(name) or "<unknown>"
-            for name in ("osImage", "kernelVersion", "containerRuntimeVersion")
-        ),
+        info.get("osImage") or "<unknown>",
+        kernel,
+        info.get("containerRuntimeVersion") or "<unknown>",
     ]
 
 

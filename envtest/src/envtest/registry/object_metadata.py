@@ -225,17 +225,23 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
 def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> list[FieldError]:
+    errors = _finalizer_errors(finalizers, path)
+    return errors + _unqualified_errors(finalizers, path) if strict else errors
+
+
+def _unqualified_errors(finalizers: list[str], path: str) -> list[FieldError]:
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(f"{path}[{index}]", finalizer, text)
+        for index, finalizer in enumerate(finalizers)
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
+
+
+def _finalizer_errors(finalizers: list[str], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    for index, finalizer in enumerate(finalizers):
+    for finalizer in finalizers:
         errors += [invalid(path, finalizer, problem) for problem in qualified_name(finalizer)]
-        if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            errors.append(
-                invalid(
-                    f"{path}[{index}]",
-                    finalizer,
-                    "name is neither a standard finalizer name nor is it fully qualified",
-                )
-            )
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         errors.append(invalid(path, finalizers, detail))
@@ -253,18 +259,25 @@ _IMMUTABLE = (
 
 
 def validate_metadata_update(
-    new: Object, old: Object, checks: MetadataChecks, path: str = "metadata"
+    new: Object, old: Object, checks: MetadataChecks, *, strict: bool = True, path: str = "metadata"
 ) -> list[FieldError]:
     """Return the errors of a change of metadata, each as often as kube-apiserver reports it.
 
     Its generic code checks the new metadata and the change once each; ``checks`` are those of the kind in addition.
+    Both require qualified names of finalizers if ``strict``.
     """
     change = _metadata_change_errors(new["metadata"], old["metadata"], path)
     metadata = new["metadata"]
     content = label_errors(metadata.get("labels") or {}, f"{path}.labels")
     content += annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
     content += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
-    return change * (1 + checks.change) + content * (2 + checks.content + checks.change)
+    finalizers = metadata.get("finalizers") or []
+    names = _finalizer_errors(finalizers, f"{path}.finalizers") * (1 + checks.content)
+    if strict:
+        unqualified = _unqualified_errors(finalizers, f"{path}.finalizers")
+        names += unqualified * (checks.content + checks.change)
+    repeated = content * (2 + checks.content + checks.change)
+    return change * (1 + checks.change) + repeated + names
 
 
 def _metadata_change_errors(after: Object, before: Object, path: str) -> list[FieldError]:

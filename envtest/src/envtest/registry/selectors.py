@@ -174,7 +174,8 @@ def selector_for(
     terms = parse_fields(fields) if fields else []
     own = tuple(path.removeprefix(".") for path in info.selectable_fields)
     aliases = {}
-    metadata = _META[:1] if info.resource in _ONLY_NAMES else _META
+    has_no_namespace = info.resource in _ONLY_NAMES or (info.is_crd and not info.namespaced)
+    metadata = _META[:1] if has_no_namespace else _META
     for field, _, _ in terms:
         if field not in metadata and field not in own:
             if info.resource == _JOBS:

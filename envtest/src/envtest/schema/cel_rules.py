@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from envtest.apimachinery.field_errors import (
     OMIT,
@@ -45,8 +45,18 @@ from envtest.schema.validation import json_type
 
 __all__ = ["Rules", "compile_rules", "has_rules", "prepare_rule"]
 
-Rules: TypeAlias = Callable[[Any, Any, bool], list[FieldError]]
-"""Checks an object against the old one (``None`` on creation); the flag is true when there is an old one."""
+
+class Rules(Protocol):
+    """The check of an object against the old one (``None`` on creation); ``has_old`` is true when there is one.
+
+    Errors of unchanged values are only passed to ``warn``.
+    """
+
+    def __call__(
+        self, value: Any, old: Any, has_old: bool, warn: Callable[[str], None] = ...
+    ) -> list[FieldError]:
+        """Return the errors."""
+
 
 Adapter: TypeAlias = Callable[[Any], Any]
 
@@ -107,14 +117,20 @@ def has_rules(raw: Any) -> bool:
     return has_rules(raw.get("items")) or has_rules(raw.get("additionalProperties"))
 
 
+def _ignore(_: str) -> None:
+    """Drop a warning."""
+
+
 def compile_rules(schema: Schema, *, resource_root: bool = True) -> Rules | None:
     """Return the check of a schema's rules; ``None`` when it has none."""
     if not has_rules(schema.raw):
         return None
     check = _node(schema, schema.raw, resource_root)
 
-    def rules(value: Any, old: Any, has_old: bool) -> list[FieldError]:
-        findings = _Findings(Budget(_OBJECT_BUDGET), [])
+    def rules(
+        value: Any, old: Any, has_old: bool, warn: Callable[[str], None] = _ignore
+    ) -> list[FieldError]:
+        findings = _Findings(Budget(_OBJECT_BUDGET), [], warn)
         # Without a budget, the rest of the object is not checked.
         with suppress(_StoppedError):
             check(value, old, _Correlation(has_old and value == old, has_old), "", findings)
@@ -133,10 +149,11 @@ class _StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """The errors of an object's rules, and what remains of their budget."""
+    """The errors of an object's rules, what receives those in unchanged values, and what remains of their budget."""
 
     budget: Budget
     errors: list[FieldError]
+    warn: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +308,7 @@ def _run(
                 detail = f"{text} evaluating rule: {rule.text}"
             errors.append(invalid(field, kind, detail))
             continue
-        if holds is True or (unchanged and not rule.uses_old):
+        if holds is True:
             continue
         rule_field = field
         if rule.path:
@@ -302,7 +319,11 @@ def _run(
         except _MessageError as error:
             errors.append(invalid(rule_field, kind, str(error)))
             raise _StoppedError from None
-        errors.append(_failure(rule, rule_field, bad_value, message))
+        failure = _failure(rule, rule_field, bad_value, message)
+        if unchanged and not rule.uses_old:
+            findings.warn(str(failure))
+        else:
+            errors.append(failure)
 
 
 def _message(rule: Rule, variables: Mapping[str, Any], budget: Budget) -> str:

@@ -100,6 +100,8 @@ class Dispatcher:
             accept = ""
         if not info.is_crd:
             check_route(accept, on_collection=attributes.verb in _STREAMED)
+            if attributes.verb == "patch":
+                check_patch_type(request, info)
         request.audit["annotations"] = ctx.audit
         ctx.warn(info.deprecation)
         output = negotiate(accept, info.is_crd, _transformed(info, attributes.subresource))

@@ -217,7 +217,8 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
         is_status = ctx.subresource in ("status", "finalize")
         strategy = info.strategy
         checks = strategy.status_metadata_checks if is_status else strategy.metadata_checks
-        errors += validate_metadata_update(obj, old, checks)
+        is_strict = strategy.has_qualified_finalizers
+        errors += validate_metadata_update(obj, old, checks, strict=is_strict)
     elif info.strategy.validates_metadata:
         errors += validate_metadata(obj, info)
     errors += info.strategy.validate(obj, old, ctx, errors)
@@ -389,11 +390,21 @@ def _restore_generation(new: Object, old: Object) -> None:
 _UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 
+def _unchanged_value(value: Any) -> Any:
+    return value
+
+
+def _with_floats(value: Any) -> bytes:
+    """Return a form in which ``1.0`` differs from ``1``, as in kube-apiserver until it stores the object."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
     """Increment ``metadata.generation`` if anything except metadata and status changed."""
     # kube-apiserver stores it directly
     if not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding":
         return
     names = (new.keys() | old.keys()) - _UNCOUNTED
-    if any(new.get(name) != old.get(name) for name in names):
+    shown = _with_floats if ctx.has_whole_floats else _unchanged_value
+    if any(shown(new.get(name)) != shown(old.get(name)) for name in names):
         new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
