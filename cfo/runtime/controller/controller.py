@@ -30,6 +30,7 @@ from cfo.runtime.client.errors import (
 )
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.controller.cause import Cause, CauseType
+from cfo.runtime.controller.loops import LIMIT, WINDOW_SECONDS, ReconcileLoops
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Source
@@ -129,6 +130,7 @@ class Controller:
             share_of=attrgetter("namespace"),
             max_share=(self.options.max_concurrent_reconciles + 1) // 2,
         )
+        self._loops = ReconcileLoops()
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = anyio.Event()
@@ -265,6 +267,12 @@ class Controller:
 
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:
         self.queue.forget(request)
+        if self._loops.record(request, self._clock.monotonic()):
+            _log.warning(
+                "Object is reconciled continually, check whether the reconciler's own writes trigger it",
+                reconciles=LIMIT,
+                seconds=WINDOW_SECONDS,
+            )
         if result.requeue_after > 0:
             self._metrics.requeue_after.inc()
             cause = Cause(CauseType.REQUEUE_AFTER, detail=f"{result.requeue_after:g} s")

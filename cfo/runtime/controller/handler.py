@@ -7,13 +7,16 @@ already decoded) and decode the object (``entry.object()``) only if it has to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
-from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.objects.unstructured import ObjectKind
+
+_MAX_SHOWN: Final = 200
+"""The maximum length of a value in an error."""
 
 
 def entries_of(event: Event) -> Iterable[Entry]:
@@ -79,9 +82,24 @@ class EnqueueRequestsFromMapFunc(EventHandler):
         self.function = function
 
     def requests(self, event: Event) -> Iterable[Request]:
-        """Return the requests of the function without duplicates."""
+        """Return the requests of the function without duplicates.
+
+        Raises :class:`TypeError` if the function returns anything else, such as names or one request.
+        """
         found: dict[Request, None] = {}
         for entry in entries_of(event):
-            for request in self.function(entry):
+            requests = self.function(entry)
+            if requests is None:
+                raise self._wrong_type(requests)
+            for request in requests:
+                if not is_request(request):
+                    raise self._wrong_type(request)
                 found[request] = None
         return found
+
+    def _wrong_type(self, returned: object) -> TypeError:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        text = repr(returned)[:_MAX_SHOWN]
+        return TypeError(
+            f"{name} returned {text}: must return requests, such as [Request(namespace, name)]"
+        )

@@ -17,6 +17,15 @@ Request: TypeAlias = NamespacedName
 """The name of the object to reconcile; ``namespace`` is empty for cluster-scoped objects."""
 
 
+def is_request(value: object) -> bool:
+    """Return whether ``value`` is a :data:`Request` whose parts are strings."""
+    return (
+        isinstance(value, NamespacedName)
+        and isinstance(value.name, str)
+        and isinstance(value.namespace, str)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of a successful reconcile.

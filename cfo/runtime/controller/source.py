@@ -16,7 +16,7 @@ from cfo.runtime.controller.availability import is_served
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.handler import EventHandler
 from cfo.runtime.controller.predicate import Predicate
-from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.process.clock import Clock, SystemClock
 
@@ -147,6 +147,8 @@ class Channel:
         """
         cause = Cause(CauseType.GENERIC, detail=reason)
         for request in requests:
+            if not is_request(request):
+                raise TypeError(f"Channel.enqueue: {request!r:.200}: must be a Request")
             if self._queue is not None:
                 self._queue.add(request, priority=priority, cause=cause)
                 continue

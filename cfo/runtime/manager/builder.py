@@ -62,6 +62,7 @@ class Builder:
     ``name`` identifies the controller in logs and metrics; the default is the primary kind in lower case. Every method
     except :meth:`complete` returns the builder. :meth:`for_`, :meth:`owns` and :meth:`watches` take the keywords of
     :class:`SelectionKeywords`. Controllers of a manager share one informer for each combination of kind and selection.
+    A manager with a builder whose :meth:`complete` was not called does not start.
     """
 
     def __init__(self, manager: Manager, name: str = "") -> None:
@@ -72,6 +73,12 @@ class Builder:
         self._sources: list[Source] = []
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
+        manager.incomplete_builders.append(self)
+
+    def __str__(self) -> str:
+        """Return what is built, for errors."""
+        kind = f" for {self._primary}" if self._primary is not None else ""
+        return f"Builder {self._name!r}{kind}"
 
     def for_(
         self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]
@@ -183,6 +190,7 @@ class Builder:
         for source in self._sources:
             controller.watch(source)
         manager.add_controller(controller, self._group)
+        manager.incomplete_builders.remove(self)
         return controller
 
     def _handler(self, watch: _Watch) -> EventHandler:

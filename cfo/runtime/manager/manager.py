@@ -186,6 +186,8 @@ class Manager:
 
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
+        self.incomplete_builders: list[object] = []
+        """The builders whose controllers were not created yet; with one, :meth:`run` fails."""
         self._context: AbstractAsyncContextManager[Self] | None = None
         self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
@@ -377,9 +379,12 @@ class Manager:
         """Run until :meth:`stop` or until a runnable fails. A manager runs once.
 
         With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
-        period. Raises :class:`~cfo.runtime.controller.lifecycle.RunnableFailed` if a runnable failed, and
-        :class:`~cfo.runtime.controller.lifecycle.GracePeriodExceeded` if one did not stop in time.
+        period. Raises :class:`~cfo.runtime.controller.lifecycle.RunnableFailed` if a runnable failed,
+        :class:`~cfo.runtime.controller.lifecycle.GracePeriodExceeded` if one did not stop in time, and
+        :class:`ValueError` if :meth:`Builder.complete` was not called.
         """
+        for builder in self.incomplete_builders:
+            raise ValueError(f"{builder}: complete was not called, so it has no controller")
         hide_local_variables()
         async with AsyncExitStack() as stack:
             if self._owns_transport:

@@ -21,6 +21,7 @@ from cfo.runtime.client.errors import (
     TransportError,
 )
 from cfo.runtime.controller.controller import Controller, ControllerOptions, reconcile_id
+from cfo.runtime.controller.loops import LIMIT, ReconcileLoops
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
@@ -99,6 +100,29 @@ def capture_context_logs() -> Any:
 
 def error_lines(lines: list[Any]) -> list[Any]:
     return [line for line in lines if line["log_level"] in ("warning", "error", "critical")]
+
+
+async def test_object_that_is_reconciled_continually_is_reported_once() -> None:
+    async with running(Harness(succeed)) as harness:
+        with capture_context_logs() as lines:
+            for _ in range(2 * LIMIT):
+                harness.channel.enqueue([A])
+                await run_until_idle()
+        (line,) = error_lines(lines)
+        assert line["event"].startswith("Object is reconciled continually")
+        assert (line["name"], line["reconciles"]) == ("a", LIMIT)
+
+
+def test_reconciles_of_different_windows_are_not_added() -> None:
+    loops = ReconcileLoops()
+    assert not any(loops.record(A, float(second)) for second in range(2 * LIMIT))
+
+
+def test_number_of_objects_that_are_counted_is_bounded() -> None:
+    loops = ReconcileLoops()
+    for number in range(5_000):
+        assert not loops.record(Request("ns", str(number)), 0.0)
+    assert len(loops._counts) == 1024
 
 
 async def test_requests_are_reconciled_and_counted() -> None:

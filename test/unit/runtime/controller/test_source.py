@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
+import pytest
 import structlog
 from structlog.testing import capture_logs
 
@@ -165,6 +166,22 @@ def test_map_function_is_called_with_old_and_new_state() -> None:
     assert list(
         handler.requests(updated(entry(labels={"of": "x"}), entry(labels={"of": "x"})))
     ) == [Request("ns", "x")]
+
+
+@pytest.mark.parametrize("returned", [None, ["x"], Request("ns", "x"), [Request("ns", 1)]])
+def test_map_function_that_returns_no_requests_is_an_error_with_its_name(returned: Any) -> None:
+    def mistaken(state: Entry) -> Any:
+        return returned
+
+    handler = EnqueueRequestsFromMapFunc(mistaken)
+    with pytest.raises(TypeError, match=r"mistaken returned .*: must return requests"):
+        list(handler.requests(added(entry())))
+
+
+def test_channel_accepts_requests_only() -> None:
+    names: Any = ["x"]
+    with pytest.raises(TypeError, match=r"Channel.enqueue: 'x': must be a Request"):
+        Channel().enqueue(names)
 
 
 async def test_objects_of_initial_list_are_enqueued_with_low_priority() -> None:

@@ -502,6 +502,13 @@ async def test_builder_rejects_invalid_configuration(build: Any, message: str) -
         build(Builder(create_manager(), "name")).complete(GatedReconciler())
 
 
+async def test_manager_with_an_incomplete_builder_does_not_start() -> None:
+    manager = create_manager()
+    Builder(manager, "forgotten").for_(MIRROR)
+    with pytest.raises(ValueError, match=r"Builder 'forgotten' for .*: complete was not called"):
+        await manager.run()
+
+
 async def test_controller_is_named_after_its_kind_and_shares_informers() -> None:
     manager = create_manager()
     one = (
