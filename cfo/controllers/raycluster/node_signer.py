@@ -7,9 +7,12 @@ writes. After a crash in between, the CSR is checked again in full, and then sig
 
 CSRs are cluster-scoped, and a tenant can create any number of them. Therefore they count in the memory budget of their
 requester's namespace, and namespaces take turns in the queue; objects that are too large are not
-cached, a requester gets only a few decisions until Kubernetes deletes the oldest CSRs (after one hour), and further
+answered, a requester gets only a few decisions until Kubernetes deletes the oldest CSRs (after one hour), and further
 CSRs are ignored without a request to the API server. Old CSRs are ignored, so that a restart does not answer those
 whose pods have given up long ago.
+
+A CSR without room in the memory budget is answered as well, because tenants of other namespaces can take the room. It
+is read from the API server, at a limited rate for each namespace.
 """
 
 from __future__ import annotations
@@ -47,8 +50,9 @@ from cfo.runtime import (
     SECRET,
     Builder,
     Client,
-    EnqueueRequestsFromMapFunc,
     Entry,
+    Event,
+    EventHandler,
     Manager,
     NamespacedName,
     Object,
@@ -63,8 +67,10 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
+from cfo.runtime.client import BucketRateLimiters
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import parse_time
+from cfo.runtime.process import Clock
 
 CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
 
@@ -74,6 +80,16 @@ MAX_DECISIONS: Final = 8
 MAX_WAITING: Final = 4
 """How many CSRs of one requester are retried at the same time; others are ignored meanwhile."""
 
+MAX_UNCACHED: Final = 100
+"""How many CSRs of a namespace that are not cached wait for their read; others are ignored."""
+
+_READS_PER_SECOND: Final = 2.0
+_READ_BURST: Final = 50
+"""How many CSRs of a namespace that are not cached are read: on average, and at once."""
+
+_MAX_BYTES: Final = 16 << 10
+"""The size of a CSR above which it is ignored; an honest one has 2 KiB."""
+
 _MAX_AGE_SECONDS: Final = 600.0
 """How old a CSR may be: twice the time that the init container waits for its certificate."""
 
@@ -81,6 +97,7 @@ _SETTLING_SECONDS: Final = 60.0
 """How long a refusal whose cause may disappear is retried."""
 
 _MIN_RETRY_SECONDS: Final = 0.5
+_SECONDS_PER_HOUR: Final = 3600
 _DECIDED: Final = "decided"
 
 
@@ -99,7 +116,7 @@ def _namespace_of_requester(csr: Entry) -> str:
 
 _SELECTION: Final[SelectionKeywords] = {
     "field_selector": f"spec.signerName={SIGNER_NAME}",
-    "max_bytes": 16 << 10,
+    "max_bytes": _MAX_BYTES,
     "budget_of": _namespace_of_requester,
 }
 
@@ -139,43 +156,93 @@ class NodeSigner:
         self._csrs = csrs.add_index(_DECIDED, _index_decided).reader
         self._cas = SigningCAs(self._client, secret_informer(manager).reader)
         self._namespaces = manager.options.namespaces
-        self._waiting = WaitingCSRs()
+        self._waiting = WaitingCSRs(MAX_WAITING)
+        self._uncached = UncachedCSRs(self._clock)
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the request for the CSR of an event, unless nothing has to be done.
+
+        Whether a CSR that the cache leaves out is decided or too old is known from its event, without a request.
+        """
+        csr = event.current
+        if csr is None:
+            self._forget(event.key.name)
+            return ()
+        namespace = _namespace_of_requester(csr)
+        if event.left_out is not None and not self._admits_uncached(csr, namespace):
+            return ()
+        return (Request(namespace, csr.name),)
+
+    def _admits_uncached(self, csr: Entry, namespace: str) -> bool:
+        is_ignored = len(csr.raw) > _MAX_BYTES or self._is_old(csr.meta.creation_timestamp)
+        if is_ignored or _is_decided(csr.object()):
+            self._forget(csr.name)
+            return False
+        return self._uncached.add(csr.name, namespace)
+
+    def _forget(self, name: str) -> None:
+        self._waiting.remove(name)
+        self._uncached.remove(name)
+
+    def _age(self, created: str) -> float:
+        return (self._clock.now() - parse_time(created)).total_seconds()
+
+    def _is_old(self, created: str) -> bool:
+        return self._age(created) > _MAX_AGE_SECONDS
 
     async def reconcile(self, request: Request) -> Result:
         """Decide about one CSR; requeue while the cause of a refusal may disappear.
 
         The request has the namespace of the CSR's requester, because namespaces take turns in the queue.
         """
-        csr = self._csrs.get(NamespacedName("", request.name))
-        if csr is None:
-            self._waiting.remove(request.name)
+        name = request.name
+        csr = self._csrs.get(NamespacedName("", name))
+        is_uncached = csr is None and name in self._uncached
+        if is_uncached:
+            delay = self._uncached.seconds_until_read(request.namespace)
+            if delay:
+                return Result(requeue_after=delay)
+            csr = await self._client.get(
+                CERTIFICATE_SIGNING_REQUEST, NamespacedName("", name), live=True
+            )
+        if csr is None or not self._must_decide(csr, is_uncached=is_uncached):
+            self._forget(name)
             return Result()
-        age = (self._clock.now() - parse_time(csr["metadata"]["creationTimestamp"])).total_seconds()
         identity = _identity(csr["spec"])
-        has_enough = len(self._csrs.keys(_DECIDED, identity)) >= MAX_DECISIONS
-        if _is_decided(csr) or age > _MAX_AGE_SECONDS or has_enough:
-            self._waiting.remove(request.name)
+        if not self._waiting.admits(name, identity):
+            self._uncached.remove(name)
             return Result()
-        if not self._waiting.admits(request.name, identity):
-            return Result()
+        age = self._age(csr["metadata"]["creationTimestamp"])
         cluster: Object | None = None
         try:
             requester = requester_of(csr["spec"])
             if self._namespaces is not None and requester.pod.namespace not in self._namespaces:
+                self._forget(name)
                 return Result()
             pod = check_pod(await self._client.get(POD, requester.pod, live=True), requester)
             cluster = await self._cluster_of(pod)
             await self._sign(csr, pod, cluster)
         except Refusal as refusal:
             if refusal.may_change and age < _SETTLING_SECONDS:
-                self._waiting.add(request.name, identity)
+                self._waiting.add(name, identity)
                 # The waits grow with the age: each is half as long as the CSR has waited.
                 return Result(requeue_after=max(age / 2, _MIN_RETRY_SECONDS))
             # The CSR is left to another operator if it may reconcile the RayCluster, which is not in our cache.
             if cluster is not None or not refusal.may_change:
                 await self._refuse(csr, refusal, cluster)
-        self._waiting.remove(request.name)
+        self._forget(name)
         return Result()
+
+    def _must_decide(self, csr: Object, *, is_uncached: bool) -> bool:
+        """Return whether a CSR is not decided or too old, and its requester has not had enough decisions."""
+        if _is_decided(csr) or self._is_old(csr["metadata"]["creationTimestamp"]):
+            return False
+        identity = _identity(csr["spec"])
+        if len(self._csrs.keys(_DECIDED, identity)) >= MAX_DECISIONS:
+            return False
+        if not is_uncached or name_of(csr) in self._waiting:
+            return True
+        return self._uncached.admits_decision(identity)
 
     async def _cluster_of(self, pod: Object) -> Object:
         key, uid = cluster_of_pod(pod)
@@ -238,16 +305,35 @@ class NodeSigner:
         return await self._client.update({**csr, "status": status}, subresource=subresource)
 
 
-class WaitingCSRs:
-    """The CSRs whose refusal is retried, by name, and how many of them each requester has."""
+class _EventsOfCSRs(EventHandler):
+    """Enqueues the CSRs that a signer has to decide."""
 
-    def __init__(self) -> None:
+    def __init__(self, signer: NodeSigner) -> None:
+        self._signer = signer
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the requests of the signer."""
+        return self._signer.requests(event)
+
+
+class WaitingCSRs:
+    """The CSRs that wait, by name, and how many of them each requester has: at most ``maximum``."""
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._requesters: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._requesters
+
+    def number_of(self, requester: str) -> int:
+        """Return how many CSRs of ``requester`` wait."""
+        return self._numbers[requester]
+
     def admits(self, name: str, requester: str) -> bool:
         """Return whether the CSR ``name`` waits already, or may."""
-        return name in self._requesters or self._numbers[requester] < MAX_WAITING
+        return name in self._requesters or self._numbers[requester] < self._maximum
 
     def add(self, name: str, requester: str) -> None:
         """Add a CSR, unless it waits already."""
@@ -263,6 +349,47 @@ class WaitingCSRs:
         self._numbers[requester] -= 1
         if not self._numbers[requester]:
             del self._numbers[requester]
+
+
+class UncachedCSRs:
+    """The CSRs that must be decided and that the cache leaves out, and how many of them are read and decided.
+
+    Reads are limited for each namespace of requesters, and decisions for each requester as those of cached CSRs are.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._waiting = WaitingCSRs(MAX_UNCACHED)
+        self._reads = BucketRateLimiters(_READS_PER_SECOND, _READ_BURST, clock)
+        self._decisions = BucketRateLimiters(
+            MAX_DECISIONS / _SECONDS_PER_HOUR, MAX_DECISIONS, clock
+        )
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._waiting
+
+    def add(self, name: str, namespace: str) -> bool:
+        """Add a CSR; return whether it waits now, or waited already."""
+        if not self._waiting.admits(name, namespace):
+            return False
+        self._waiting.add(name, namespace)
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a CSR, if it waits."""
+        self._waiting.remove(name)
+
+    def seconds_until_read(self, namespace: str) -> float:
+        """Take a read of ``namespace`` and return 0, or return the seconds after which to ask again.
+
+        In these seconds all waiting CSRs of the namespace can be read.
+        """
+        if self._reads.try_take(namespace):
+            return 0.0
+        return max(1, self._waiting.number_of(namespace)) / _READS_PER_SECOND
+
+    def admits_decision(self, requester: str) -> bool:
+        """Take one of the decisions of ``requester``; return whether there was one."""
+        return self._decisions.try_take(requester)
 
 
 class SigningCAs:
@@ -287,12 +414,15 @@ class SigningCAs:
             may_change=True,
         )
         metadata = self._secrets.get(key)
-        # Also if its CA is loaded: a RayCluster can get the name of a deleted one.
-        if metadata is None or not has_owner_reference(metadata, cluster):
+        if metadata is None and self._secrets.is_complete(key.namespace):
             raise missing
-        loaded = self._loaded.get(_version(metadata))
-        if loaded is not None:
-            return loaded
+        if metadata is not None:
+            # Also if its CA is loaded: a RayCluster can get the name of a deleted one.
+            if not has_owner_reference(metadata, cluster):
+                raise missing
+            loaded = self._loaded.get(_version(metadata))
+            if loaded is not None:
+                return loaded
         secret = await self._client.get(SECRET, key, live=True)
         if secret is None or not has_owner_reference(secret, cluster):
             raise missing
@@ -342,15 +472,10 @@ def _index_decided(entry: Entry) -> Iterable[str]:
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment) -> None:
     """Add the signer to ``manager``."""
+    signer = NodeSigner(manager, config, environment.domain)
     (
         Builder(manager, NodeSigner.name)
-        .watches(
-            CERTIFICATE_SIGNING_REQUEST,
-            EnqueueRequestsFromMapFunc(
-                lambda csr: [Request(_namespace_of_requester(csr), csr.name)]
-            ),
-            **_SELECTION,
-        )
+        .watches(CERTIFICATE_SIGNING_REQUEST, _EventsOfCSRs(signer), **_SELECTION)
         .reads(secret_informer(manager), manager.cache.informer(RAY_CLUSTER))
-        .complete(NodeSigner(manager, config, environment.domain))
+        .complete(signer)
     )

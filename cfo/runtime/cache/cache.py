@@ -210,9 +210,9 @@ class Cache(ClientCache):
         for informer in self.informers:
             for found in informer.store.left_out:
                 if found.reason == NAMESPACE_TOO_LARGE:
-                    if found.key.namespace in namespaces:
+                    if found.namespace in namespaces:
                         continue
-                    namespaces.add(found.key.namespace)
+                    namespaces.add(found.namespace)
                 report(informer.gvk, found)
 
     def wake(self, gvk: GVK) -> None:

@@ -50,10 +50,14 @@ _NO_ENTRIES: Final[dict[str, Entry]] = {}
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """An object that a store does not contain, although it matches the selection, and why: for an Event about it."""
+    """An object that a store does not contain, although it matches the selection, and why: for an Event about it.
+
+    ``namespace`` is the one in whose budget it counts: its own, or for a cluster-scoped object that of its creator.
+    """
 
     key: NamespacedName
     uid: str
+    namespace: str
     reason: str
     message: str
 
@@ -282,7 +286,7 @@ class Store:
         max_bytes = self.selection.max_bytes
         if len(entry.raw) > max_bytes:
             cause = f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
-            found = _left_out(entry, "ObjectTooLarge", cause)
+            found = self._left_out_because(entry, "ObjectTooLarge", cause)
             self._remember_too_large(found)
             self._keep_identity(entry)
             self._report_once(entry.meta.uid, found)
@@ -294,6 +298,7 @@ class Store:
             found = LeftOut(
                 entry.key,
                 entry.meta.uid,
+                charged,
                 NAMESPACE_TOO_LARGE,
                 f"The operator does not cache this object and others: {cause}",
             )
@@ -306,11 +311,15 @@ class Store:
         if len(others) < self._max_objects or entry.name in others or not namespace:
             return True
         cause = f"its namespace has more than {self._max_objects}"
-        found = _left_out(entry, "TooManyObjects", cause)
+        found = self._left_out_because(entry, "TooManyObjects", cause)
         self._crowded.setdefault(namespace, found)
         self._keep_identity(entry)
         self._report_once(namespace, found)
         return False
+
+    def _left_out_because(self, entry: Entry, reason: str, cause: str) -> LeftOut:
+        message = f"The operator ignores the object: {cause}"
+        return LeftOut(entry.key, entry.meta.uid, self.budget_of(entry), reason, message)
 
     def _remember_too_large(self, found: LeftOut) -> None:
         namespace, name = found.key
@@ -452,11 +461,6 @@ class Store:
             self._deliver(event)
             if event.current is not None:
                 event.current.drop_meta()
-
-
-def _left_out(entry: Entry, reason: str, cause: str) -> LeftOut:
-    message = f"The operator ignores the object: {cause}"
-    return LeftOut(entry.key, entry.meta.uid, reason, message)
 
 
 def _changes(current: Entry | None, entry: Entry) -> tuple[Event, ...]:

@@ -42,6 +42,7 @@ from .errors import UnknownKind as UnknownKind
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
+from .ratelimit import BucketRateLimiters as BucketRateLimiters
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .recorded_requests import EncodingError as EncodingError
 from .status import apply_status as apply_status

@@ -1,11 +1,16 @@
-"""Rate limiters: exponential back-off for each item, a token bucket for all items."""
+"""Rate limiters: exponential back-off for each item, a token bucket for all items, and one for each key."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from random import random as default_random
+from typing import Final
 
 from cfo.runtime.process.clock import Clock, SystemClock
+
+MAX_BUCKETS: Final = 4096
+"""How many token buckets are kept; see :class:`BucketRateLimiters`."""
 
 
 class ExponentialRateLimiter:
@@ -72,6 +77,30 @@ class BucketRateLimiter:
         self._tokens = min(float(self.burst), self._tokens + added)
         self._refilled_at = now
         return self._tokens
+
+
+class BucketRateLimiters:
+    """A token bucket for each key, each with ``qps`` and ``burst``.
+
+    The buckets of the :data:`MAX_BUCKETS` keys that were used last are kept; another key starts with a full bucket.
+    """
+
+    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
+        self._qps = qps
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[Hashable, BucketRateLimiter] = OrderedDict()
+
+    def try_take(self, key: Hashable) -> bool:
+        """Take a token of ``key`` if one is available; return whether it was taken."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = BucketRateLimiter(self._qps, self._burst, self._clock)
+            self._buckets[key] = bucket
+            if len(self._buckets) > MAX_BUCKETS:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        return bucket.try_take()
 
 
 class DefaultRateLimiter(ExponentialRateLimiter):

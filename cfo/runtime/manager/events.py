@@ -29,7 +29,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportError, UnknownKind
-from cfo.runtime.client.ratelimit import BucketRateLimiter
+from cfo.runtime.client.ratelimit import BucketRateLimiters
 from cfo.runtime.objects.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import (
@@ -180,7 +180,7 @@ class EventBroadcaster:
         self._instance = instance or socket.gethostname()
 
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
-        self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
+        self._budgets = BucketRateLimiters(_REFILL_PER_SECOND, _BURST, self._clock)
         self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
         self._core_namespaces: set[str] = set()
         """The namespaces in which only core Events can be written."""
@@ -204,7 +204,7 @@ class EventBroadcaster:
         key = self._aggregate(key, now)
         series = self._series.get(key)
         if series is None or now - series.last > _SERIES_IDLE:
-            if not self._within_budget(key.component, key.regarding):
+            if not self._budgets.try_take((key.component, key.regarding)):
                 self._drop(key, "the object exceeded its event rate limit")
                 return
             series = _Series(regarding, related, now, now)
@@ -278,16 +278,6 @@ class EventBroadcaster:
         series.queued = False
         self._queued -= 1
         self._drop(key, "the event queue is full")
-
-    def _within_budget(self, component: str, regarding: str) -> bool:
-        limiter = self._budgets.get((component, regarding))
-        if limiter is None:
-            limiter = BucketRateLimiter(_REFILL_PER_SECOND, _BURST, self._clock)
-            self._budgets[component, regarding] = limiter
-            if len(self._budgets) > _MAX_TRACKED:
-                self._budgets.popitem(last=False)
-        self._budgets.move_to_end((component, regarding))
-        return limiter.try_take()
 
     def _drop(self, key: _Key, cause: str) -> None:
         self.dropped += 1

@@ -32,7 +32,8 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.leadership import ElectedControllers, Leadership
-from cfo.runtime.objects.unstructured import GVK, ByKind, ObjectKind
+from cfo.runtime.objects.kinds import NAMESPACE
+from cfo.runtime.objects.unstructured import GVK, ByKind, Object, ObjectKind, new_object
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.endpoint import Endpoint
 from cfo.runtime.process.health import Health
@@ -432,8 +433,7 @@ class Manager:
         events = self.events(self.options.field_manager)
 
         def report(gvk: GVK, found: LeftOut) -> None:
-            metadata = {"namespace": found.key.namespace, "name": found.key.name, "uid": found.uid}
-            obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
+            obj = _regarding(gvk, found)
             events.event(obj, "Warning", found.reason, found.message, action="Cache")
 
         self.cache.report_left_out(report)
@@ -489,3 +489,16 @@ class Manager:
         if unsynced:
             message += f"; not synced: {', '.join(unsynced)}"
         raise RuntimeError(message)
+
+
+def _regarding(gvk: GVK, found: LeftOut) -> Object:
+    """Return the object that an Event about an object that is left out of the cache refers to.
+
+    An Event about a cluster-scoped object is in the namespace ``default``. One that counts in the budget of a namespace
+    is reported there, where its creator reads it, as an Event about this namespace.
+    """
+    if not found.key.namespace and found.namespace:
+        return new_object(NAMESPACE, found.namespace, found.namespace)
+    obj = new_object(gvk, found.key.name, found.key.namespace)
+    obj["metadata"]["uid"] = found.uid
+    return obj

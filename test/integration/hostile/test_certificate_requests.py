@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST
+from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -120,3 +120,51 @@ async def test_requests_of_namespaces_take_turns() -> None:
             and int(request["metadata"]["resourceVersion"]) < signed_at
         ]
         assert len(earlier) < 16
+
+
+def reads_of_requests(env: Environment) -> int:
+    """Return how many single requests were read by clients that are not pods."""
+    prefix = f"/apis/{CERTIFICATE_SIGNING_REQUEST.api_version}/certificatesigningrequests/"
+    return sum(
+        event["verb"] == "get"
+        and event["requestURI"].startswith(prefix)
+        and event["user"]["username"] != "test"
+        for event in env.plane.audit.events
+    )
+
+
+async def test_request_without_room_in_the_cache_is_answered() -> None:
+    """Tenants of other namespaces can take all room."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        victim = await create_cluster(env, "victim")
+        async with run_controllers(env, CONFIG) as manager:
+            await env.wait_until_idle()
+            manager.cache.budget.total_bytes = 1
+            async with pod_client(env, victim, "rc-head") as client:
+                await client.create(certificate_request("honest", address(ADDRESS)))
+                await client.create(certificate_request("wrong", address("10.9.9.9")))
+            await wait_for_certificate(env, "honest")
+            await env.wait_for_event("CertificateRequestDenied", namespace="victim")
+            await env.wait_for_event("NamespaceTooLarge", namespace="victim")
+            assert bytes_of_requests(manager) == 0
+
+
+async def test_flood_of_requests_without_room_is_not_read_one_by_one() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        attacker = await create_cluster(env, "attacker")
+        victim = await create_cluster(env, "victim")
+        async with run_controllers(env, CONFIG) as manager:
+            await env.wait_until_idle()
+            manager.cache.budget.total_bytes = 1
+            async with pod_client(env, attacker, "rc-head") as client:
+                await create_requests(client, "flood", 300)
+            async with pod_client(env, victim, "rc-head") as client:
+                await client.create(certificate_request("honest", address(ADDRESS)))
+            await wait_for_certificate(env, "honest")
+            assert reads_of_requests(env) < 150
+        decided = [
+            request
+            for request in await env.client.list(CERTIFICATE_SIGNING_REQUEST)
+            if (request.get("status") or {}).get("conditions")
+        ]
+        assert len(decided) <= MAX_DECISIONS + 1

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.controllers.raycluster.node_signer import MAX_WAITING, WaitingCSRs, _is_decided
+from cfo.controllers.raycluster.node_signer import (
+    MAX_DECISIONS,
+    MAX_UNCACHED,
+    MAX_WAITING,
+    UncachedCSRs,
+    WaitingCSRs,
+    _is_decided,
+)
 from cfo.runtime import Object
+from test.support.clocks import FakeClock
 
 
 def full_queue() -> WaitingCSRs:
     """Return requests of one requester, of which no more may wait."""
-    waiting = WaitingCSRs()
+    waiting = WaitingCSRs(MAX_WAITING)
     for number in range(MAX_WAITING):
         assert waiting.admits(f"csr-{number}", "greedy")
         waiting.add(f"csr-{number}", "greedy")
@@ -34,12 +42,32 @@ def test_request_that_ends_makes_room_for_another_one() -> None:
 
 
 def test_request_that_waits_again_counts_once() -> None:
-    waiting = WaitingCSRs()
+    waiting = WaitingCSRs(MAX_WAITING)
     for _ in range(2 * MAX_WAITING):
         waiting.add("csr", "user")
     waiting.remove("csr")
     assert waiting._numbers == {}
     assert waiting._requesters == {}
+
+
+def test_requests_that_are_not_cached_are_read_at_a_limited_rate() -> None:
+    clock = FakeClock()
+    uncached = UncachedCSRs(clock)
+    added = [uncached.add(f"csr-{number}", "tenant") for number in range(MAX_UNCACHED + 1)]
+    assert added == [True] * MAX_UNCACHED + [False]
+    delays = [uncached.seconds_until_read("tenant") for _ in range(MAX_UNCACHED)]
+    assert delays.count(0) == 50
+    assert delays[-1] == MAX_UNCACHED / 2
+    assert uncached.seconds_until_read("another") == 0
+    clock.advance(2)
+    assert [uncached.seconds_until_read("tenant") for _ in range(5)].count(0) == 4
+
+
+def test_requester_of_requests_that_are_not_cached_has_a_limited_number_of_decisions() -> None:
+    uncached = UncachedCSRs(FakeClock())
+    admitted = [uncached.admits_decision("greedy") for _ in range(MAX_DECISIONS + 1)]
+    assert admitted == [True] * MAX_DECISIONS + [False]
+    assert uncached.admits_decision("modest")
 
 
 @pytest.mark.parametrize(

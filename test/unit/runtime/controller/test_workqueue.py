@@ -10,7 +10,9 @@ from operator import itemgetter
 import pytest
 
 from cfo.runtime.client.ratelimit import (
+    MAX_BUCKETS,
     BucketRateLimiter,
+    BucketRateLimiters,
     DefaultRateLimiter,
     ExponentialRateLimiter,
 )
@@ -399,6 +401,15 @@ def test_bucket_limiter_try_take_fails_when_bucket_is_empty(clock: FakeClock) ->
     assert [limiter.try_take() for _ in range(3)] == [True, True, False]
     clock.advance(1)
     assert [limiter.try_take() for _ in range(2)] == [True, False]
+
+
+def test_each_key_has_its_own_bucket(clock: FakeClock) -> None:
+    limiters = BucketRateLimiters(1, 2, clock)
+    assert [limiters.try_take("a") for _ in range(3)] == [True, True, False]
+    assert limiters.try_take("b")
+    for number in range(MAX_BUCKETS):
+        limiters.try_take(number)
+    assert len(limiters._buckets) == MAX_BUCKETS
 
 
 def test_default_limiter_matches_client_go(clock: FakeClock) -> None:
