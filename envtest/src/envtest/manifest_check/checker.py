@@ -44,6 +44,15 @@ _UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
 _MAX_WRONG_TYPES: Final = 50
 """How many values of a wrong type are reported for an object at most."""
 
+_INTERNAL_PATHS: Final = {
+    "spec.version": "spec.versions[0].name",
+    "spec.validation": "spec.versions[0].schema",
+    "spec.subresources": "spec.versions[0].subresources",
+    "spec.additionalPrinterColumns": "spec.versions[0].additionalPrinterColumns",
+    "spec.selectableFields": "spec.versions[0].selectableFields",
+}
+"""The paths in kube-apiserver's errors about what all versions of a CRD share, and those of the manifest."""
+
 _ALLOCATED: Final = "failed to allocate IP "
 """The service network of the cluster is unknown."""
 
@@ -87,11 +96,16 @@ async def check_manifests(
 _CRDS, _NAMESPACES, _LIMITS, _POLICIES, _OTHERS = range(5)
 
 
+def _is_crd(obj: Object) -> bool:
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    return (group, str(obj["kind"])) == ("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
 def _phase(obj: Object) -> int:
     """Return when an object is created: what the checks of other objects read comes first."""
     group = str(obj["apiVersion"]).rpartition("/")[0]
     kind = str(obj["kind"])
-    if (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition"):
+    if _is_crd(obj):
         return _CRDS
     if not group and kind in ("Namespace", "LimitRange"):
         return _NAMESPACES if kind == "Namespace" else _LIMITS
@@ -165,6 +179,8 @@ class _Checker:
                 break
             undecodable[wrong] = causes[0][1]
         rejected = [*undecodable.items(), *_not_caused_by(causes, undecodable)]
+        if _is_crd(obj):
+            rejected = _with_paths_of_file(rejected)
         return [
             *(("error", *_unknown_field(text)) for text in answer.unknown_fields),
             *(("error", path, message) for path, message in rejected),
@@ -256,6 +272,19 @@ class _Checker:
             str(metadata.get("namespace") or ""),
             str(metadata.get("name") or metadata.get("generateName") or ""),
         )
+
+
+def _with_paths_of_file(causes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the causes of an error about a CRD with the paths of its manifest, without those that are then equal."""
+    return list(dict.fromkeys((_path_of_file(path), message) for path, message in causes))
+
+
+def _path_of_file(path: str) -> str:
+    for internal, external in _INTERNAL_PATHS.items():
+        rest = path.removeprefix(internal)
+        if path.startswith(internal) and (not rest or rest[0] in ".["):
+            return external + rest
+    return path
 
 
 def _wrong_type(error: StatusError) -> str:

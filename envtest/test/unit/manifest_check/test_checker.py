@@ -95,7 +95,43 @@ def pod(spec: str = "", **metadata: str) -> str:
     return f"apiVersion: v1\nkind: Pod\nmetadata: {shown}\nspec:\n  containers: [{{name: c, image: i}}]\n  {spec}\n"
 
 
+def crd(version: str) -> str:
+    return (
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
+        "metadata: {name: things.acme.io}\nspec:\n  group: acme.io\n  scope: Namespaced\n"
+        "  names: {plural: things, kind: Thing}\n  versions:\n"
+        f"  - name: v1\n    served: true\n    storage: true\n{textwrap.indent(version, '    ')}"
+    )
+
+
+SCHEMA = "schema:\n  openAPIV3Schema:\n    type: object\n"
+
 CASES = {
+    "schema of the only version of a CRD": (
+        crd(SCHEMA + "    properties:\n      size: {type: array}\n"),
+        [
+            "16: error: spec.versions[0].schema.openAPIV3Schema.properties[size].items: Required value"
+        ],
+    ),
+    "subresources and columns of the only version of a CRD": (
+        crd(
+            SCHEMA
+            + "subresources:\n  scale:\n    specReplicasPath: x\n    statusReplicasPath: .status.x\n"
+            "additionalPrinterColumns:\n- {name: a, type: string, jsonPath: x}\n"
+        ),
+        [
+            "17: error: spec.versions[0].subresources.scale.specReplicasPath: Invalid value",
+            "20: error: spec.versions[0].additionalPrinterColumns[0].JSONPath: Invalid value",
+        ],
+    ),
+    "name of the only version of a CRD": (
+        crd(SCHEMA).replace("name: v1\n", "name: v.1\n"),
+        ["9: error: spec.versions[0].name: Invalid value"],
+    ),
+    "top-level schema of a CRD, which is no field of v1": (
+        crd(SCHEMA) + "  validation: {}\n",
+        ["15: error: spec.validation: unknown field"],
+    ),
     "valid": (deployment("replicas: 2") + "---\n" + pod(namespace="elsewhere"), []),
     "wrong type": (
         deployment('replicas: "2"'),
@@ -204,7 +240,7 @@ CASES = {
     "invalid CRD": (
         CRD.replace('"type": "integer", "default": 1', '"type": "int"'),
         [
-            'spec.validation.openAPIV3Schema.properties[spec].properties[size].type: Unsupported value: "int"'
+            'versions[0].schema.openAPIV3Schema.properties[spec].properties[size].type: Unsupported value: "int"'
         ],
     ),
     "admission policy with parameters": (
