@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
+import socket
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -162,6 +163,8 @@ def command(
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
         return
+    if kubeconfig is not None and not kubeconfig.resolve().parent.is_dir():
+        _fail(ValueError(f"--kubeconfig {kubeconfig}: must be a file in a folder that exists"))
     from envtest.configuration.feature_gates import parse_feature_gates
     from envtest.planes.plane import ControlPlane
 
@@ -182,13 +185,7 @@ def command(
         )
         asyncio.run(_serve(plane, kubeconfig))
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            _fail(
-                ValueError(
-                    f"--port {port}: is in use on {host}; set another port, or 0 for a free one"
-                )
-            )
-        _fail(error)
+        _fail(_listen_problem(error, host, port) or error)
     except ValueError as error:
         _fail(error)
 
@@ -217,6 +214,19 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
         click.echo(write_programs(folder, parse_version(kubernetes_version)))
     except (OSError, ValueError) as error:
         _fail(error)
+
+
+def _listen_problem(error: OSError, host: str, port: int) -> ValueError | None:
+    """Return the error of the option that prevents the server from listening; ``None`` for another failure."""
+    if error.errno == errno.EADDRINUSE:
+        return ValueError(
+            f"--port {port}: is in use on {host}; set another port, or 0 for a free one"
+        )
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return ValueError(f"--host {host}: must be an address of this machine, or its name")
+    if error.errno in (errno.EACCES, errno.EPERM) and error.filename is None:
+        return ValueError(f"--port {port}: this user is not allowed to listen on it")
+    return None
 
 
 def _fail(error: Exception) -> NoReturn:

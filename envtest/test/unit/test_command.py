@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from click import Context
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from envtest.chaos.command import chaos
 from envtest.command import command
+from envtest.storage.archive import Archive
 
 
 def test_port_in_use_is_one_line_with_exit_code_2() -> None:
@@ -22,6 +24,45 @@ def test_port_in_use_is_one_line_with_exit_code_2() -> None:
     assert (
         result.output
         == f"Error: --port {port}: is in use on 127.0.0.1; set another port, or 0 for a free one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--host", "1.2.3.4"], "--host 1.2.3.4: must be an address of this machine, or its name"),
+        (
+            ["--kubeconfig", "/nope/x"],
+            "--kubeconfig /nope/x: must be a file in a folder that exists",
+        ),
+        (
+            ["--service-cluster-ip-range", "10.0.0.0/99"],
+            (
+                "service-cluster-ip-range: '10.0.0.0/99': must be an IPv4 network with a prefix length"
+                " from 12 to 29, such as 10.0.0.0/24"
+            ),
+        ),
+    ],
+)
+def test_value_that_cannot_be_used_is_one_line_with_its_option(
+    arguments: list[str], error: str
+) -> None:
+    result = CliRunner().invoke(command, [*arguments, "--controllers", "none"])
+    assert (result.exit_code, result.output) == (2, f"Error: {error}\n")
+    assert not Path("/nope").exists()
+
+
+def test_data_folder_in_use_is_one_line(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    try:
+        archive.put("a", b"b")
+        result = CliRunner().invoke(command, ["--data-dir", str(tmp_path), "--controllers", "none"])
+    finally:
+        archive.close()
+    reason = "is in use by another process; stop it, or use another folder"
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: the data folder {tmp_path} {reason}\n",
     )
 
 

@@ -98,8 +98,17 @@ class Report:
             )
         for number, finding in enumerate(self.findings, 1):
             lines += ["", *self._finding(number, finding)]
-        lines += ["", f"{len(self.findings)} findings" if self.findings else "No findings"]
+        lines += ["", self._count()]
         return "\n".join(lines)
+
+    def _count(self) -> str:
+        match len(self.findings):
+            case 0:
+                return "No findings"
+            case 1:
+                return "1 finding"
+            case count:
+                return f"{count} findings"
 
     def _finding(self, number: int, finding: Finding) -> list[str]:
         problem = finding.problem

@@ -12,6 +12,7 @@ DEFAULT_SERVICE_NETWORK: Final = IPv4Network("10.0.0.0/24")
 """The network that kube-apiserver uses without ``--service-cluster-ip-range``."""
 
 _PREFIX_LENGTHS: Final = range(12, 30)
+_MAX_SHOWN: Final = 100
 
 
 def parse_service_network(text: str) -> IPv4Network:
@@ -19,10 +20,14 @@ def parse_service_network(text: str) -> IPv4Network:
 
     Raises ValueError if it is not an IPv4 network, or has fewer than 8 addresses or more than 2^20, as kube-apiserver.
     """
-    network = IPv4Network(text)
+    span = f"with a prefix length from {_PREFIX_LENGTHS[0]} to {_PREFIX_LENGTHS[-1]}"
+    allowed = f"must be an IPv4 network {span}, such as {DEFAULT_SERVICE_NETWORK}"
+    try:
+        network = IPv4Network(text)
+    except ValueError:
+        raise ValueError(f"service-cluster-ip-range: {text[:_MAX_SHOWN]!r}: {allowed}") from None
     if network.prefixlen not in _PREFIX_LENGTHS:
-        span = f"{_PREFIX_LENGTHS[0]} to {_PREFIX_LENGTHS[-1]}"
-        raise ValueError(f"service network {text}: the prefix length must be from {span}")
+        raise ValueError(f"service-cluster-ip-range: {text!r}: {allowed}")
     return network
 
 

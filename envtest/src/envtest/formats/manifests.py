@@ -15,6 +15,7 @@ __all__ = [
     "Manifests",
     "load_crds",
     "load_manifests",
+    "load_webhook_manifests",
     "read_manifests",
     "split_documents",
 ]
@@ -52,14 +53,30 @@ def load_crds(sources: Iterable[Manifests]) -> list[Object]:
     for source in sources:
         crds = list(load_manifests([source], CRD))
         if not crds:
-            where = (
-                f"an object of kind {source.get('kind')}"
-                if isinstance(source, Mapping)
-                else str(source)
-            )
-            raise ValueError(f"no {CRD} in {where}{_subfolder_hint(source)}")
+            raise ValueError(f"no {CRD} in {_described(source)}{_subfolder_hint(source)}")
         found += crds
     return found
+
+
+def load_webhook_manifests(sources: Iterable[Manifests]) -> list[Object]:
+    """Return the webhook configurations and the CRDs in ``sources``.
+
+    Raises ValueError, also for a source without any of them, and OSError.
+    """
+    found: list[Object] = []
+    for source in sources:
+        objects = list(load_manifests([source], *WEBHOOK_CONFIGURATIONS, CRD))
+        if not objects:
+            kinds = ", ".join((*WEBHOOK_CONFIGURATIONS, CRD))
+            raise ValueError(f"none of {kinds} in {_described(source)}")
+        found += objects
+    return found
+
+
+def _described(source: Manifests) -> str:
+    if isinstance(source, Mapping):
+        return f"an object of kind {source.get('kind')}"
+    return str(source)
 
 
 def _subfolder_hint(source: Manifests) -> str:

@@ -12,7 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from envtest.apimachinery.objects import Object
-from envtest.formats.manifests import CRD, WEBHOOK_CONFIGURATIONS, Manifests, load_manifests
+from envtest.formats.manifests import (
+    CRD,
+    WEBHOOK_CONFIGURATIONS,
+    Manifests,
+    load_manifests,
+    load_webhook_manifests,
+)
 from envtest.planes.local_webhooks import LocalWebhooks, webhook_conversion
 
 __all__ = ["BaseControlPlane", "InstallError"]
@@ -56,10 +62,10 @@ class BaseControlPlane(abc.ABC):
 
         Every service reference is replaced by a URL of ``server``: the return value of an earlier call, or a folder, in
         which a certificate is created for a server on a free port of 127.0.0.1. Other objects of ``sources`` are
-        ignored. Start the server, with the certificate and key of the return value, before the next write. Raises the
-        same exceptions as :meth:`install_crds`.
+        ignored, but a source without any of these is an error. Start the server, with the certificate and key of the
+        return value, before the next write. Raises the same exceptions as :meth:`install_crds`.
         """
-        found = list(load_manifests(sources, *WEBHOOK_CONFIGURATIONS, CRD))
+        found = load_webhook_manifests(sources)
         local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(Path(server))
         for obj in found:
             if obj["kind"] != CRD:

@@ -48,6 +48,10 @@ class Archive:
             self._database.executescript(SCHEMA)
             self._check_format(file)
         except (OSError, sqlite3.Error) as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_BUSY:
+                reason = "is in use by another process; stop it, or use another folder"
+                raise ArchiveError(f"the data folder {folder} {reason}") from error
             raise ArchiveError(f"cannot use the data folder {folder}: {error}") from error
         self._open_transaction = False
         self._timer: asyncio.TimerHandle | None = None
