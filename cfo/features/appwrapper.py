@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER, QUOTA_FINALIZER
 from cfo.features.contract import Context, Kind, OptionalRole, UserRole, api_rules
 from cfo.runtime import CRUD, GVK, READ, Object, Rule
 
@@ -67,7 +67,9 @@ class AppWrappers(Kind, OptionalRole):
         )
 
     def finalizers(self) -> Mapping[GVK, str]:
-        return {APPWRAPPER: FINALIZER}
+        from cfo.controllers.appwrapper import WORKLOADS
+
+        return {APPWRAPPER: FINALIZER, **dict.fromkeys(WORKLOADS, QUOTA_FINALIZER)}
 
     def checks(self) -> Mapping[str, Check]:
         from cfo.checks import appwrapper

@@ -128,7 +128,7 @@ class Kind(Feature):
         return ()
 
     def finalizers(self) -> Mapping[GVK, str]:
-        """Return the finalizers of the objects, which an uninstall removes."""
+        """Return the finalizers of the objects, and of others that the operator creates; an uninstall removes them."""
         return {}
 
     def leftovers(self) -> Sequence[Leftovers]:

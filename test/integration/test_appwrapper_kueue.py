@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.inference import JOB_SET, RAY_SERVICE
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, APPWRAPPER_UID_LABEL, QUOTA_FINALIZER
 from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime.objects.kinds import EVENT, JOB, NODE, POD
@@ -139,7 +140,9 @@ async def test_queued_appwrapper_runs_after_admission(environment: AppWrapperEnv
             "uid": uid_of(await environment.get_wrapper()),
         }
         assert workload["metadata"]["ownerReferences"] == [owner]
-        assert workload["metadata"]["labels"] == {"kueue.x-k8s.io/job-uid": owner["uid"]}
+        assert workload["metadata"]["labels"] == {APPWRAPPER_UID_LABEL: owner["uid"]}
+        assert workload["metadata"]["annotations"] == {APPWRAPPER_LABEL: "w"}
+        assert workload["metadata"]["finalizers"] == [QUOTA_FINALIZER]
         assert name_of(workload).startswith("appwrapper-w-")
 
         await admit_workload(environment)

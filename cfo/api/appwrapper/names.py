@@ -31,6 +31,15 @@ FIELD_MANAGER: Final = "codeflare-operator"
 FINALIZER: Final = "workload.codeflare.dev/finalizer"
 """Prevents the deletion of an AppWrapper while its components may exist."""
 
+QUOTA_FINALIZER: Final = "workload.codeflare.dev/quota"
+"""Prevents the deletion of the Workload of an AppWrapper while pods may use its quota.
+
+Kueue removes its own finalizer ``kueue.x-k8s.io/resource-in-use``; this one only the operator removes.
+"""
+
+APPWRAPPER_UID_LABEL: Final = "workload.codeflare.dev/appwrapper-uid"
+"""The uid of the AppWrapper to which a Workload belongs; ``metadata.ownerReferences`` does not outlive an orphaning."""
+
 ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
 """The prefix of the annotations with which a user sets periods, limits and exit codes."""
 

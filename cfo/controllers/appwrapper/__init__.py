@@ -5,8 +5,8 @@ components, pods and nodes (:mod:`.decision`) to actions and a new status. It bu
 limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods` and
 :mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper. :mod:`.reconciler`
 executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes` read from informers
-and the API server. :mod:`.kueue` creates Kueue's Workloads, and :mod:`.slack_queue` adjusts a ClusterQueue to the
-health of the nodes.
+and the API server. :mod:`.kueue` creates Kueue's Workloads, :mod:`.reservations` keeps them while pods use their quota,
+and :mod:`.slack_queue` adjusts a ClusterQueue to the health of the nodes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import structlog
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers import local_queues
-from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
+from cfo.controllers.appwrapper import kueue, reconciler, reservations, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.controllers.availability import when_first_available
 from cfo.runtime import GVK, Manager
 
-__all__ = ["KUEUE_RULES", "RULES", "setup"]
+__all__ = ["KUEUE_RULES", "RULES", "WORKLOADS", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
@@ -64,8 +64,13 @@ def _when_appwrappers(
     """Add the AppWrapper controller once AppWrappers are served, and with ``workload`` the Kueue controller."""
 
     def start(manager: Manager) -> None:
-        components = ComponentInformers(manager, manager.client.with_field_manager(FIELD_MANAGER))
-        queueing = kueue.setup(manager, workload, components) if workload is not None else None
-        reconciler.setup(manager, config, components, queueing)
+        client = manager.client.with_field_manager(FIELD_MANAGER)
+        components = ComponentInformers(manager, client)
+        queueing = None
+        kept = None
+        if workload is not None:
+            queueing = kueue.setup(manager, workload, components)
+            kept = reservations.setup(manager, client, workload)
+        reconciler.setup(manager, config, components, queueing, kept)
 
     manager.when_available(APPWRAPPER, start, hint="install the CRDs of the operator")

@@ -26,6 +26,7 @@ from cfo.controllers.appwrapper.workload import (
     has_prebuilt_workload,
     is_admitted,
     pod_set_infos,
+    protection_patch,
     queue_of,
     workload_name,
 )
@@ -111,6 +112,10 @@ class KueueReconciler:
         if wrapper is None or not is_queued_here(wrapper):
             return Result()
         workload = self._workload_of(wrapper)
+        if workload is not None:
+            protection = protection_patch(wrapper, workload)
+            if protection:
+                workload = await self._client.patch_object(workload, protection, unchanged=True)
         decision = decide_action(wrapper, workload)
         if decision.action is QueueAction.CREATE:
             return await self._create(wrapper)

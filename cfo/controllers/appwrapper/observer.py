@@ -24,7 +24,9 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.decision import WrapperObservation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
+from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
 from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controller, pods_with_uid
+from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, descendants
@@ -52,9 +54,6 @@ from cfo.runtime.cache import OwnerReference
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
-_MAX_DEPTH: Final = 8
-"""The maximum number of owners between a pod and its AppWrapper."""
-
 _MAX_RESOLVED: Final = 50
 """How many unknown controllers of listed pods are read at a time."""
 
@@ -62,12 +61,23 @@ _MAX_REMEMBERED: Final = 1000
 """How many former pods, and owners between its pods and its components, are remembered for an AppWrapper."""
 
 
+class _KnownPods(msgspec.Struct):
+    """The pods of the AppWrapper ``wrapper_uid`` and their owners.
+
+    ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends.
+    """
+
+    wrapper_uid: str
+    ancestors: dict[str, str] = {}
+
+
 class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
     ``gate`` determines whether an AppWrapper was validated. ``awaits_admission`` returns whether an AppWrapper that is
-    not suspended must still wait for its queue.
+    not suspended must still wait for its queue. ``reservations`` keep what is known of the pods of an AppWrapper that
+    was deleted before its Workload.
     """
 
     client: Client
@@ -78,8 +88,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     nodes: NodeHealth
     gate: ValidationGate
     awaits_admission: Callable[[Object], bool]
-    _ancestors: dict[NamespacedName, dict[str, str]] = msgspec.field(default_factory=dict)
-    """By AppWrapper: its pods and their owners, each with the component or AppWrapper from which it descends."""
+    reservations: Reservations | None = None
+    _ancestors: dict[NamespacedName, _KnownPods] = msgspec.field(default_factory=dict)
 
     async def observe(self, wrapper: Object) -> WrapperObservation:
         """Observe the current state of ``wrapper``. Raises the errors of API requests."""
@@ -147,7 +157,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         namespace = namespace_of(wrapper)
         if not observation.has_all_pods:
             await self._remember_controllers(observation, unlabelled)
-        remembered = self._ancestors.get(key_of(wrapper), {})
+        remembered = self._known(wrapper).ancestors
         ancestors = {uid: ancestor for uid, ancestor in remembered.items() if ancestor}
         ancestors |= {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
         seen = {pod.uid for pod in observation.pods}
@@ -167,11 +177,25 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
         self.components.forget(uid_of(wrapper))
-        self.forget_pods(key_of(wrapper))
+        self._ancestors.pop(key_of(wrapper), None)
 
-    def forget_pods(self, key: NamespacedName) -> None:
-        """Forget the pods of an AppWrapper, also of one that no longer exists."""
-        self._ancestors.pop(key, None)
+    def hand_over_pods(self, key: NamespacedName) -> None:
+        """Forget the pods of an AppWrapper that no longer exists; its Workload keeps them while it exists."""
+        known = self._ancestors.pop(key, None)
+        if known is not None and self.reservations is not None:
+            self.reservations.keep_pods(key.namespace, known.wrapper_uid, known.ancestors)
+
+    def _known(self, wrapper: Object) -> _KnownPods:
+        """Return what is known of the pods of ``wrapper``, to be changed."""
+        key = key_of(wrapper)
+        known = self._ancestors.get(key)
+        if known is not None and known.wrapper_uid != uid_of(wrapper):
+            self.hand_over_pods(key)
+            known = None
+        if known is None:
+            known = _KnownPods(uid_of(wrapper))
+            self._ancestors[key] = known
+        return known
 
     def has_unwatched_objects(self, observation: WrapperObservation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
@@ -209,7 +233,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         wrapper = observation.wrapper
         namespace, name = key_of(wrapper)
         own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
-        remembered = self._ancestors.setdefault(key_of(wrapper), {})
+        remembered = self._known(wrapper).ancestors
         resolved = 0
         for pod in listed:
             controller = pod.controller
@@ -228,7 +252,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         """Return, by uid of a pod, the uid of the component or AppWrapper from which it descends."""
         wrapper = observation.wrapper
         components = _component_uids(observation)
-        before = self._ancestors.get(key_of(wrapper), {})
+        remembered = self._known(wrapper)
+        before = remembered.ancestors
         fresh: dict[str, str] = {}
         known = ChainMap[str, str](fresh, before)
         own = {uid: uid for uid in (uid_of(wrapper), *components)}
@@ -248,7 +273,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 found[uid] = ancestor
         # Former pods and owners are kept, because pods may have lost their label and their controller; of others, none.
         former = [(uid, ancestor) for uid, ancestor in before.items() if ancestor in own]
-        self._ancestors[key_of(wrapper)] = {**dict(former[-_MAX_REMEMBERED:]), **fresh, **found}
+        remembered.ancestors = {**dict(former[-_MAX_REMEMBERED:]), **fresh, **found}
         return found
 
     async def _ancestor_of(
@@ -267,7 +292,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         name = controller.name
         uid = controller.uid
         ancestor = ""
-        for _ in range(_MAX_DEPTH):
+        for _ in range(MAX_DEPTH):
             remembered = known.get(uid)
             if uid in own or remembered == "" or remembered in own:
                 ancestor = own.get(uid, remembered or "")
@@ -289,14 +314,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
 
     async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
         """Return the controller of the object with this uid; ``None`` if it has none, or does not exist."""
-        for live in (False, True):  # the cache may lag
-            try:
-                obj = await self.client.get(gvk, key, live=live)
-            except (UnknownKind, ValueError):
-                return None
-            if obj is not None and uid_of(obj) == uid:
-                return controller_of(obj)
-        return None
+        try:
+            obj = await read_owner(self.client, gvk, key, uid)
+        except (UnknownKind, ValueError):
+            return None
+        return controller_of(obj) if obj is not None else None
 
 
 def _component_uids(observation: WrapperObservation) -> set[str]:

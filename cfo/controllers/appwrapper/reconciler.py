@@ -35,6 +35,7 @@ from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
+from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.transition import (
     Creation,
     after_creation,
@@ -134,12 +135,13 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     metrics: PhaseMetrics
     unlabelled: UnlabelledPods
     refused: RefusedPods
+    reservations: Reservations | None = None
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
         if wrapper is None or not is_managed_here(wrapper):
-            self.observer.forget_pods(request)
+            self.observer.hand_over_pods(request)
             self.unlabelled.forget(request)
             self.refused.forget(request)
             return Result()
@@ -219,6 +221,8 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             decision.requeue_at(observation.now)
         await self._delete(decision.deletions[:_DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
+            if self.reservations is not None:
+                self.reservations.release(namespace_of(wrapper), uid_of(wrapper))
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)
             self.observer.forget(wrapper)
 
@@ -339,8 +343,13 @@ def setup(
     config: AppWrapperConfiguration,
     components: ComponentInformers,
     queueing: KueueReconciler | None,
+    reservations: Reservations | None,
 ) -> None:
-    """Add the controller of AppWrappers to ``manager``; with ``queueing``, AppWrappers wait for their Workloads."""
+    """Add the controller of AppWrappers to ``manager``.
+
+    With ``queueing``, AppWrappers wait for their Workloads. ``reservations`` keep what is known of pods whose
+    AppWrapper is deleted before its Workload.
+    """
     name = "appwrappers"
     client = manager.client.with_field_manager(FIELD_MANAGER)
     pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)
@@ -356,12 +365,21 @@ def setup(
         client,
         manager.events(name),
         WrapperObserver(
-            client, manager.clock, config, pods.reader, components, health, gate, awaits_admission
+            client,
+            manager.clock,
+            config,
+            pods.reader,
+            components,
+            health,
+            gate,
+            awaits_admission,
+            reservations,
         ),
         ComponentCreator(client, config, components),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
         UnlabelledPods(client, manager.clock, pods.reader),
         RefusedPods(client),
+        reservations,
     )
 
     def requests_on(node: Entry) -> Iterable[Request]:

@@ -41,6 +41,7 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
 
     name: str = ""
     uid: str = ""
+    creation_timestamp: str = ""
     deletion_timestamp: str | None = None
     owner_references: list[OwnerReference] | None = None
     labels: _Labels | None = None
@@ -153,7 +154,7 @@ class UnlabelledPods:
             if not self._labelled.is_complete(namespace):
                 selector = ""
                 pause = _CROWDED_PAUSE
-            state.pods = await _list_pods(self._client, namespace, selector)
+            state.pods = await list_pods(self._client, namespace, selector)
             state.listed = state.begun
         finally:
             state.is_running = False
@@ -178,8 +179,8 @@ def descendants(
     return found
 
 
-async def _list_pods(client: Client, namespace: str, selector: str) -> list[PodMeta]:
-    """Return the metadata of the active pods that the label selector matches."""
+async def list_pods(client: Client, namespace: str, selector: str) -> list[PodMeta]:
+    """Return the metadata of the active pods that the label selector matches. Raises the errors of API requests."""
     params = {
         "labelSelector": selector,
         "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",

@@ -14,7 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from cfo.api.appwrapper.inference import pod_sets_of
-from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    APPWRAPPER_LABEL,
+    APPWRAPPER_UID_LABEL,
+    QUOTA_FINALIZER,
+)
 from cfo.api.appwrapper.podsets import (
     POD_INDEX_LABEL,
     SUB_GROUP_COUNT,
@@ -33,6 +38,8 @@ from cfo.runtime import (
     annotations_of,
     find_condition,
     gvk_of,
+    has_finalizer,
+    is_deleting,
     labels_of,
     name_of,
     namespace_of,
@@ -47,6 +54,8 @@ WORKLOADS: Final = (
 """The supported versions, the preferred one first."""
 
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+"""Kueue finishes a Workload that has it and no owner, which gives back the quota; users can orphan Workloads."""
+
 _HASH_LENGTH: Final = 5
 _PREFIX_LENGTH: Final = 252 - _HASH_LENGTH
 """The name has at most 253 characters: this prefix, a dash, and the hash."""
@@ -112,11 +121,45 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> O
             "kind": priority.kind,
             "name": priority.name,
         }
-    labels = {_JOB_UID_LABEL: uid_of(wrapper)}
     workload = new_object(
-        gvk, workload_name(wrapper), namespace_of(wrapper), labels=labels, spec=spec
+        gvk,
+        workload_name(wrapper),
+        namespace_of(wrapper),
+        labels={APPWRAPPER_UID_LABEL: uid_of(wrapper)},
+        annotations={APPWRAPPER_LABEL: name_of(wrapper)},
+        spec=spec,
     )
+    workload["metadata"]["finalizers"] = [QUOTA_FINALIZER]
     return set_controller_owner(workload, wrapper, block_owner_deletion=True)
+
+
+def protection_patch(wrapper: Mapping[str, Any], workload: Object) -> Object:
+    """Return the patch that protects a Workload of an earlier version as a new one is; empty if it is or has ended.
+
+    The finalizer is not added to a Workload that is being deleted, because the API server does not allow that, nor to
+    one that is finished, because it holds no quota.
+    """
+    if has_finalizer(workload, QUOTA_FINALIZER) or is_deleting(workload) or is_finished(workload):
+        return {}
+    metadata = workload["metadata"]
+    return {
+        "metadata": {
+            "finalizers": [*(metadata.get("finalizers") or ()), QUOTA_FINALIZER],
+            "labels": {APPWRAPPER_UID_LABEL: uid_of(wrapper), _JOB_UID_LABEL: None},
+            "annotations": {APPWRAPPER_LABEL: name_of(wrapper)},
+        }
+    }
+
+
+def is_finished(workload: Mapping[str, Any]) -> bool:
+    """Return whether the Workload is finished, so that Kueue has released its quota."""
+    return is_true((workload.get("status") or {}).get("conditions"), "Finished")
+
+
+def holds_quota(workload: Mapping[str, Any]) -> bool:
+    """Return whether Kueue reserves quota for the Workload."""
+    admission = (workload.get("status") or {}).get("admission")
+    return bool(admission) and not is_finished(workload)
 
 
 def _components(wrapper: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -235,13 +278,15 @@ def is_admitted(workload: Mapping[str, Any]) -> bool:
 
 
 def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return reason and message if the Workload is evicted or deactivated, otherwise ``None``."""
+    """Return reason and message if the Workload is evicted, deactivated or being deleted, otherwise ``None``."""
     conditions = (workload.get("status") or {}).get("conditions")
     if is_true(conditions, "Evicted"):
         condition = find_condition(conditions, "Evicted") or {}
         return condition.get("reason") or "Evicted", condition.get("message") or ""
     if not (workload.get("spec") or {}).get("active", True):
         return "Deactivated", "The workload is deactivated"
+    if is_deleting(workload):
+        return "Deleted", "The workload is being deleted"
     return None
 
 

@@ -98,7 +98,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
         assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "uid-0"}
         assert client.live_reads == 2
     assert await observer._ancestors_of(observe(WRAPPER), []) == {}
-    observer.forget_pods(key_of(WRAPPER))
+    observer.hand_over_pods(key_of(WRAPPER))
     assert not observer._ancestors
 
 

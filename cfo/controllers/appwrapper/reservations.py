@@ -1,0 +1,265 @@
+"""Keeps the Workload of an AppWrapper until the pods that use its quota have ended.
+
+Users can delete an AppWrapper so that the garbage collector deletes its Workload at once, such as in the foreground, or
+after they removed its finalizer. So the Workload, which users cannot write, has a finalizer of its own. It is removed
+at once if the Workload holds no quota. Otherwise it is removed, while the AppWrapper exists, when that has released its
+quota (:mod:`.reconciler`), and later when no active pod may descend from the AppWrapper (:mod:`.active_pods`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    APPWRAPPER_LABEL,
+    APPWRAPPER_UID_LABEL,
+    FINALIZER,
+    QUOTA_FINALIZER,
+    QUOTA_RESERVED,
+)
+from cfo.controllers.appwrapper.active_pods import ActivePods, NamespacePods
+from cfo.controllers.appwrapper.status import is_true
+from cfo.controllers.appwrapper.workload import holds_quota
+from cfo.runtime import (
+    GVK,
+    Builder,
+    Client,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    Event,
+    Informer,
+    Manager,
+    NamespacedName,
+    Object,
+    Request,
+    Result,
+    annotations_of,
+    controller_of,
+    gvk_of,
+    has_finalizer,
+    is_deleting,
+    key_of,
+    labels_of,
+    namespace_of,
+    set_finalizer,
+    uid_of,
+)
+from cfo.runtime.cache import controller_key
+from cfo.runtime.objects import parse_time
+
+_UID_INDEX: Final = "appwrapper-workload"
+
+_MAX_RELEASED: Final = 4096
+"""How many AppWrappers are remembered that have released their quota, until their Workloads are deleted."""
+
+_LAST_CREATION: Final = timedelta(minutes=10)
+"""How long after the deletion of a Workload the owners of its pods may still create some, until they are deleted."""
+
+
+class Reservations:
+    """The Workloads of AppWrappers, and what is known of AppWrappers that are deleted before them.
+
+    All that is known is forgotten when the Workload is deleted. ``workloads`` has the index of this module.
+    """
+
+    def __init__(self, workloads: Informer) -> None:
+        self.workloads = workloads
+        self._released: dict[NamespacedName, None] = {}
+        self._pods: dict[NamespacedName, Mapping[str, str]] = {}
+
+    def release(self, namespace: str, wrapper_uid: str) -> None:
+        """Remember that no pod of an AppWrapper uses quota, as was proved before its finalizer is removed."""
+        for workload in self._of(namespace, wrapper_uid):
+            self._released[workload] = None
+        while len(self._released) > _MAX_RELEASED:
+            self._released.pop(next(iter(self._released)))
+
+    def keep_pods(self, namespace: str, wrapper_uid: str, known: Mapping[str, str]) -> None:
+        """Keep what is known of the pods of an AppWrapper that no longer exists.
+
+        ``known`` has uids of pods and of their owners; a value that is not empty means that they descend from it.
+        """
+        for workload in self._of(namespace, wrapper_uid):
+            self._pods[workload] = known
+
+    def is_released(self, workload: NamespacedName) -> bool:
+        """Return whether the AppWrapper of a Workload has released its quota."""
+        return workload in self._released
+
+    def known_uids(self, workload: NamespacedName) -> list[str]:
+        """Return the uids of pods, and of their owners, that are known to descend from the AppWrapper."""
+        known = self._pods.get(workload, {})
+        return [uid for uid, ancestor in known.items() if ancestor]
+
+    def forget(self, workload: NamespacedName) -> None:
+        """Forget a Workload that was deleted."""
+        self._released.pop(workload, None)
+        self._pods.pop(workload, None)
+
+    def _of(self, namespace: str, wrapper_uid: str) -> list[NamespacedName]:
+        key = controller_key(namespace, wrapper_uid)
+        found = self.workloads.reader.entries(index=(_UID_INDEX, key))
+        return [entry.key for entry in found if QUOTA_FINALIZER in entry.meta.finalizers]
+
+
+def _index_wrapper(workload: Entry) -> list[str]:
+    uid = workload.meta.labels.get(APPWRAPPER_UID_LABEL)
+    return [controller_key(workload.namespace, uid)] if uid else []
+
+
+class _Waiting(msgspec.Struct):
+    """A Workload that waits since the time ``since`` (monotonic) for the AppWrapper ``uid``, or for its pods."""
+
+    uid: str
+    since: float
+    is_reported: bool = False
+
+
+class ReservationReconciler:
+    """Removes the finalizer of Workloads that are being deleted, and deletes those that have lost their owner."""
+
+    name: Final = "appwrapper-reservation"
+
+    def __init__(self, manager: Manager, client: Client, reservations: Reservations) -> None:
+        self._client = client
+        self._clock = manager.clock
+        self._events = manager.events(self.name)
+        self._workloads = reservations.workloads.reader
+        self._reservations = reservations
+        self._namespaces = NamespacePods(client, manager.clock)
+        self._waiting: dict[Request, _Waiting] = {}
+        self._awaited: dict[str, Request] = {}
+
+    def waiting(self, wrapper: Entry) -> Iterable[Request]:
+        """Return the Workload that waits for the AppWrapper ``wrapper``."""
+        request = self._awaited.get(wrapper.meta.uid)
+        return () if request is None else (request,)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Remove the finalizer once no pod uses the quota. Raises the errors of API requests."""
+        workload = self._workloads.get(request)
+        if workload is None:
+            self._reservations.forget(request)
+        if workload is None or not _is_left(workload):
+            self._stop_waiting(request)
+            return Result()
+        if holds_quota(workload) and not self._reservations.is_released(request):
+            waiting = self._wait(request, labels_of(workload).get(APPWRAPPER_UID_LABEL, ""))
+            wrapper = await self._wrapper_of(workload, waiting.uid)
+            if wrapper is None or _has_lost_finalizer(wrapper):
+                pods = await self._namespaces.read(request.namespace, waiting.since)
+                if pods is None or self._uses_quota(request, workload, pods):
+                    return Result(requeue_after=self._namespaces.retry_after(request.namespace))
+            elif is_true((wrapper.get("status") or {}).get("conditions"), QUOTA_RESERVED):
+                return Result()  # the next event of the AppWrapper triggers another reconcile
+        await self._release(workload)
+        self._stop_waiting(request)
+        return Result()
+
+    def _uses_quota(self, request: Request, workload: Object, pods: ActivePods) -> bool:
+        """Return whether one of the active pods may use the quota, and record an Event, once."""
+        waiting = self._waiting[request]
+        user = pods.user_of(
+            waiting.uid,
+            _wrapper_name(workload),
+            self._reservations.known_uids(request),
+            _last_creation(workload),
+        )
+        if user and not waiting.is_reported:
+            waiting.is_reported = True
+            message = f"The AppWrapper was deleted before its pods; keeping the quota until they end, such as {user}"
+            self._events.event(workload, "Normal", "QuotaInUse", message)
+        waiting.since = self._clock.monotonic()
+        return bool(user)
+
+    async def _release(self, workload: Object) -> None:
+        if is_deleting(workload):
+            await set_finalizer(self._client, workload, QUOTA_FINALIZER, present=False)
+            return
+        # It has lost its owner, so the garbage collector does not delete it.
+        uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
+        self._reservations.release(namespace_of(workload), uid)
+        await self._client.delete(gvk_of(workload), key_of(workload), uid=uid_of(workload))
+
+    async def _wrapper_of(self, workload: Object, uid: str) -> Object | None:
+        """Return the AppWrapper of a Workload, if it exists."""
+        key = NamespacedName(namespace_of(workload), _wrapper_name(workload))
+        wrapper = await self._client.get(APPWRAPPER, key)
+        if wrapper is None or uid_of(wrapper) != uid:
+            return None
+        return wrapper
+
+    def _wait(self, request: Request, uid: str) -> _Waiting:
+        waiting = self._waiting.get(request)
+        if waiting is None or waiting.uid != uid:
+            self._stop_waiting(request)
+            waiting = _Waiting(uid, self._clock.monotonic())
+            self._waiting[request] = waiting
+            self._awaited[uid] = request
+            self._namespaces.add_waiting(request.namespace)
+        return waiting
+
+    def _stop_waiting(self, request: Request) -> None:
+        waiting = self._waiting.pop(request, None)
+        if waiting is not None:
+            self._awaited.pop(waiting.uid, None)
+            self._namespaces.remove_waiting(request.namespace)
+
+
+def _is_left(workload: Mapping[str, Any]) -> bool:
+    """Return whether a Workload with the finalizer is being deleted, or has lost its owner."""
+    if not has_finalizer(workload, QUOTA_FINALIZER):
+        return False
+    return is_deleting(workload) or controller_of(workload) is None
+
+
+def _concerns(event: Event) -> bool:
+    """Return whether an event is about a Workload with the finalizer that was deleted, or is being deleted."""
+    if event.new is None:
+        return event.old is not None and QUOTA_FINALIZER in event.old.meta.finalizers
+    meta = event.new.meta
+    if QUOTA_FINALIZER not in meta.finalizers:
+        return False
+    return meta.is_deleting or meta.controller is None
+
+
+def _has_lost_finalizer(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper is being deleted without the finalizer, so that it does not wait for its pods."""
+    return is_deleting(wrapper) and not has_finalizer(wrapper, FINALIZER)
+
+
+def _wrapper_name(workload: Mapping[str, Any]) -> str:
+    return annotations_of(workload).get(APPWRAPPER_LABEL, "")
+
+
+def _last_creation(workload: Mapping[str, Any]) -> datetime | None:
+    """Return when the last pod that belongs to a Workload may have been created; ``None`` if that is not known."""
+    deleted_at = workload["metadata"].get("deletionTimestamp")
+    if deleted_at is None:
+        return None
+    return parse_time(deleted_at) + _LAST_CREATION
+
+
+def setup(
+    manager: Manager, client: Client, workload: GVK, *, label_selector: str = ""
+) -> Reservations:
+    """Add the controller that removes the finalizer of Workloads, of version ``workload``, to ``manager``.
+
+    Other Workloads than those that ``label_selector`` matches are not cached. Returns what the controller of
+    AppWrappers reports to it.
+    """
+    reservations = Reservations(
+        manager.cache.informer(workload, label_selector=label_selector).add_index(
+            _UID_INDEX, _index_wrapper
+        )
+    )
+    reconciler = ReservationReconciler(manager, client, reservations)
+    builder = Builder(manager, reconciler.name)
+    builder.for_(workload, _concerns, label_selector=label_selector)
+    builder.watches(APPWRAPPER, EnqueueRequestsFromMapFunc(reconciler.waiting)).complete(reconciler)
+    return reservations

@@ -1,0 +1,257 @@
+"""Tests that Kueue's quota of an AppWrapper is kept while its pods run, however a tenant deletes the AppWrapper."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    APPWRAPPER_LABEL,
+    APPWRAPPER_UID_LABEL,
+    QUOTA_FINALIZER,
+)
+from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.runtime.client.client import Client, Propagation
+from cfo.runtime.objects.kinds import JOB, POD
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, uid_of
+from test.support.appwrapper_environment import (
+    CONTROLLERS,
+    AppWrapperEnvironment,
+    configuration,
+    job,
+    run_appwrapper_controllers,
+    start_appwrapper_environment,
+    wrapper,
+)
+from test.support.clocks import SteppedClock
+from test.support.kueue_queue import (
+    FLAVOR,
+    WORKLOAD,
+    admission_of,
+    kueue_crds,
+    workload_condition,
+)
+from test.support.raycluster_environment import eventually
+from test.support.recordings import GOLDEN
+from test.support.tenant_clients import start_tenant_client
+
+pytestmark = pytest.mark.skipif(
+    not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository"
+)
+
+WRAPPER = NamespacedName("ns", "w")
+QUEUED = configuration(kueueIntegration=True)
+EDIT = (
+    Rule(APPWRAPPER.group, "appwrappers", ("get", "create", "update", "patch", "delete")),
+    Rule("", "pods", ("get", "list", "patch")),
+)
+DELETIONS = ("Background", "Foreground", "Orphan", "finalizer removed")
+
+
+@pytest.fixture
+async def environment() -> AsyncIterator[AppWrapperEnvironment]:
+    async with start_appwrapper_environment(*kueue_crds(), controllers=CONTROLLERS) as environment:
+        await environment.create_namespace()
+        await environment.create(
+            {
+                "apiVersion": FLAVOR.api_version,
+                "kind": FLAVOR.kind,
+                "metadata": {"name": "gold"},
+                "spec": {},
+            }
+        )
+        yield environment
+
+
+async def workloads(environment: AppWrapperEnvironment) -> list[Object]:
+    """Return all Workloads of the namespace."""
+    return await environment.client.list(WORKLOAD, namespace="ns")
+
+
+async def start_held_pod(environment: AppWrapperEnvironment) -> Object:
+    """Create an AppWrapper of one pod, admit it, and return its pod, whose deletion does not end."""
+    obj = wrapper(job(), deletionGracePeriodDuration="24h")
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    await environment.create(obj)
+
+    async def get_workload() -> Object | None:
+        found = await workloads(environment)
+        return found[0] if found else None
+
+    workload: Object = await eventually(get_workload, "a Workload")
+    conditions = [workload_condition(kind) for kind in ("QuotaReserved", "Admitted")]
+    status = {"conditions": conditions, "admission": admission_of(workload)}
+    await environment.patch(workload, {"status": status}, subresource="status")
+    await environment.wait_for_condition("PodsReady", "True")
+    (held,) = await environment.client.list(POD, namespace="ns")
+    return await environment.patch(held, {"metadata": {"finalizers": ["test.example.com/hold"]}})
+
+
+async def delete_wrapper(tenant: Client, how: str) -> None:
+    """Delete the AppWrapper as a tenant can."""
+    if how == "finalizer removed":
+        await tenant.delete(APPWRAPPER, WRAPPER)
+        await tenant.patch(APPWRAPPER, WRAPPER, {"metadata": {"finalizers": None}})
+        return
+    await tenant.delete(APPWRAPPER, WRAPPER, propagation_policy=Propagation(how))
+
+
+async def let_pod_end(environment: AppWrapperEnvironment, held: Object) -> None:
+    """Let the deletion of the pod end, and delete it if nothing else did."""
+    await environment.client.patch(POD, key_of(held), {"metadata": {"finalizers": None}})
+    await environment.client.delete(POD, key_of(held))
+
+
+async def wait_until_released(environment: AppWrapperEnvironment) -> None:
+    """Wait until no Workload exists, moving the clocks to the next timer if the controllers wait for one."""
+
+    async def check() -> bool:
+        await environment.wait_until_idle()
+        if await workloads(environment):
+            await environment.skip_to_next_timer()
+        found = await workloads(environment)
+        assert not found, found
+        return True
+
+    await eventually(check, "no Workload")
+
+
+async def assert_kept(environment: AppWrapperEnvironment) -> None:
+    """Assert that the Workload stays reserved, also after the operator looks again."""
+    for _ in range(2):
+        await environment.wait_until_idle()
+        (workload,) = await workloads(environment)
+        assert workload["status"]["admission"]
+        assert all(each["type"] != "Finished" for each in workload["status"]["conditions"])
+        await environment.skip_to_next_timer()
+
+
+@pytest.mark.parametrize("how", DELETIONS)
+async def test_deletion_by_a_tenant_keeps_the_quota_until_the_pods_have_ended(
+    environment: AppWrapperEnvironment, how: str
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment)
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await delete_wrapper(tenant, how)
+        await assert_kept(environment)
+        await environment.client.delete(JOB, NamespacedName("ns", "j"))
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+
+
+@pytest.mark.parametrize("label", ["w", None, "other"])
+@pytest.mark.parametrize("loses_owner", [False, True])
+async def test_pod_with_changed_owner_or_label_keeps_the_quota(
+    environment: AppWrapperEnvironment, label: str | None, loses_owner: bool
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment)
+        changed: Object = {"labels": {APPWRAPPER_LABEL: label}}
+        if loses_owner:
+            changed["ownerReferences"] = None
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await delete_wrapper(tenant, "finalizer removed")
+            await tenant.patch(POD, key_of(held), {"metadata": changed})
+        await assert_kept(environment)
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+
+
+@pytest.mark.parametrize("label", ["w", None, "other"])
+async def test_quota_is_kept_after_a_restart_of_the_operator(
+    environment: AppWrapperEnvironment, label: str | None
+) -> None:
+    """The Workload is the only record that remains; the Job, from which the pod descends, is deleted as well."""
+    async with run_appwrapper_controllers(environment, QUEUED):
+        held = await start_held_pod(environment)
+    async with start_tenant_client(environment, *EDIT) as tenant:
+        await delete_wrapper(tenant, "finalizer removed")
+        await tenant.patch(POD, key_of(held), {"metadata": {"labels": {APPWRAPPER_LABEL: label}}})
+
+    async def is_deleted() -> bool:
+        return await environment.find(JOB, "j") is None
+
+    await eventually(is_deleted, "the deletion of the Job")
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        await assert_kept(environment)
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+
+
+async def test_new_appwrapper_of_the_same_name_does_not_hold_the_quota_of_its_predecessor(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment)
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await delete_wrapper(tenant, "finalizer removed")
+            await tenant.create({**wrapper(job("k"))})
+            await tenant.patch(POD, key_of(held), {"metadata": {"ownerReferences": None}})
+        await environment.wait_for_condition("PodsReady", "True")
+        await assert_kept(environment)
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+        await environment.wait_for_phase("Running")
+
+
+async def test_workload_that_an_administrator_deletes_is_replaced_after_the_pods_have_ended(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment)
+        (workload,) = await workloads(environment)
+        await environment.client.delete(WORKLOAD, key_of(workload))
+        await assert_kept(environment)
+        await let_pod_end(environment, held)
+
+        async def is_replaced() -> bool:
+            found = await workloads(environment)
+            return [uid_of(each) for each in found] not in ([], [uid_of(workload)])
+
+        await eventually(is_replaced, "another Workload")
+        await environment.wait_for_phase("Suspended")
+
+
+async def test_released_quota_costs_one_write_and_no_list(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED):
+        held = await start_held_pod(environment)
+        await environment.client.patch(POD, key_of(held), {"metadata": {"finalizers": None}})
+        await environment.wait_until_idle()
+        environment.clear_requests()
+        await environment.client.delete(APPWRAPPER, WRAPPER)
+        await environment.wait_until_deleted()
+        await wait_until_released(environment)
+        to_workloads = [verb for verb, kind in environment.requests() if "workloads" in kind]
+        assert to_workloads == ["patch"]
+        lists = [each for each in environment.exchanges if each.verb == "list"]
+        assert [each.resource for each in lists] == ["pods"]  # it proves the release
+
+
+async def test_workload_of_an_earlier_version_is_protected_with_one_write(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED):
+        await start_held_pod(environment)
+    (workload,) = await workloads(environment)
+    labels = {"kueue.x-k8s.io/job-uid": "x", APPWRAPPER_UID_LABEL: None}
+    old = {"finalizers": None, "labels": labels, "annotations": None}
+    await environment.patch(workload, {"metadata": old})
+    async with run_appwrapper_controllers(environment, QUEUED):
+
+        async def get_protected() -> Object:
+            (found,) = await workloads(environment)
+            assert found["metadata"].get("finalizers") == [QUOTA_FINALIZER]
+            return found
+
+        protected: Object = await eventually(get_protected, "the finalizer")
+        for field in ("labels", "annotations"):
+            assert protected["metadata"][field] == workload["metadata"][field]
+        await environment.wait_until_idle()
+        writes = [each for each in environment.requests() if each[0] not in ("get", "discover")]
+        assert writes == [("patch", "workloads.kueue.x-k8s.io")]
