@@ -39,7 +39,8 @@ class Queue:
 
     def __init__(self, **spec: Any) -> None:
         self.notified: list[NamespacedName] = []
-        self.ledger = Ledger(frozenset({"operator"}), self.notified.extend)
+        self.lost: list[NamespacedName] = []
+        self.ledger = Ledger(frozenset({"operator"}), self.notified.extend, self.lost.extend)
         self.entries: dict[tuple[GVK, NamespacedName], Entry] = {}
         self.version = 0
         self.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **spec))
@@ -57,15 +58,30 @@ class Queue:
         obj["metadata"] = {**metadata, **obj["metadata"], "resourceVersion": str(self.version)}
         entry = EntryDecoder(gvk).decode(orjson.dumps(obj))
         old = self.entries.get((gvk, entry.key))
+        if old is not None and old.meta.uid != entry.meta.uid:
+            self.remove(gvk, entry.name, entry.namespace)
+            old = None
         self.entries[gvk, entry.key] = entry
         self._deliver(
             gvk, Event(EventType.UPDATED if old else EventType.ADDED, entry.key, old, entry)
         )
 
     def remove(self, gvk: GVK, name: str, namespace: str = "ns") -> None:
-        """Delete an object."""
+        """Delete an object; a lost pod is read at once."""
         old = self.entries.pop((gvk, NamespacedName(namespace, name)))
         self._deliver(gvk, Event(EventType.DELETED, old.key, old, None))
+        if gvk == POD:
+            self.settle(name)
+
+    def lose(self, name: str) -> None:
+        """Remove the label of a pod, which the informer reports as its deletion."""
+        old = self.entries.pop((POD, NamespacedName("ns", name)))
+        self._deliver(POD, Event(EventType.DELETED, old.key, old, None))
+
+    def settle(self, name: str, pod: Object | None = None) -> None:
+        """Let a lost pod be read: ``None`` if it does not exist."""
+        key = NamespacedName("ns", name)
+        self.ledger.settle_pod(key, self.ledger.uid_of_lost(key), pod)
 
     def _deliver(self, gvk: GVK, event: Event) -> None:
         handlers(self.ledger)[gvk](event)
@@ -129,8 +145,9 @@ class Queue:
         owned: bool = True,
         spec: Object | None = None,
         conditions: Sequence[Object] = (),
+        uid: str = "",
     ) -> None:
-        """Add or change a pod of a MiniCluster."""
+        """Add or change a pod of a MiniCluster; by default, those of two MiniClusters have different uids."""
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -138,7 +155,12 @@ class Queue:
             "uid": "3",
             "controller": True,
         }
-        metadata: Object = {"name": name, "namespace": "ns", "labels": {MINICLUSTER_LABEL: cluster}}
+        metadata: Object = {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid or f"{name}-of-{cluster}",
+            "labels": {MINICLUSTER_LABEL: cluster},
+        }
         if owned:
             metadata["ownerReferences"] = [owner]
         status = {"phase": phase, "conditions": [*conditions]}

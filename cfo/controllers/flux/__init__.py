@@ -14,7 +14,7 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.model import FluxConfiguration
 from cfo.controllers import local_queues
 from cfo.controllers.cached_fields import conditions_of, field_reader
-from cfo.controllers.flux import fluxsetup
+from cfo.controllers.flux import fluxsetup, lost_pods
 from cfo.controllers.flux.fluxjob import reconciler as fluxjob
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.flux.minicluster import reconciler as minicluster
@@ -24,6 +24,7 @@ RULES: Final = (
     *minicluster.MiniClusterReconciler.rules,
     *fluxjob.FluxJobReconciler.rules,
     *fluxsetup.FluxSetupReconciler.rules,
+    *lost_pods.LostPodReconciler.rules,
 )
 """The RBAC rules of all Flux controllers."""
 

@@ -26,6 +26,7 @@ from cfo.api.flux.names import (
     MINICLUSTER_LABEL,
 )
 from cfo.config.model import DefaultSetupConfiguration
+from cfo.controllers.flux import lost_pods
 from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
@@ -260,8 +261,10 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
     in ``notifications``.
     """
     name = "fluxsetup"
-    ledger = Ledger(frozenset(admin_namespaces), notifications.enqueue)
     channel = Channel()
+    lost = Channel()
+    ledger = Ledger(frozenset(admin_namespaces), notifications.enqueue, lost.enqueue)
+    lost_pods.setup(manager, ledger, lost, channel)
     channel.enqueue((START,))
     reconciler = FluxSetupReconciler(
         manager.client.with_field_manager(FIELD_MANAGER),

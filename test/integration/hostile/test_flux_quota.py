@@ -9,7 +9,7 @@ import pytest
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUOTA_RESERVED
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import Object, owner_reference
+from cfo.runtime.objects.unstructured import NamespacedName, Object, owner_reference
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,
@@ -21,6 +21,7 @@ from test.support.flux_environment import (
     run_flux_controllers,
     start_flux_environment,
 )
+from test.support.raycluster_environment import eventually
 from test.support.tenant_clients import start_tenant_client
 
 EDIT_PODS = Rule("", "pods", ("get", "create", "patch", "delete"))
@@ -107,3 +108,43 @@ async def test_ended_pods_of_a_tenant_hold_no_shared_quota(env: FluxEnvironment)
         await env.create(flux_job("job", "victim", size=4))
         await wait_for_quota(env, "job", "Admitted", "victim")
         await wait_for_used(env, 4)
+
+
+@pytest.mark.parametrize("taken", ["label", "owner"])
+async def test_running_pods_hold_quota_after_they_lose_their_label_or_owner(
+    env: FluxEnvironment, taken: str
+) -> None:
+    setup = flux_setup(namespace="operator", max_size=3, namespaceSelector={}, mini_cluster=RUNNING)
+    await env.create(setup)
+    async with run_flux_controllers(env):
+        await env.create(flux_job("job", "attacker", size=3))
+
+        async def has_pods() -> list[Object]:
+            pods = await env.pods("attacker")
+            assert [pod["status"].get("phase") for pod in pods] == ["Running"] * 3
+            return pods
+
+        pods = await eventually(has_pods, "three pods run")
+        change: Object = {"metadata": {"labels": {MINICLUSTER_LABEL: None}}}
+        if taken == "owner":
+            # The Job adopts a pod again whose labels match.
+            labels = {"batch.kubernetes.io/controller-uid": None, "controller-uid": None}
+            change = {"metadata": {"ownerReferences": None, "labels": labels}}
+        keys = [NamespacedName("attacker", pod["metadata"]["name"]) for pod in pods]
+        async with start_tenant_client(env, EDIT_PODS, namespace="attacker") as tenant:
+            for key in keys:
+                finalizers = {"metadata": {"finalizers": ["test.example.com/keep"]}}
+                await env.client.patch(POD, key, finalizers)
+                await tenant.patch(POD, key, change)
+        await env.client.delete(FLUX_JOB, NamespacedName("attacker", "job"))
+        await env.wait_until_removed(MINICLUSTER, "job", "attacker")
+        await env.wait_until_idle()
+        await env.create(flux_job("job", "victim", size=3))
+        await wait_for_quota(env, "job", "InsufficientQuota", "victim")
+        await wait_for_used(env, 3)
+        if taken == "label":
+            return  # the next read is in 30 seconds
+        for key in keys:
+            await env.client.patch(POD, key, {"metadata": {"finalizers": None}})
+            await env.client.delete(POD, key)
+        await wait_for_quota(env, "job", "Admitted", "victim")

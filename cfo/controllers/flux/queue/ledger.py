@@ -1,8 +1,12 @@
 """The state of the queue in memory: records of all objects that matter to it, updated by each event of an informer.
 
-Nothing here is kept anywhere else or must survive a restart: all of it is read again from the informers. The only
-addition is what was decided and is not visible in the informers yet (*assumed* admissions and evictions), which counts
-until the informer shows it, or shows that the job has changed so that it cannot happen any more.
+Nothing here is kept anywhere else, and all of it is read again from the informers after a restart, with two additions:
+
+* What was decided and is not visible in the informers yet (*assumed* admissions and evictions) counts until the
+  informer shows it, or shows that the job has changed so that it cannot happen any more.
+* A pod counts for its MiniCluster until it has ended or was deleted, also if users change its label, and an object
+  whose new state cannot be decoded counts as before. A pod that leaves the cache is *lost* until a read shows whether
+  it was deleted or has only lost its label.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -17,34 +22,45 @@ import msgspec
 import structlog
 from anyio.lowlevel import checkpoint
 
-from cfo.api.flux.names import MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
 from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
+    NOTHING,
     WAITING_FOR_KUEUE,
     Blocked,
+    Demand,
     Verdict,
     WaitingJob,
     position_changed,
 )
 from cfo.controllers.flux.queue.records import (
     JobRecord,
+    PodRecord,
     batch_pods,
     cluster_record,
     job_record,
     pod_record,
+    record_of_live_pod,
 )
-from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
+from cfo.runtime import Event, NamespacedName, Object, Request, uid_of
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 _NO_GROUPS: Final[Mapping[str, Group]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+_MAX_LOST: Final = 1000
+"""How many lost pods of a namespace are kept that had no node; nodes limit the others."""
+
+_UNKNOWN_POD: Final = Demand(pods=1)
+"""What a pod holds that could never be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +77,20 @@ class Ledger:
     """Records of FluxSetups, FluxJobs, MiniClusters, Jobs and pods, and the verdicts about FluxJobs.
 
     ``admin_namespaces``: whose FluxSetups may select other namespaces. ``notify`` is called with FluxJobs that have
-    something to do. The methods ``on_*`` process an event, and return the setups whose queues it may have changed.
-    Before :meth:`start`, records are only collected.
+    something to do, and ``verify`` with pods for which :meth:`settle_pod` must be called. The methods ``on_*`` process
+    an event, and return the setups whose queues it may have changed. Before :meth:`start`, records are only collected.
     """
 
     admin_namespaces: Collection[str]
     notify: Callable[[Iterable[Request]], None]
+    verify: Callable[[Iterable[Request]], None]
     _groups: dict[str, dict[str, Group]] = field(default_factory=dict)
     _admitting: dict[NamespacedName, None] = field(default_factory=dict)
     _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
+    _clusters_of_pods: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The MiniCluster for which each pod counts, by namespace and name of the pod."""
+    _lost: dict[str, dict[str, None]] = field(default_factory=dict)
+    """The names of lost pods, by namespace."""
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _classes: dict[str, int] = field(default_factory=dict)
     _governance: Governance = field(default_factory=Governance)
@@ -217,7 +238,7 @@ class Ledger:
         """Record a FluxJob."""
         group = self._group_for(event)
         old = group.job
-        job = self._decode(job_record, event.current)
+        job = _decode(event.key, job_record, event.current, old)
         group.job = job
         if job is None or old is None or job.uid != old.uid or job.generation != old.generation:
             group.is_assumed = False
@@ -235,25 +256,37 @@ class Ledger:
 
     def on_cluster(self, event: Event) -> list[Request]:
         """Record a MiniCluster."""
-        self._group_for(event).cluster = self._decode(cluster_record, event.current)
+        group = self._group_for(event)
+        group.cluster = _decode(event.key, cluster_record, event.current, group.cluster)
         return self._update(event.key)
 
     def on_batch_job(self, event: Event) -> list[Request]:
         """Record the Job of a MiniCluster, which has the same name."""
-        self._group_for(event).batch_pods = self._decode(batch_pods, event.current) or 0
+        group = self._group_for(event)
+        known = group.batch_pods
+        group.batch_pods = _decode(event.key, batch_pods, event.current, known) or 0
         return self._update(event.key)
 
     def on_pod(self, event: Event) -> list[Request]:
-        """Record a pod of a MiniCluster, which its label names."""
-        old = _cluster_of(event.old)
-        new = _cluster_of(event.current)
-        requests: list[Request] = []
-        for name in {old, new} - {""}:
-            key = NamespacedName(event.key.namespace, name)
-            group = self._groups.setdefault(key.namespace, {}).setdefault(name, Group())
-            pod = self._decode(pod_record, event.current) if name == new else None
-            group.set_pod(event.key.name, pod)
-            requests += self._update(key)
+        """Record a pod of a MiniCluster, which its label named when it was seen first."""
+        key = event.key
+        entry = event.current
+        known = self._pod(key)
+        if entry is None:
+            if known is None or known.has_ended or not self._keep_lost(key, known):
+                return self._forget_pod(key)
+            self.verify((key,))
+            return []
+        self._find_lost(key)
+        meta = entry.meta
+        if known is not None and known.uid == meta.uid:
+            name = self._clusters_of_pods[key.namespace][key.name]
+            return self._set_pod(key, name, _decode(key, pod_record, entry, known))
+        requests = self._forget_pod(key)
+        name = meta.labels.get(MINICLUSTER_LABEL, "")
+        if name:
+            unknown = PodRecord(meta.uid, _UNKNOWN_POD, has_ended=False)
+            requests += self._set_pod(key, name, _decode(key, pod_record, entry, unknown))
         return requests
 
     def on_setup(self, event: Event) -> list[Request]:
@@ -296,7 +329,76 @@ class Ledger:
             requests += self._update(key)
         return list(dict.fromkeys(requests))
 
+    # Lost pods.
+
+    def uid_of_lost(self, key: NamespacedName) -> str:
+        """Return the uid of a lost pod; empty if it is not lost."""
+        pod = self._pod(key)
+        is_lost = key.name in self._lost.get(key.namespace, ())
+        return pod.uid if is_lost and pod is not None else ""
+
+    def count_lost(self, namespace: str) -> int:
+        """Return the number of lost pods of a namespace."""
+        return len(self._lost.get(namespace, ()))
+
+    def settle_pod(self, key: NamespacedName, uid: str, obj: Object | None) -> list[Request]:
+        """Record ``obj``, what a read of the lost pod ``uid`` returned; return the setups that it may have changed.
+
+        The pod remains lost if it exists and has not ended.
+        """
+        pod = self._pod(key)
+        if pod is None or self.uid_of_lost(key) != uid:
+            return []  # an event was newer
+        current: PodRecord | None = None
+        if obj is not None and uid_of(obj) == uid:
+            current = _decode(key, record_of_live_pod, obj, pod)
+        if current is None or current.has_ended:
+            self._find_lost(key)
+            return self._forget_pod(key)
+        return self._set_pod(key, self._clusters_of_pods[key.namespace][key.name], current)
+
     # Implementation.
+
+    def _pod(self, key: NamespacedName) -> PodRecord | None:
+        cluster = self._clusters_of_pods.get(key.namespace, _NO_LABELS).get(key.name)
+        if cluster is None:
+            return None
+        pods = self._groups[key.namespace][cluster].pods
+        return pods[key.name] if pods is not None else None
+
+    def _set_pod(self, key: NamespacedName, cluster: str, pod: PodRecord | None) -> list[Request]:
+        group_key = NamespacedName(key.namespace, cluster)
+        group = self._groups.setdefault(key.namespace, {}).setdefault(cluster, Group())
+        group.set_pod(key.name, pod)
+        if pod is not None:
+            self._clusters_of_pods.setdefault(key.namespace, {})[key.name] = intern(cluster)
+        return self._update(group_key)
+
+    def _forget_pod(self, key: NamespacedName) -> list[Request]:
+        clusters = self._clusters_of_pods.get(key.namespace)
+        if clusters is None or key.name not in clusters:
+            return []
+        cluster = clusters.pop(key.name)
+        if not clusters:
+            del self._clusters_of_pods[key.namespace]
+        return self._set_pod(key, cluster, None)
+
+    def _keep_lost(self, key: NamespacedName, pod: PodRecord) -> bool:
+        """Record that a pod is lost, if there is room for it."""
+        names = self._lost.setdefault(key.namespace, {})
+        if pod.demand is NOTHING and len(names) >= _MAX_LOST:
+            return False
+        names[key.name] = None
+        return True
+
+    def _find_lost(self, key: NamespacedName) -> None:
+        """Record that a pod is not lost any more."""
+        names = self._lost.get(key.namespace)
+        if names is None:
+            return
+        names.pop(key.name, None)
+        if not names:
+            del self._lost[key.namespace]
 
     def _notify_first(self) -> None:
         """Let the first job that was admitted, and is not visible as such, write its status.
@@ -311,17 +413,6 @@ class Ledger:
     def _group_for(self, event: Event) -> Group:
         groups = self._groups.setdefault(event.key.namespace, {})
         return groups.setdefault(event.key.name, Group())
-
-    def _decode(self, decode: Callable[[Entry], _T], entry: Entry | None) -> _T | None:
-        if entry is None:
-            return None
-        try:
-            return decode(entry)
-        except (msgspec.DecodeError, ValueError) as error:
-            _log.warning(
-                "Ignoring object with invalid values", object=str(entry.key), error=str(error)
-            )
-            return None
 
     def _govern(self) -> list[Request]:
         """Determine who governs each namespace; return all setups if that has changed."""
@@ -418,6 +509,19 @@ class Ledger:
         return self._classes.get(job.priority_class)
 
 
+def _decode(
+    key: NamespacedName, decode: Callable[[_S], _T], obj: _S | None, known: _T | None
+) -> _T | None:
+    """Return the record of the current state of an object; ``known``, its last one, if that cannot be decoded."""
+    if obj is None:
+        return None
+    try:
+        return decode(obj)
+    except (msgspec.DecodeError, ValueError) as error:
+        _log.warning("Ignoring object with invalid values", object=str(key), error=str(error))
+        return known
+
+
 def _totals_of(groups: Iterable[Group]) -> Totals:
     pods = 0
     admitted = 0
@@ -450,11 +554,3 @@ def _counts_as(job: JobRecord | None) -> str:
     if job is None or job.is_finished:
         return ""
     return "admitted" if job.is_reserved else "pending"
-
-
-def _cluster_of(pod: Entry | None) -> str:
-    """Return the name of the MiniCluster to which a pod belongs; empty if its label is its only connection to one."""
-    controller = pod.meta.controller if pod is not None else None
-    if pod is None or controller is None or controller.kind not in (JOB.kind, MINICLUSTER.kind):
-        return ""
-    return pod.meta.labels.get(MINICLUSTER_LABEL, "")

@@ -11,6 +11,7 @@ from sys import intern
 from typing import Final
 
 import msgspec
+import orjson
 
 from cfo.api.flux.names import (
     EVICTED,
@@ -31,7 +32,7 @@ from cfo.controllers.flux.queue.shape import (
     PodShape,
     demand_of_pod,
 )
-from cfo.runtime import GVK, Entry
+from cfo.runtime import GVK, Entry, Object, uid_of
 from cfo.runtime.cache import Meta
 from cfo.runtime.objects import parse_time
 
@@ -97,7 +98,7 @@ class _Condition(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str = ""
-    last_transition_time: str = ""
+    last_transition_time: str | None = None
     observed_generation: int = 0
 
 
@@ -159,6 +160,7 @@ class _Pod(msgspec.Struct, gc=False):
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
     """A pod. ``demand`` is what it takes of a node, and ``has_ended`` whether it takes nothing any more."""
 
+    uid: str
     demand: Demand
     has_ended: bool
 
@@ -195,7 +197,7 @@ def job_record(entry: Entry) -> JobRecord:
         reason=intern(reserved.reason),
         position=status.position or 0,
         setup=intern(status.flux_setup or ""),
-        started=_seconds(status.start_time or reserved.last_transition_time),
+        started=_seconds(status.start_time or reserved.last_transition_time or ""),
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved.status == "True",
         is_refused=is_refused,
@@ -275,14 +277,23 @@ def pod_record(entry: Entry) -> PodRecord:
     A pod takes nothing before it has a node, nor after it has ended: any user can create pods for which no node is
     large enough, and with ``spec.nodeName`` a kubelet lets them fail. Users cannot set the status.
     """
-    pod = _pods.decode(entry.raw)
+    return _record_of_pod(entry.meta.uid, entry.raw)
+
+
+def record_of_live_pod(obj: Object) -> PodRecord:
+    """Return the same for a pod that was read from the API server."""
+    return _record_of_pod(uid_of(obj), orjson.dumps(obj))
+
+
+def _record_of_pod(uid: str, raw: bytes) -> PodRecord:
+    pod = _pods.decode(raw)
     status = pod.status or _PodStatus()
     has_ended = status.phase in ("Succeeded", "Failed")
     has_node = status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
     demand = NOTHING
     if has_node and not has_ended:
         demand = demand_of_pod(pod.spec or PodShape())
-    return PodRecord(demand, has_ended)
+    return PodRecord(uid, demand, has_ended)
 
 
 def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition:

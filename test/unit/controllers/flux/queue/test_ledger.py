@@ -192,9 +192,108 @@ def test_deadline_that_was_raised_in_the_minicluster_delays_the_planned_end() ->
     assert queue.reason("c") == "Admitted"  # it ends before b can start
 
 
-def test_pods_that_only_have_the_label_of_a_minicluster_do_not_count() -> None:
+def test_pod_counts_by_its_label_with_any_controller_or_none() -> None:
+    """Users can write and remove owners, so they prove nothing."""
     queue = Queue(max_size=2)
     queue.put_pod("a-0", "a", owned=False)
+    assert queue.decide().pods == 1
+
+
+def running_pod(uid: str, phase: str = "Running") -> Object:
+    """Return a pod without labels as the API server returns it."""
+    return {"metadata": {"name": "a-0", "uid": uid}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize("end", ["deleted", "ended", "replaced", "seen to end"])
+def test_pod_that_loses_its_label_holds_quota_until_it_has_ended(end: str) -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a", "QuotaReserved", size=1)
+    queue.put_pod("a-0", "a", uid="1")
+    queue.lose("a-0")
+    assert queue.lost == [NamespacedName("ns", "a-0")]
+    queue.remove(FLUX_JOB, "a")
+    assert queue.decide().pods == 1
+    queue.settle("a-0", running_pod("1"))
+    assert queue.decide().pods == 1
+    if end == "deleted":
+        queue.settle("a-0")
+    elif end == "ended":
+        queue.settle("a-0", running_pod("1", "Succeeded"))
+    elif end == "replaced":
+        queue.settle("a-0", running_pod("2"))
+    else:
+        queue.put_pod("a-0", "a", "Failed", uid="1")
+    assert queue.decide().pods == 0
+    assert queue.ledger.count_lost("ns") == 0
+
+
+def test_pod_that_loses_its_label_before_it_has_a_node_counts_when_it_runs() -> None:
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", "Pending", uid="1")
+    queue.lose("a-0")
+    assert queue.decide().pods == 0
+    queue.settle("a-0", running_pod("1"))
+    assert queue.decide().pods == 1
+
+
+def test_relabelled_pod_counts_for_its_first_minicluster_until_it_is_deleted() -> None:
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", uid="1")
+    queue.put_pod("a-0", "b", uid="1")
+    queue.put_job("a", "QuotaReserved", "Evicted", size=1)
+    assert not queue.ledger.is_drained(NamespacedName("ns", "a"))
+    assert queue.decide().pods == 1
+    queue.remove(POD, "a-0")
+    assert queue.ledger.is_drained(NamespacedName("ns", "a"))
+
+
+def test_pod_that_has_ended_is_not_read_when_it_is_deleted() -> None:
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", "Succeeded")
+    queue.remove(POD, "a-0")
+    assert queue.lost == []
+
+
+def test_result_of_a_read_that_an_event_has_overtaken_is_ignored() -> None:
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", uid="1")
+    queue.lose("a-0")
+    queue.put_pod("a-0", "a", uid="2")
+    queue.ledger.settle_pod(NamespacedName("ns", "a-0"), "1", None)
+    assert queue.decide().pods == 1
+
+
+def test_lost_pods_without_a_node_are_limited_and_those_with_one_are_not() -> None:
+    queue = Queue(max_size=2)
+    for number in range(1010):
+        queue.put_pod(f"waiting-{number}", "a", "Pending")
+        queue.lose(f"waiting-{number}")
+    assert queue.ledger.count_lost("ns") == 1000
+    queue.put_pod("a-0", "a")
+    queue.lose("a-0")
+    assert queue.ledger.count_lost("ns") == 1001
+    assert queue.decide().pods == 1
+
+
+def test_condition_without_a_time_hides_no_pod() -> None:
+    """API servers encode a time that is not set as null."""
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", conditions=[{"type": "x", "lastTransitionTime": None}])
+    assert queue.decide().pods == 1
+
+
+def test_objects_that_cannot_be_decoded_count_as_before() -> None:
+    queue = Queue(max_size=4)
+    queue.put_job("a", "QuotaReserved")
+    queue.put_pod("b-0", "b", uid="1")
+    assert queue.decide().pods == 3
+    queue.put_job("a", "QuotaReserved", size="many")
+    queue.put_pod("b-0", "b", uid="1", spec={"containers": "many"})
+    assert queue.decide().pods == 3
+    queue.put_pod("c-0", "c", spec={"containers": "many"})
+    assert queue.decide().pods == 4
+    for gvk, name in ((FLUX_JOB, "a"), (POD, "b-0"), (POD, "c-0")):
+        queue.remove(gvk, name)
     assert queue.decide().pods == 0
 
 
@@ -297,7 +396,7 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
 
 
 def test_nothing_is_drained_or_decided_before_the_informers_have_synced() -> None:
-    ledger = Ledger(frozenset(), lambda _: None)
+    ledger = Ledger(frozenset(), lambda _: None, lambda _: None)
     assert not ledger.is_drained(NamespacedName("ns", "a"))
     assert ledger.decide(SETUP, NOW) == Totals()
 
@@ -407,7 +506,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(
             if existing:
                 gvk, key = existing[number % len(existing)]
                 queue.remove(gvk, key.name)
-    rebuilt = Ledger(frozenset({"operator"}), lambda _: None)
+    rebuilt = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None)
     entries = list(queue.entries.items())
     random.shuffle(entries)
     for (gvk, key), entry in entries:
@@ -422,7 +521,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(
 
 async def test_start_lets_others_run_between_the_demands_of_jobs() -> None:
     jobs = 300
-    ledger = Ledger(frozenset({"operator"}), lambda _: None)
+    ledger = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None)
     queue = Queue(max_size=1)
     queue.ledger = ledger
     queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **{"max-size": 1}))
