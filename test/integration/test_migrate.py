@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,7 +33,9 @@ from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Option
 from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.transport import APIRequest, Response, Transport
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.client.transport import APIRequest, Exchange, Response, Transport
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
@@ -240,6 +243,23 @@ async def test_mixed_clusters_are_planned_and_migrated(
             assert "20 RayClusters: 0 to change, 4 blocked" in again.stdout
             for name in BLOCKED:
                 assert f"RayCluster {NAMESPACE}/{name} " in again.stdout
+
+
+async def test_all_clusters_are_read_with_one_list_for_each_kind() -> None:
+    exchanges: list[Exchange] = []
+    async with environment() as env:
+        await create_mixed_clusters(env)
+        config = ClientConfig.for_control_plane(env.plane)
+        async with Transport(config, observe=exchanges.append) as transport:
+            observer = Observer(Client(transport, RESTMapper(transport), field_manager="test"))
+            found = await observer.clusters("")
+            sent = Counter(each.resource for each in exchanges if each.verb in ("get", "list"))
+            expected = [await observer.cluster(key) for key in await observer.keys("")]
+        assert len(found) == 20
+        assert found == expected
+        number_of_network_policy_labels = 2
+        assert sent.pop("networkpolicies.networking.k8s.io") == number_of_network_policy_labels
+        assert set(sent.values()) == {1}
 
 
 async def assert_confirmation_is_required(env: Environment, directory: Path) -> None:

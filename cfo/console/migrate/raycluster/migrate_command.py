@@ -18,6 +18,7 @@ from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.obstacles import obstacles
 from cfo.console.migrate.raycluster.planning import (
+    ObservedCluster,
     Options,
     is_managed_by_cfo,
     plan_safely,
@@ -137,9 +138,10 @@ def command(
         )
         found = await obstacles(client, operator_namespace)
         _echo_obstacles(found, "before --apply, because they would revert the migration")
-        keys = await _keys(client, observer, where, names)
         if not apply:
-            return await _show(observer, keys, options)
+            observed = await _observed(client, observer, where, names)
+            return _show([plan_safely(cluster, options) for cluster in observed])
+        keys = await _keys(client, observer, where, names)
         if found:
             return _INCOMPLETE_EXIT_CODE
         if not yes:
@@ -175,13 +177,25 @@ async def _keys(
     return keys
 
 
-async def _show(observer: Observer, keys: Sequence[NamespacedName], options: Options) -> int:
-    """Print the plans; return the exit code."""
-    plans: list[ObjectPlan] = []
-    for key in keys:
+async def _observed(
+    client: Client, observer: Observer, namespace: str, names: Sequence[str]
+) -> list[ObservedCluster]:
+    """Return the state of the RayClusters called ``names`` in ``namespace``, or of all there.
+
+    Raises :class:`InvalidInput` if one of the names does not exist.
+    """
+    if not names:
+        return await observer.clusters(namespace)
+    found: list[ObservedCluster] = []
+    for key in await _keys(client, observer, namespace, names):
         observed = await observer.cluster(key)
         if observed is not None:
-            plans.append(plan_safely(observed, options))
+            found.append(observed)
+    return found
+
+
+def _show(plans: Sequence[ObjectPlan]) -> int:
+    """Print the plans; return the exit code."""
     for plan in plans:
         _echo_plan(plan)
     return _echo_summary(plans)
@@ -219,11 +233,9 @@ async def _show_takeover(
     has_proxies = await _has_proxies(client, config)
     plans: list[ObjectPlan] = []
     are_managed = True
-    for key in await _keys(client, observer, namespace, names):
-        observed = await observer.cluster(key)
-        if observed is not None:
-            plans.append(plan_takeover(observed, has_proxies=has_proxies))
-            are_managed = are_managed and is_managed_by_cfo(observed)
+    for observed in await _observed(client, observer, namespace, names):
+        plans.append(plan_takeover(observed, has_proxies=has_proxies))
+        are_managed = are_managed and is_managed_by_cfo(observed)
     for plan in plans:
         _echo_plan(plan)
     if not are_managed:  # otherwise they are this operator's own

@@ -5,6 +5,7 @@ Lists are read in pages of 500. The content of Secrets is dropped as soon as it 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -28,6 +29,7 @@ from cfo.runtime import (
     Object,
     UnknownKind,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     uid_of,
@@ -37,6 +39,12 @@ from cfo.version import CONFIG_MAP_NAME
 
 _RAY_CLUSTER_CRD: Final = NamespacedName("", "rayclusters.ray.io")
 _CERTIFICATE_CRD: Final = NamespacedName("", "certificates.cert-manager.io")
+
+_SELECTIONS: Final = (
+    *((gvk, CLUSTER_LABEL) for gvk in CHILD_KINDS),
+    (NETWORK_POLICY, POD_CLUSTER_LABEL),  # KubeRay's own
+)
+"""The kinds of objects that belong to a RayCluster, each with the label that names it."""
 
 
 class Observer:
@@ -60,14 +68,46 @@ class Observer:
         if cluster is None:
             return None
         children: dict[str, Object] = {}
-        selections = [(gvk, CLUSTER_LABEL) for gvk in CHILD_KINDS]
-        selections.append((NETWORK_POLICY, POD_CLUSTER_LABEL))  # KubeRay's own
-        for gvk, label in selections:
+        for gvk, label in _SELECTIONS:
             for obj in await self._list(gvk, key.namespace, f"{label}={label_value(key.name)}"):
                 children[uid_of(obj)] = obj
         bindings = await self.bindings_of(cluster)
         has_pods = not is_suspended(cluster) or await self.has_pods(cluster)
         return ObservedCluster(cluster, tuple(children.values()), tuple(bindings), has_pods)
+
+    async def clusters(self, namespace: str) -> list[ObservedCluster]:
+        """Return the current state of the RayClusters in ``namespace``; in all namespaces if it is empty.
+
+        Each kind is listed once, whatever the number of RayClusters.
+        """
+        found = await self._list(RAY_CLUSTER, namespace)
+        children: defaultdict[NamespacedName, dict[str, Object]] = defaultdict(dict)
+        for gvk, label in _SELECTIONS:
+            for obj in await self._list(gvk, namespace, label):
+                children[_cluster_key(obj, label)][uid_of(obj)] = obj
+        bindings: defaultdict[str, dict[str, Object]] = defaultdict(dict)
+        for binding in await self._list(CLUSTER_ROLE_BINDING):
+            name = name_of(binding)
+            bindings[name][name] = binding
+            labelled = labels_of(binding).get(CLUSTER_LABEL)
+            if labelled:
+                bindings[labelled][name] = binding
+        with_pods: set[NamespacedName] = set()
+        if any(map(is_suspended, found)):
+            pods = await self._list(POD, namespace, POD_CLUSTER_LABEL)
+            with_pods = {_cluster_key(pod, POD_CLUSTER_LABEL) for pod in pods}
+        observed: list[ObservedCluster] = []
+        for cluster in found:
+            key = NamespacedName(namespace_of(cluster), label_value(name_of(cluster)))
+            candidates = dict(bindings[key.name])
+            for name in binding_names(cluster):
+                candidates |= bindings[name]
+            own = [each for each in candidates.values() if is_binding_of(each, cluster)]
+            has_pods = not is_suspended(cluster) or key in with_pods
+            observed.append(
+                ObservedCluster(cluster, tuple(children[key].values()), tuple(own), has_pods)
+            )
+        return observed
 
     async def bindings_of(self, cluster: Object) -> list[Object]:
         """Return the ClusterRoleBindings with the labels or a name of the RayCluster."""
@@ -118,6 +158,11 @@ class Observer:
             for secret in found:
                 secret.pop("data", None)
         return found
+
+
+def _cluster_key(obj: Object, label: str) -> NamespacedName:
+    """Return namespace and label value of the RayCluster that ``label`` names."""
+    return NamespacedName(namespace_of(obj), labels_of(obj)[label])
 
 
 def _fields_of(crd: Object) -> frozenset[str]:
