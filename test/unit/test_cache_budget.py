@@ -9,8 +9,8 @@ from cfo.config.model import OperatorConfiguration
 from cfo.runtime.client.config import ClientConfig
 
 
-@pytest.mark.parametrize(("limit", "total"), [(512 << 20, 128 << 20), (None, 256 << 20)])
-def test_cache_holds_a_quarter_of_the_memory_limit(
+@pytest.mark.parametrize(("limit", "total"), [(500 << 20, 100 << 20), (None, 256 << 20)])
+def test_cache_holds_a_fifth_of_the_memory_limit(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, total: int
 ) -> None:
     monkeypatch.setattr(operator, "memory_limit", lambda: limit)
