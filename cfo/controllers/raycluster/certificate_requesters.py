@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+import orjson
 from anyio.lowlevel import checkpoint
 
 from cfo.api.raycluster.certificates import REQUEST_VOLUME, requests_certificates
@@ -39,7 +41,13 @@ from cfo.runtime import (
     key_of,
     labels_of,
 )
-from cfo.runtime.client import Child, Outcome, reconcile_children
+from cfo.runtime.client import (
+    APIRequest,
+    BucketRateLimiters,
+    Child,
+    Outcome,
+    reconcile_children,
+)
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 
@@ -47,6 +55,30 @@ _SELECTION: Final[SelectionKeywords] = {
     "label_selector": REQUESTERS_LABEL,
     "max_bytes": MAX_CACHED_BYTES,
 }
+
+
+_PAGE_SIZE: Final = "20"
+_MAX_PAGE_BYTES: Final = 64 << 20
+
+_LISTS_PER_SECOND: Final = 1 / 30
+_LIST_BURST: Final = 2
+"""How often the RayClusters of a namespace are listed: on average, and at once."""
+
+_LIST_RETRY_SECONDS: Final = 30.0
+
+
+class _ListMeta(msgspec.Struct):
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    """A page of RayClusters, which are not decoded."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_page = msgspec.json.Decoder(_Page)
 
 
 class CertificateRequesters:
@@ -67,13 +99,17 @@ class CertificateRequesters:
         self._clusters = manager.cache.informer(RAY_CLUSTER).reader
         self._bindings = manager.cache.informer(CLUSTER_ROLE_BINDING, **_SELECTION).reader
         self._namespaces = manager.options.namespaces
+        self._lists = BucketRateLimiters(_LISTS_PER_SECOND, _LIST_BURST, manager.clock)
 
     async def reconcile(self, request: Request) -> Result:
         """Create, restore or delete the binding. Raises :class:`TerminalError` if another object has its name."""
         namespace = request.name
         if self._namespaces is not None and namespace not in self._namespaces:
             return Result()
-        child = decide_binding(namespace, is_wanted=await self._is_wanted(namespace))
+        is_wanted = await self._is_wanted(namespace)
+        if is_wanted is None:
+            return Result(requeue_after=_LIST_RETRY_SECONDS)
+        child = decide_binding(namespace, is_wanted=is_wanted)
         owner = new_object(NAMESPACE, namespace)
         results = await reconcile_children(self._client, owner, [child])
         results.raise_errors()
@@ -84,15 +120,43 @@ class CertificateRequesters:
                 )
         return Result()
 
-    async def _is_wanted(self, namespace: str) -> bool:
-        """Return whether a RayCluster of the namespace requests certificates."""
+    async def _is_wanted(self, namespace: str) -> bool | None:
+        """Return whether a RayCluster of the namespace requests certificates; ``None``: ask again later.
+
+        The API server is asked if the cache leaves out RayClusters of the namespace, and before a binding is deleted:
+        the cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
+        """
         if await self._are_requested(namespace):
             return True
-        if not self._bindings.contains(key_of(desired_binding(namespace))):
+        has_binding = self._bindings.contains(key_of(desired_binding(namespace)))
+        if not has_binding and self._clusters.is_complete(namespace):
             return False
-        # The cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
-        clusters = await self._client.list(RAY_CLUSTER, namespace=namespace, live=True)
-        return any(map(requests_certificates, clusters))
+        if not self._lists.try_take(namespace):
+            return None
+        return await self._are_requested_live(namespace)
+
+    async def _are_requested_live(self, namespace: str) -> bool:
+        """Like :meth:`_are_requested`, according to the API server; 20 RayClusters are in memory at a time."""
+        params = {"limit": _PAGE_SIZE}
+        while True:
+            request = APIRequest(
+                "GET",
+                f"/apis/{RAY_CLUSTER.api_version}/namespaces/{namespace}/rayclusters",
+                params=params,
+                compress=True,
+                max_response_bytes=_MAX_PAGE_BYTES,
+                verb="list",
+                resource="rayclusters",
+            )
+            page = _page.decode((await self._client.transport.request(request)).body)
+            for raw in page.items or ():
+                if REQUEST_VOLUME.encode() in bytes(raw):
+                    if requests_certificates(orjson.loads(memoryview(raw))):
+                        return True
+                    await checkpoint()
+            if not page.metadata.continue_:
+                return False
+            params = {**params, "continue": page.metadata.continue_}
 
     async def _are_requested(self, namespace: str) -> bool:
         """Return whether a RayCluster of the namespace requests certificates; large ones are decoded one at a time."""

@@ -11,6 +11,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
@@ -147,6 +148,19 @@ async def test_request_without_room_in_the_cache_is_answered() -> None:
             await env.wait_for_event("CertificateRequestDenied", namespace="victim")
             await env.wait_for_event("NamespaceTooLarge", namespace="victim")
             assert bytes_of_requests(manager) == 0
+
+
+async def test_pods_of_a_ray_cluster_without_room_in_the_cache_get_certificates() -> None:
+    """Neither the RayCluster nor the Secret of its CA is in the cache, nor any request of its pods."""
+    async with start_environment(*VANILLA_CRDS) as env, run_controllers(env, CONFIG) as manager:
+        manager.cache.budget.total_bytes = 1
+        victim = await create_cluster(env, "victim")
+        await env.wait_until_idle()
+        binding = "codeflare-certificate-requesters-victim"
+        assert await env.find(CLUSTER_ROLE_BINDING, binding, "") is not None
+        async with pod_client(env, victim, "rc-head") as client:
+            await client.create(certificate_request("honest", address(ADDRESS)))
+        await wait_for_certificate(env, "honest")
 
 
 async def test_flood_of_requests_without_room_is_not_read_one_by_one() -> None:
