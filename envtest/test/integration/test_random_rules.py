@@ -374,3 +374,62 @@ async def test_an_absent_signing_request_is_shown_as_null(
     answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
     problem = f"Invalid value: {shown}: PEM block type must be CERTIFICATE REQUEST"
     assert ("spec.request", problem) in causes(answer.body)
+
+
+async def test_rules_cannot_read_whole_floats_of_integers(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    sizes = crd("notes", {"size": {"type": "integer"}, "name": {"type": "string"}})
+    schema = sizes["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    decided = {"rule": "self.name == 'a' || self.size < 9"}
+    schema["x-kubernetes-validations"] = [decided, {"rule": "self.size < 5", "message": "large"}]
+    await plane.install_crds(sizes)
+    answer = await api.post(f"{CUSTOM}/notes", custom("Note", name="a", size=1.0))
+    assert answer.code == 422
+    error = "invalid data, expected int, got float64 evaluating rule: large"
+    assert causes(answer.body) == [("spec", f'Invalid value: "object": {error}')]
+
+
+async def test_rules_match_strings_with_control_characters(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    rule = {"rule": "self.matches('^[a-z]*$')"}
+    named = {"type": "string", "x-kubernetes-validations": [rule], "maxLength": 9}
+    await plane.install_crds(crd("notes", {"name": named}))
+    answer = await api.post(f"{CUSTOM}/notes", custom("Note", name="a\0b"))
+    assert answer.code == 422
+
+
+async def test_symbols_are_allowed_in_hostnames(plane: ControlPlane, api: APIClient) -> None:
+    await plane.install_crds(crd("notes", {"name": {"type": "string", "format": "hostname"}}))
+    codes = []
+    for name in ("a=b", "é", "a_b", "a--b"):
+        path = f"{CUSTOM}/notes?dryRun=All"
+        codes.append((await api.post(path, custom("Note", name=name))).code)
+    assert codes == [201, 201, 422, 422]
+
+
+async def test_a_default_of_another_version_is_a_change(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    notes = crd("notes", {"a": {"type": "string"}, "added": {"type": "string", "default": "x"}})
+    older = crd("notes", {"a": {"type": "string"}})["spec"]["versions"][0]
+    notes["spec"]["versions"].append({**older, "name": "v1beta1", "storage": False})
+    await plane.install_crds(notes)
+    older_path = CUSTOM.replace("/v1/", "/v1beta1/")
+    body = {**custom("Note", a="b"), "apiVersion": "rules.example.com/v1beta1"}
+    created = await api.post(f"{older_path}/notes", body)
+    first = await api.merge(f"{CUSTOM}/notes/a", {})
+    second = await api.merge(f"{CUSTOM}/notes/a", {})
+    versions = [each.body["metadata"]["resourceVersion"] for each in (created, first, second)]
+    assert versions[0] != versions[1] == versions[2]
+    assert first.body["spec"] == {"a": "b", "added": "x"}
+
+
+async def test_a_map_that_an_apply_empties_remains(plane: ControlPlane, api: APIClient) -> None:
+    labels = {"type": "object", "additionalProperties": {"type": "string"}}
+    await plane.install_crds(crd("notes", {"labels": labels}))
+    await api.apply(f"{CUSTOM}/notes/a", custom("Note", labels={"a": "b"}), "m")
+    answer = await api.apply(f"{CUSTOM}/notes/a", custom("Note", labels={}), "m")
+    assert answer.code == 200
+    assert answer.body["spec"] == {"labels": {}}

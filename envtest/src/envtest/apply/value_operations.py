@@ -505,7 +505,10 @@ def _merge_items(kind: Type, left: list[Any], right: list[Any]) -> Any:
 
 
 def remove(kind: Type, value: Any, items: FieldSet) -> Any:
-    """Return ``value`` without the fields and items of ``items``; containers that become empty become null."""
+    """Return ``value`` without the fields and items of ``items``.
+
+    A container that becomes empty stays if its parent remains, and becomes null otherwise.
+    """
     form = _form(kind, value)
     if form == _SCALAR:
         return value
@@ -518,7 +521,7 @@ def remove(kind: Type, value: Any, items: FieldSet) -> Any:
             if element in items.members:
                 continue
             child = items.children.get(element)
-            kept[name] = remove(kind.field(name) or _UNKNOWN, item, child) if child else item
+            kept[name] = _remaining(kind.field(name) or _UNKNOWN, item, child) if child else item
         return kept or None
     if form == _LIST:
         if not isinstance(value, list) or not value or kind.list_atomic:
@@ -529,10 +532,20 @@ def remove(kind: Type, value: Any, items: FieldSet) -> Any:
                 continue
             child = items.children.get(element)
             if child:
-                item = remove(kind.item, item, child)
+                item = _remaining(kind.item, item, child)
             rest.append(item)
         return rest or None
     return None
+
+
+def _remaining(kind: Type, value: Any, items: FieldSet) -> Any:
+    """Return what :func:`remove` leaves of a field or an item: at least an empty container."""
+    rest = remove(kind, value, items)
+    if rest is None and isinstance(value, dict):
+        return {}
+    if rest is None and isinstance(value, list):
+        return []
+    return rest
 
 
 def with_named_parents(kind: Type | None, fields: FieldSet) -> FieldSet:

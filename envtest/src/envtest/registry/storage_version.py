@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+import msgspec
 import orjson
 
 from envtest.apimachinery.errors import plain_error
@@ -15,6 +17,7 @@ from envtest.storage import Record
 from envtest.storage.record import encode, record_of
 
 __all__ = [
+    "StoredForm",
     "after_storage",
     "encode_internal",
     "encode_records",
@@ -23,6 +26,9 @@ __all__ = [
     "selectable_records",
     "to_storage",
 ]
+
+
+_REVISION: Final = "resourceVersion"
 
 
 def removed_version(api_version: str) -> str:
@@ -56,27 +62,42 @@ async def _converted(info: ResourceInfo, objects: list[Object]) -> list[Object]:
     return objects
 
 
-async def to_storage(info: ResourceInfo, obj: Object) -> Object:
+class StoredForm(msgspec.Struct, frozen=True):
+    """An object as the store gets it.
+
+    ``written`` is what kube-apiserver would write, encoded, if it differs from ``obj`` (see :class:`Record`).
+    """
+
+    obj: Object
+    written: bytes | None = None
+
+
+async def to_storage(info: ResourceInfo, obj: Object) -> StoredForm:
     """Return the object in the version in which it is stored."""
     if info.api_version == info.storage_version:
-        return obj
+        return StoredForm(obj)
     if info.convert is not None:
         stored = (await info.convert([obj], info.storage_version))[0]
     else:  # strategy "None" of CRDs, and kinds whose versions have the same fields
         kind = info.storage_kind or info.kind
         stored = {**obj, "apiVersion": info.storage_version, "kind": kind}
-    if info.is_crd:
-        # kube-apiserver prunes and defaults it by the schema of the stored version whenever it is read
-        stored = copy_json(stored)
-        info.strategy.restore(stored)
-    return stored
+    if not info.is_crd:
+        return StoredForm(stored)
+    # kube-apiserver prunes and defaults it by the schema of the stored version whenever it is read
+    restored = copy_json(stored)
+    info.strategy.restore(restored)
+    if restored == stored:
+        return StoredForm(restored)
+    metadata = {name: value for name, value in stored["metadata"].items() if name != _REVISION}
+    return StoredForm(restored, encode({**stored, "metadata": metadata}))
 
 
 async def after_storage(info: ResourceInfo, obj: Object) -> Object:
     """Return what a dry run would return if it had stored an object: without fields that the stored version lacks."""
     if info.api_version == info.storage_version:
         return obj
-    return (await _converted(info, [copy_json(await to_storage(info, obj))]))[0]
+    stored = await to_storage(info, obj)
+    return (await _converted(info, [copy_json(stored.obj)]))[0]
 
 
 async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[bytes]:

@@ -156,6 +156,8 @@ class Program:
         budget.charge(outcome.cost)
         if not outcome.error:
             return outcome.value
+        if outcome.is_exact:
+            raise CELError(outcome.error)
         try:
             return self._library_value(variables)
         except CELError as error:
@@ -204,6 +206,8 @@ def _implementations() -> Implementations:
 
 def _matches(text: str, pattern: str) -> bool:
     """Report whether a string contains a regular expression; the library's time is linear, Python's is not."""
+    # The library takes a NUL for the end of a string; another control character is in the same classes.
+    text = text.replace("\0", "\1")
     result = _pattern_test().eval(data={"pattern": pattern, "text": text})
     if result.type() == _cel().Type.ERROR:
         raise ValueError(str(result.value()))

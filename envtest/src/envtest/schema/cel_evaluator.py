@@ -19,6 +19,7 @@ from envtest.schema.cel_costs import call_cost
 from envtest.schema.cel_macros import COST_LIMIT
 
 __all__ = [
+    "ConversionError",
     "CostLimitError",
     "Evaluator",
     "Implementation",
@@ -37,6 +38,10 @@ class CostLimitError(Exception):
 
 class EvaluationError(ValueError):
     """Raised if the evaluation of a part of an expression fails for the given values."""
+
+
+class ConversionError(EvaluationError):
+    """Raised if an expression reads a value that does not have the type that its schema declares."""
 
 
 class Implementation(NamedTuple):
@@ -72,11 +77,15 @@ class _UnsupportedError(Exception):
 
 
 class Outcome(NamedTuple):
-    """The value of an expression and its cost. A non-empty ``error`` means that there is no value."""
+    """The value of an expression and its cost. A non-empty ``error`` means that there is no value.
+
+    ``is_exact`` is whether the error has the words of kube-apiserver, which no other evaluation can give.
+    """
 
     value: Any
     cost: int
     error: str = ""
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +99,12 @@ class Evaluator:
         frame = _Frame(dict(variables), limit)
         try:
             value = self.root(frame)
-            error = ""
         except EvaluationError as failure:
-            value = None
-            error = str(failure) or "evaluation failed"
+            frame.charge(0)
+            is_exact = isinstance(failure, ConversionError)
+            return Outcome(None, frame.cost, str(failure) or "evaluation failed", is_exact)
         frame.charge(0)
-        return Outcome(value, frame.cost, error)
+        return Outcome(value, frame.cost)
 
 
 def prepare_evaluator(

@@ -8,7 +8,7 @@ reports its errors when a CRD is written. Semantics and messages follow apiexten
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,7 @@ from envtest.schema.cel import (
     compile_expression,
 )
 from envtest.schema.cel_cost import estimate_cost
+from envtest.schema.cel_evaluator import ConversionError
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_macros import COST_EXCEEDED
 from envtest.schema.cel_sizes import Sized
@@ -282,6 +283,10 @@ def _run(
             continue
         if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
             continue
+        if isinstance(variables["self"], _Unreadable):
+            detail = f"{variables['self'].error} evaluating rule: {rule.text}"
+            errors.append(invalid(field, kind, detail))
+            continue
         inputs = dict(variables)
         if rule.uses_old and rule.optional_old:
             inputs["has__"] = old is not None
@@ -496,6 +501,10 @@ def _kind(schema: Schema, *, nested: bool = False) -> CELType:
 
 def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
     """Return the conversion of a node's JSON value to its static type; ``None`` when none is necessary."""
+    if schema.int_or_string:
+        return _to_integer_or_string
+    if schema.type == "integer":
+        return _to_integer
     if schema.type == "number":
         return _to_float
     if schema.type == "string" and not nested:
@@ -513,11 +522,65 @@ def _to_float(value: Any) -> Any:
     return float(value) if is_integer else value
 
 
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A value that an expression cannot read, since it does not have the type of its schema: ``1.0`` for an integer.
+
+    As in kube-apiserver, an expression that does not read it is not affected.
+    """
+
+    error: str
+
+
+def _read(item: Any) -> Any:
+    if isinstance(item, _Unreadable):
+        raise ConversionError(item.error)
+    return item
+
+
+class _PartlyUnreadableMap(dict[str, Any]):
+    """A map with unreadable values."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _read(super().__getitem__(name))
+
+
+class _PartlyUnreadableList(list[Any]):
+    """A list with unreadable items."""
+
+    def __getitem__(self, position: Any) -> Any:
+        return _read(super().__getitem__(position))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_read, super().__iter__())
+
+
+_NOT_AN_INTEGER = _Unreadable("invalid data, expected int, got float64")
+_NOT_AN_INTEGER_OR_STRING = _Unreadable(
+    "invalid data, expected XIntOrString value to be either a string or integer"
+)
+
+
+def _to_integer(value: Any) -> Any:
+    return _NOT_AN_INTEGER if isinstance(value, float) else value
+
+
+def _to_integer_or_string(value: Any) -> Any:
+    return _NOT_AN_INTEGER_OR_STRING if isinstance(value, float) else value
+
+
+def _adapted_map(values: dict[str, Any]) -> dict[str, Any]:
+    is_partial = any(isinstance(value, _Unreadable) for value in values.values())
+    return _PartlyUnreadableMap(values) if is_partial else values
+
+
 def _list_adapter(item: Adapter) -> Adapter:
     def adapt(value: Any) -> Any:
         if json_type(value) != "array":
             return value
-        return [item(each) for each in value]
+        items = [item(each) for each in value]
+        is_partial = any(isinstance(each, _Unreadable) for each in items)
+        return _PartlyUnreadableList(items) if is_partial else items
 
     return adapt
 
@@ -526,7 +589,7 @@ def _map_adapter(entry: Adapter) -> Adapter:
     def adapt(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {name: entry(item) for name, item in value.items()}
+        return _adapted_map({name: entry(item) for name, item in value.items()})
 
     return adapt
 
@@ -547,7 +610,7 @@ def _object_adapter(schema: Schema) -> Adapter | None:
         for name, item in value.items():
             part = parts.get(name)
             out[names.get(name) or name] = part(item) if part and item is not None else item
-        return out
+        return _adapted_map(out)
 
     return adapt
 

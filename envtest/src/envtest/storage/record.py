@@ -21,9 +21,22 @@ class Record:
 
     Immutable. ``obj()`` decodes, so that every caller owns its copy. ``is_new`` is whether this process created the
     object and nothing has updated it since.
+
+    ``written`` is what kube-apiserver has written of a custom resource, encoded, if it differs from ``data``, which has
+    the defaults of the stored version and no fields that it lacks. An update that results in ``data`` then is a change.
     """
 
-    __slots__ = ("data", "deleting", "is_new", "labels", "name", "namespace", "revision", "uid")
+    __slots__ = (
+        "data",
+        "deleting",
+        "is_new",
+        "labels",
+        "name",
+        "namespace",
+        "revision",
+        "uid",
+        "written",
+    )
 
     def __init__(
         self,
@@ -43,6 +56,7 @@ class Record:
         self.labels = labels
         self.deleting = deleting
         self.is_new = False
+        self.written: bytes | None = None
 
     @property
     def key(self) -> tuple[str, str]:

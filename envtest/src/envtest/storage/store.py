@@ -98,14 +98,20 @@ class Store:
         cache = self._caches.get(resource)
         return cache.records.get((namespace, name)) if cache else None
 
-    def create(self, resource: GroupResource, obj: Object) -> Record:
-        """Store a new object and set its resourceVersion. The caller has checked that the name is free."""
+    def create(
+        self, resource: GroupResource, obj: Object, *, written: bytes | None = None
+    ) -> Record:
+        """Store a new object and set its resourceVersion. The caller has checked that the name is free.
+
+        For ``written`` see :class:`Record`.
+        """
         metadata = obj["metadata"]
         key = (metadata.get("namespace") or "", metadata["name"])
         if key in self._cache(resource).records:
             raise KeyError(f"{resource} {key} exists")
         record = record_of(obj, self.revision + 1)
         record.is_new = True
+        record.written = written
         self._commit(resource, Change(ADDED, record, None))
         return record
 
@@ -122,19 +128,26 @@ class Store:
         self.compacted = self.revision
 
     def update(
-        self, resource: GroupResource, obj: Object, previous: Record, *, always: bool = False
+        self,
+        resource: GroupResource,
+        obj: Object,
+        previous: Record,
+        *,
+        always: bool = False,
+        written: bytes | None = None,
     ) -> Record:
         """Replace ``previous``, which must be the current record (read it without an await in between).
 
         An object that equals the stored one is not written unless ``always`` is set: ``previous`` is returned. ``obj``
-        gets the resulting resourceVersion.
+        gets the resulting resourceVersion. For ``written`` see :class:`Record`.
         """
         self._check_current(resource, previous)
         obj["metadata"]["resourceVersion"] = str(previous.revision)
         # as kube-apiserver: no revision and no event for no change
-        if not always and encode(obj) == previous.data:
+        if not always and written == previous.written and encode(obj) == previous.data:
             return previous
         record = record_of(obj, self.revision + 1)
+        record.written = written
         self._commit(resource, Change(MODIFIED, record, previous))
         return record
 

@@ -199,13 +199,13 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
     # Another request can have created it while a conversion webhook was called.
     if core.store.get(info.storage, namespace, name) is not None:
         raise already_exists(info.resource, name)
-    record = core.store.create(info.storage, stored)
+    record = core.store.create(info.storage, stored.obj, written=stored.written)
     if info.api_version != info.storage_version:
         # fields that do not exist in the storage version are lost
         shown = await from_storage(info, record)
         obj.clear()
         obj.update(shown)
-    obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    obj["metadata"]["resourceVersion"] = stored.obj["metadata"]["resourceVersion"]
     return True
 
 
@@ -355,7 +355,9 @@ async def _replace(
     if not core.store.is_current(info.storage, record):  # a conversion webhook waits, too
         return None
     always = record.is_new and info.strategy.stores_defaults_late
-    after = core.store.update(info.storage, stored, record, always=always)
+    after = core.store.update(
+        info.storage, stored.obj, record, always=always, written=stored.written
+    )
     if info.api_version != info.storage_version:
         return await from_storage(info, after)
     new["metadata"]["resourceVersion"] = str(after.revision)

@@ -231,9 +231,8 @@ async def _mark(
     stored = await to_storage(ctx.info, obj)
     if not core.store.is_current(ctx.info.storage, record):
         return None
-    obj["metadata"]["resourceVersion"] = str(
-        core.store.update(ctx.info.storage, stored, record).revision
-    )
+    after = core.store.update(ctx.info.storage, stored.obj, record, written=stored.written)
+    obj["metadata"]["resourceVersion"] = str(after.revision)
     return DeletionResult(obj, removed=False, marked=True)
 
 
@@ -258,7 +257,7 @@ async def _delete_current(
         stored = await to_storage(info, obj)
         if not core.store.is_current(info.storage, record):
             return None
-        record = core.store.update(info.storage, stored, record)
+        record = core.store.update(info.storage, stored.obj, record, written=stored.written)
         obj["metadata"]["resourceVersion"] = str(record.revision)
         if stays:
             return DeletionResult(obj, removed=False, marked=True)

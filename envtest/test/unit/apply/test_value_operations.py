@@ -242,7 +242,7 @@ def test_remove_deletes_fields_and_items() -> None:
     removed = field_set(TYPE, {"ports": [{"port": 2}], "size": 1}) | field_set(
         TYPE, {"labels": {"a": "b"}}
     )
-    assert remove(TYPE, value, removed) == {"ports": [{"port": 1, "name": "a"}], "labels": None}
+    assert remove(TYPE, value, removed) == {"ports": [{"port": 1, "name": "a"}], "labels": {}}
 
 
 def test_operations_do_not_modify_arguments() -> None:
