@@ -58,7 +58,7 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.client import apply_status
+from cfo.runtime.client import Backoff, apply_status
 from cfo.runtime.controller import EventHandler
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import PRIORITY_CLASS, Conditions, new_object
@@ -140,21 +140,26 @@ class DefaultSetup:
     client: Client
     setups: Informer
     desired: Object
+    clock: Clock
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Create the FluxSetup if there is none. A failure is logged, and does not stop the operator."""
+        """Create the FluxSetup if there is none; retry with growing pauses, as the webhook may not respond yet."""
         task_status.started()
         await self.setups.wait_for_sync()
-        if len(self.setups.reader):
-            return
-        try:
-            await self.client.create(self.desired)
-        except AlreadyExists:
-            return
-        except (APIError, TransportError) as error:
-            _log.error("Failed to create the default FluxSetup", error=str(error))
-            return
-        _log.info("Created the default FluxSetup", namespace=self.desired["metadata"]["namespace"])
+        backoff = Backoff(self.clock)
+        while not len(self.setups.reader):
+            try:
+                await self.client.create(self.desired)
+            except AlreadyExists:
+                return
+            except (APIError, TransportError) as error:
+                _log.error("Failed to create the default FluxSetup, will retry", error=str(error))
+            else:
+                namespace = self.desired["metadata"]["namespace"]
+                _log.info("Created the default FluxSetup", namespace=namespace)
+                return
+            backoff.record_failure()
+            await self.clock.sleep(backoff.delay())
 
 
 def create_default(manager: Manager, config: DefaultSetupConfiguration, namespace: str) -> None:
@@ -162,7 +167,7 @@ def create_default(manager: Manager, config: DefaultSetupConfiguration, namespac
     client = manager.client.with_field_manager(FIELD_MANAGER)
     setups = manager.cache.informer(FLUX_SETUP)
     desired = default_setup(config, namespace, setups.selection.label_selector)
-    manager.add(DefaultSetup(client, setups, desired))
+    manager.add(DefaultSetup(client, setups, desired, manager.clock))
 
 
 @dataclass(frozen=True, eq=False)

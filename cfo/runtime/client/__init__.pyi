@@ -41,6 +41,7 @@ from .errors import Unauthorized as Unauthorized
 from .errors import UnknownKind as UnknownKind
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
+from .ratelimit import Backoff as Backoff
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import BucketRateLimiters as BucketRateLimiters
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter

@@ -290,10 +290,11 @@ class Ledger:
         return requests
 
     def on_setup(self, event: Event) -> list[Request]:
-        """Record a FluxSetup."""
+        """Record a FluxSetup, also if the cache has no room for it: another one would govern, or none."""
         self._setups.pop(event.key, None)
-        if event.new is not None and not event.new.meta.is_deleting:
-            self._setups[event.key] = setup_of(event.new.object(), self.admin_namespaces)
+        current = event.current
+        if current is not None and not current.meta.is_deleting:
+            self._setups[event.key] = setup_of(current.object(), self.admin_namespaces)
         return self._govern()
 
     def on_namespace(self, event: Event) -> list[Request]:

@@ -136,6 +136,16 @@ def test_object_for_which_the_cache_has_no_room_holds_its_quota(gvk: GVK) -> Non
     assert queue.decide().pods == 0
 
 
+def test_setup_for_which_the_cache_has_no_room_still_governs() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a")
+    entry = queue.entries[FLUX_SETUP, SETUP]
+    queue.ledger.on_setup(Event(EventType.DELETED, SETUP, entry, None, left_out=entry))
+    assert queue.decide() == Totals(pods=2, admitted=1)
+    queue.remove(FLUX_SETUP, "setup", "operator")
+    assert queue.decide() == Totals()
+
+
 def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
     queue = Queue(max_size=2)
     queue.put_job("a", "QuotaReserved")
