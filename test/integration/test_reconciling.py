@@ -37,10 +37,12 @@ from cfo.runtime import (
     wait_for,
 )
 from cfo.runtime.cache import by_controller, controller_key
-from cfo.runtime.client import connect
+from cfo.runtime.client import UnknownSubresource, connect
 from cfo.runtime.objects import new_object
+from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from test.support.raycluster_environment import eventually
 from test.support.website import Website, WebsiteSpec, WebsiteStatus
 
 FINALIZER = "example.com/cleanup"
@@ -73,6 +75,49 @@ def requests(manager: Manager) -> float:
                 )
 
     return sum(samples())
+
+
+async def test_object_whose_crd_has_no_status_is_kept_until_the_crd_has_one(
+    plane: ControlPlane,
+) -> None:
+    """The API server says that the object was not found, although only its status does not exist."""
+    async with running_manager(plane) as manager:
+        client = manager.client
+        crd = custom_resource_definition(Website)
+        subresources = crd["spec"]["versions"][0].pop("subresources")
+        await client.create(crd)
+        manager.cache.informer(Website)
+        metadata = ObjectMeta(namespace="default", name="w")
+        website = await client.create(Website(metadata=metadata, spec=WebsiteSpec(html="<p>")))
+        intent = Website.intent(website.key, status=WebsiteStatus(ready_replicas=1))
+        with pytest.raises(UnknownSubresource, match=r"declares it in subresources\.status"):
+            await client.apply(intent, subresource="status")
+        kept = await client.get(Website, website.key)
+        assert kept is not None
+        assert kept.metadata.uid == website.metadata.uid
+        changed = {"metadata": {"annotations": {"example.com/changed": "yes"}}}
+        await client.patch(Website, website.key, changed)
+        await wait_for(
+            client,
+            Website,
+            website.key,
+            lambda obj: bool(obj and obj.metadata.annotations),
+            timeout=120,
+        )
+
+        versions = [{**crd["spec"]["versions"][0], "subresources": subresources}]
+        await client.patch(
+            CUSTOM_RESOURCE_DEFINITION, key_of(crd), {"spec": {"versions": versions}}
+        )
+
+        async def has_status() -> bool:
+            try:
+                stored = await client.apply(intent, subresource="status")
+            except UnknownSubresource:
+                return False
+            return stored["status"] == {"readyReplicas": 1}
+
+        await eventually(has_status, "the status")
 
 
 async def test_finalizer_is_added_before_work_and_removed_after_cleanup(

@@ -39,6 +39,7 @@ from .errors import TooManyRequests as TooManyRequests
 from .errors import TransportError as TransportError
 from .errors import Unauthorized as Unauthorized
 from .errors import UnknownKind as UnknownKind
+from .errors import UnknownSubresource as UnknownSubresource
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
 from .ratelimit import Backoff as Backoff

@@ -133,6 +133,10 @@ class UnknownKind(LookupError):
     """Raised if the API server does not serve a kind (yet): its CRD is missing or not established."""
 
 
+class UnknownSubresource(UnknownKind):
+    """Raised if the API server does not serve this subresource of a kind (yet), such as the status of a CRD."""
+
+
 class OwnerDeleted(Exception):
     """Raised instead of recreating an object whose controller was deleted, or is being deleted.
 

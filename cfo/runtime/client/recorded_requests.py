@@ -22,6 +22,7 @@ from cfo.runtime.client.errors import (
     OwnerDeleted,
     TransportError,
     UnknownKind,
+    UnknownSubresource,
 )
 from cfo.runtime.client.object_cache import ClientCache
 from cfo.runtime.client.transport import APIRequest, Transport
@@ -248,7 +249,8 @@ class RecordedRequests:
         """Send an object or a patch; return the object in the response.
 
         ``params`` are query parameters; with ``dryRun`` nothing is recorded. ``cached_uid`` is the uid of the cached
-        object (``None``: it is looked up). Raises :class:`EncodingError` for a body that is not JSON.
+        object (``None``: it is looked up). Raises :class:`EncodingError` for a body that is not JSON, and
+        :class:`UnknownSubresource` if the kind has no such subresource.
         """
         try:
             encoded = orjson.dumps(body)
@@ -271,7 +273,11 @@ class RecordedRequests:
                 and details.get("name") == changed.key.name
                 and details.get("kind") == changed.resource.gvr.resource
             )
-            if is_object_missing:
+            if is_object_missing and changed.subresource:
+                # The API server gives the same response if the subresource is missing.
+                self.cache.mark_uncertain(changed.gvk, changed.key)
+                self._require_subresource(changed)
+            elif is_object_missing:
                 self.record_not_found(changed, uid_before)
             raise
         obj: Object = orjson.loads(response)
@@ -279,6 +285,19 @@ class RecordedRequests:
         if obj.get("kind") == changed.gvk.kind:
             self.record_response(changed, obj, response)
         return obj
+
+    def _require_subresource(self, target: RequestTarget) -> None:
+        """Raise :class:`UnknownSubresource` if discovery does not list the subresource of ``target``."""
+        if target.subresource in target.resource.subresources:
+            return
+        self.mapper.invalidate()
+        name = target.subresource
+        hint = ""
+        if name in ("status", "scale"):
+            hint = f"; a CRD declares it in subresources.{name} of the version"
+        raise UnknownSubresource(
+            f"{target.resource.gvr} {target.key}: the API server serves no subresource {name}{hint}"
+        )
 
     async def send(self, request: APIRequest) -> bytes:
         """Send a request; return the body of the response."""

@@ -99,7 +99,7 @@ class Controller:
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
 
-    Raises :class:`TypeError` if ``reconciler.reconcile`` is not a coroutine function.
+    Raises :class:`TypeError` if ``reconciler`` is a class, or its ``reconcile`` is not a coroutine function.
     """
 
     def __init__(
@@ -112,6 +112,8 @@ class Controller:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if isinstance(reconciler, type):
+            raise TypeError(f"{reconciler.__name__}: must be an instance, not the class")
         if not inspect.iscoroutinefunction(reconciler.reconcile):
             raise TypeError(
                 f"{type(reconciler).__name__}.reconcile: must be a coroutine function (async def)"

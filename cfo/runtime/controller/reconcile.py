@@ -31,12 +31,15 @@ class Result:
     """The result of a successful reconcile.
 
     ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes). Raises
-    :class:`ValueError` for one that is negative, infinite or not a number.
+    :class:`ValueError` for one that is negative or infinite, and :class:`TypeError` for a string.
     """
 
     requeue_after: float = 0.0
 
     def __post_init__(self) -> None:
+        given: object = self.requeue_after
+        if isinstance(given, str):
+            raise TypeError(f"requeue_after: {given!r}: must be a number of seconds")
         if not 0 <= self.requeue_after < math.inf:
             raise ValueError(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
 

@@ -66,6 +66,8 @@ class ManagerOptions:
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``namespace_bytes`` is how many
     bytes the cache may hold for one namespace, ``total_bytes`` for all together (see
     :class:`~cfo.runtime.cache.cache.Cache`).
+
+    Raises :class:`TypeError` for ``namespaces`` or ``field_managers`` that are one string.
     """
 
     field_manager: str = "cfo"
@@ -83,6 +85,12 @@ class ManagerOptions:
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
     webhook: WebhookOptions | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("namespaces", "field_managers"):
+            value = getattr(self, name)
+            if isinstance(value, str):  # otherwise its characters would be the names
+                raise TypeError(f"{name}: {value!r}: must be a list of strings")
 
 
 class Servers:

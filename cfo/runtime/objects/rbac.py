@@ -22,7 +22,9 @@ class Rule:
 
     ``group`` is the API group (empty: core), ``resources`` and ``verbs`` are the fields of a `PolicyRule`_;
     ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
-    in a Role). Raises :class:`ValueError` without resources or verbs.
+    in a Role). One resource, verb or name may be a string.
+
+    Raises :class:`ValueError` without resources or verbs, for a group with a version, and for a kind as resource.
 
     .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
     """
@@ -38,21 +40,32 @@ class Rule:
         group: str,
         resources: str | Iterable[str],
         verbs: str | Iterable[str],
-        resource_names: Iterable[str] = (),
+        resource_names: str | Iterable[str] = (),
         *,
         namespace: str = "",
     ) -> None:
-        names = (resources,) if isinstance(resources, str) else tuple(resources)
-        allowed = (verbs,) if isinstance(verbs, str) else tuple(verbs)
+        names = _strings(resources)
+        allowed = _strings(verbs)
         if not names or not allowed:
             raise ValueError(
                 f"rule for group {group!r}: resources {names} and verbs {allowed}: must not be empty"
             )
+        if "/" in group:
+            raise ValueError(f"rule for group {group!r}: must be a group without a version")
+        for resource in names:
+            if resource != resource.lower():
+                raise ValueError(
+                    f"rule for group {group!r}: resource {resource!r}: must be in lower case, such as deployments"
+                )
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "resources", names)
         object.__setattr__(self, "verbs", allowed)
-        object.__setattr__(self, "resource_names", tuple(resource_names))
+        object.__setattr__(self, "resource_names", _strings(resource_names))
         object.__setattr__(self, "namespace", namespace)
+
+
+def _strings(values: str | Iterable[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def policy_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:

@@ -129,13 +129,13 @@ class WebhookOptions:
     """Options of the webhook server.
 
     ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that we
-    manage; empty if we manage none. ``url`` is for webhooks outside the cluster: the server listens on its port instead
-    of on ``bind_address``, and the webhook configurations contain the URL while the server runs. ``reuse_port`` lets
-    several replicas on one machine listen on the same port; a process does not start if the port is used by one whose
-    certificate has another CA. ``client_ca`` is a PEM file with CAs: connections without a client certificate of one of
-    them are refused in the TLS handshake; the file is reloaded when it changes. ``drain`` is how long, in seconds, open
-    connections are served after the server stopped accepting new ones; at most 0.2 s for a ``url`` without
-    ``reuse_port``.
+    manage; empty if we manage none. With a ``url`` and one of both, a webhook that needs the other is never ready.
+    ``url`` is for webhooks outside the cluster: the server listens on its port instead of on ``bind_address``, and the
+    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several replicas on one machine
+    listen on the same port; a process does not start if the port is used by one whose certificate has another CA.
+    ``client_ca`` is a PEM file with CAs: connections without a client certificate of one of them are refused in the TLS
+    handshake; the file is reloaded when it changes. ``drain`` is how long, in seconds, open connections are served
+    after the server stopped accepting new ones; at most 0.2 s for a ``url`` without ``reuse_port``.
 
     ``lease`` is the Lease that this operator renews, for its leader election or as a heartbeat. It is written into the
     webhook configurations, so that another operator does not use them while this one is alive (:mod:`.ownership`);

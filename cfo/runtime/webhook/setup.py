@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
 import anyio
@@ -21,7 +21,11 @@ from cfo.runtime.controller.lifecycle import Runnable, StartPhase
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Channel, Kind
-from cfo.runtime.objects.kinds import LEASE
+from cfo.runtime.objects.kinds import (
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.objects.unstructured import Object, name_of
 from cfo.runtime.process.clock import Clock
@@ -115,6 +119,7 @@ class WebhookService:
         self._request = Request("", WebhookServer.name)
         self._clock = clock
         self._has_url = options.url is not None
+        self._configurations = options.configurations
         registry = metrics.registry
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=field_manager, cache=cache)
@@ -238,8 +243,20 @@ class WebhookService:
         if pair is not None:
             chain = x509.load_pem_x509_certificates(pair.certificate)
             problems += self._injector.problems(chain)
+        problems += self._uncalled()
         if problems:
             raise RuntimeError("; ".join(problems))
+
+    def _uncalled(self) -> Iterator[str]:
+        """Yield a problem for each webhook that no API server calls at the URL, because no configuration names it."""
+        if not self._has_url or not self._configurations:
+            return  # the configurations may be those of manifests, or of another tool
+        for webhook in self.webhooks:
+            kind, option = VALIDATING_WEBHOOK_CONFIGURATION, "validating_configuration"
+            if webhook.mutating:
+                kind, option = MUTATING_WEBHOOK_CONFIGURATION, "mutating_configuration"
+            if kind not in self._configurations:
+                yield f"no API server calls the webhook {webhook.name}: WebhookOptions has no {option}"
 
     def _reason(self) -> str:
         if self._source.failure:

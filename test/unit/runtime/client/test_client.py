@@ -26,7 +26,7 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
-from cfo.runtime.client import EncodingError, Expired, OwnerDeleted
+from cfo.runtime.client import EncodingError, Expired, OwnerDeleted, UnknownSubresource
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
 from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD
@@ -1005,6 +1005,35 @@ async def test_object_of_another_controller_than_the_deleted_one_is_created_with
     server.answer("POST", COLLECTION, json(config_map(), 201))
     await client.create(CHILD)
     assert [request.method for request in server.requests()] == ["POST"]
+
+
+@pytest.mark.parametrize("subresource", ["status", "scale"])
+async def test_write_of_a_subresource_that_does_not_find_it_keeps_the_object(
+    server: ApiServer, client: Client, cache: FakeCache, subresource: str
+) -> None:
+    """The API server gives the same response if the object, or only the subresource is missing."""
+    cache.put(config_map())
+    path = f"{PATH}/{subresource}"
+    server.answer("PATCH", path, error_response(404, "NotFound", name="a", kind="configmaps"))
+    with pytest.raises(
+        UnknownSubresource,
+        match=f"configmaps ns/a: .* no subresource {subresource}; a CRD declares",
+    ):
+        await client.patch(CONFIG_MAP, KEY, {"data": {"k": "w"}}, subresource=subresource)
+    assert cache.records == [("uncertain", KEY, "")]
+
+
+async def test_subresource_that_is_served_does_not_find_a_deleted_object(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    server.answer(
+        "PATCH",
+        "/api/v1/namespaces/ns/pods/a/status",
+        error_response(404, "NotFound", name="a", kind="pods"),
+    )
+    with pytest.raises(NotFound):
+        await client.patch(POD, KEY, {"status": {"phase": "Failed"}}, subresource="status")
+    assert cache.records == [("uncertain", KEY, "")]
 
 
 async def test_write_that_does_not_find_the_object_records_its_deletion(

@@ -382,6 +382,16 @@ async def test_cancellation_raised_inside_reconcile_is_an_ordinary_error() -> No
         assert harness.count("reconcile_errors_total") == 1
 
 
+def test_class_of_a_reconciler_is_refused() -> None:
+    class Website:
+        async def reconcile(self, request: Request) -> Result:
+            return Result()
+
+    reconciler: Any = Website
+    with pytest.raises(TypeError, match="Website: must be an instance, not the class"):
+        Controller("x", reconciler)
+
+
 def test_reconciler_with_a_sync_reconcile_is_refused() -> None:
     class Blocking:
         def reconcile(self, request: Request) -> Result:
@@ -593,6 +603,12 @@ def test_invalid_options_are_rejected_by_name(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_requeue_after_without_an_end_is_rejected(seconds: float) -> None:
     with pytest.raises(ValueError, match=f"requeue_after: {seconds}"):
+        Result(requeue_after=seconds)
+
+
+def test_requeue_after_of_a_string_is_rejected() -> None:
+    seconds: Any = "60"
+    with pytest.raises(TypeError, match="requeue_after: '60': must be a number of seconds"):
         Result(requeue_after=seconds)
 
 

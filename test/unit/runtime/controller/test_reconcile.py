@@ -67,3 +67,19 @@ def test_rule_requires_resources_and_verbs(
 ) -> None:
     with pytest.raises(ValueError, match=r"rule for group .* must not be empty"):
         Rule("", resources, verbs)
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "reason"),
+    [
+        ("apps/v1", "deployments", "must be a group without a version"),
+        ("apps", "Deployment", "resource 'Deployment': must be in lower case"),
+    ],
+)
+def test_rule_that_can_never_apply_is_rejected(group: str, resource: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"rule for group '{group}': {reason}"):
+        Rule(group, resource, READ)
+
+
+def test_one_name_of_a_rule_may_be_a_string() -> None:
+    assert Rule("", "secrets", READ, "tls") == Rule("", ["secrets"], READ, ["tls"])

@@ -502,6 +502,12 @@ async def test_builder_rejects_invalid_configuration(build: Any, message: str) -
         build(Builder(create_manager(), "name")).complete(GatedReconciler())
 
 
+@pytest.mark.parametrize("name", ["namespaces", "field_managers"])
+def test_option_that_is_one_string_instead_of_a_list_is_rejected(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}: 'none': must be a list of strings"):
+        ManagerOptions(**{name: "none"})
+
+
 async def test_manager_with_an_incomplete_builder_does_not_start() -> None:
     manager = create_manager()
     Builder(manager, "forgotten").for_(MIRROR)
