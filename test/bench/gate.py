@@ -111,7 +111,7 @@ def install_commit(commit: str, folder: Path, repository: Path = REPOSITORY) -> 
     source = home / "source"
     source.mkdir(parents=True)
     _run("git", "-C", str(repository), "archive", "--output", str(home / "source.tar"), commit)
-    shutil.unpack_archive(home / "source.tar", source, filter="data")
+    _run("tar", "--extract", "--file", str(home / "source.tar"), "--directory", str(source))
     constraints = source / "constraints.txt"
     if not constraints.is_file():
         raise GateError(f"{commit}: has no constraints.txt")

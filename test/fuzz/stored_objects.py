@@ -18,7 +18,7 @@ from envtest.registry.resource import RequestContext
 
 __all__ = ["as_stored"]
 
-_CONTEXT = cast("RequestContext", SimpleNamespace(subresource=""))
+_CONTEXT = cast("RequestContext", SimpleNamespace(subresource="", warn=lambda _: None))
 
 
 def as_stored(obj: Object, name: str = "", namespace: str = "ns") -> Object | None:

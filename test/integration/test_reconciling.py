@@ -77,7 +77,7 @@ def requests(manager: Manager) -> float:
     return sum(samples())
 
 
-async def test_object_whose_crd_has_no_status_is_kept_until_the_crd_has_one(
+async def test_object_is_kept_until_its_crd_has_a_status(
     plane: ControlPlane,
 ) -> None:
     """The API server says that the object was not found, although only its status does not exist."""
