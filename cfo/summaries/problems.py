@@ -225,7 +225,7 @@ def taken_remedy(owner: str) -> str:
     """Return what to do if another object has a name that ``owner``, such as ``the RayCluster``, needs."""
     return (
         f"create {owner} again with another name, or delete the object that the message names if it is yours "
-        "(kubectl get -o yaml shows its owner)"
+        "(kubectl get -o yaml shows its owner); the operator checks again after seconds at first, later every 5 minutes"
     )
 
 

@@ -26,7 +26,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import Cache
 from cfo.runtime.client import (
-    NAME_CONFLICT_RETRY_SECONDS,
+    FIRST_NAME_CHECK_SECONDS,
     PREDECESSOR_RETRY_SECONDS,
     Child,
     ChildResult,
@@ -38,7 +38,9 @@ from cfo.runtime.client import (
     reconcile_children,
 )
 from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.client.name_checks import NameChecks
 from envtest import ControlPlane
+from test.support.clocks import FakeClock
 
 KEY = NamespacedName("default", "child")
 TIMEOUT_SECONDS = 120.0
@@ -160,11 +162,29 @@ async def test_object_of_another_owner_is_left_unchanged(
             assert results.retry_after == PREDECESSOR_RETRY_SECONDS
             assert world.events.recorded == []
         else:
-            assert results.retry_after == NAME_CONFLICT_RETRY_SECONDS
+            assert results.retry_after == FIRST_NAME_CHECK_SECONDS
             assert world.events.recorded.pop() == ("NameTaken", f"{message}: it stays")
         results.raise_errors()
     await world.write(Child.absent(CONFIG_MAP, KEY, current=before))
     assert await world.stored() == before
+
+
+async def test_taken_name_costs_two_requests_for_each_check_until_it_is_free(world: World) -> None:
+    clock = FakeClock()
+    world.client.name_checks = NameChecks(clock=clock)
+    foreign = await world.client.create(config_map(theirs="yes"))
+    child = Child.present(config_map(a="b"))
+    delays = []
+    for _ in range(9):
+        results = await world.write(child)
+        assert len(world.verbs) == 2
+        delays.append(results.retry_after)
+        clock.advance(results.retry_after)
+    assert delays == [5, 5, 10, 20, 40, 80, 160, 300, 300]
+    await world.client.delete(CONFIG_MAP, KEY, uid=uid_of(foreign))
+    results = await world.write(child)
+    assert results.is_done()
+    assert results.retry_after == 0
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -322,7 +342,7 @@ async def test_content_that_is_not_trusted_is_not_used_while_a_finalizer_keeps_i
         consequence="nothing works",
     )
     results = await world.write(child)
-    assert results.retry_after == NAME_CONFLICT_RETRY_SECONDS
+    assert results.retry_after == FIRST_NAME_CHECK_SECONDS
     (result,) = results
     assert result.outcome is Outcome.TAKEN
     assert result.obj is not None

@@ -79,7 +79,7 @@ class _KubeRayReconciler:
             for pod in own:
                 if not is_deleting(pod):
                     await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
-        refused = "" if is_suspended(cluster) else await self._create_pods(cluster)
+        refused = "" if is_suspended(cluster) else await self._create_pods(cluster, own)
         if _NO_ACCOUNT.search(refused):
             # the operator has not created the ServiceAccount of the proxies yet
             return Result(requeue_after=0.1)
@@ -98,9 +98,9 @@ class _KubeRayReconciler:
             await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
         return Result(requeue_after=_RETRY_SECONDS if refused else 0.0)
 
-    async def _create_pods(self, cluster: Object) -> str:
+    async def _create_pods(self, cluster: Object, existing: Iterable[Object]) -> str:
         """Create the pods that do not exist; return why the API server refuses one, or an empty string."""
-        for pod in pods_of(cluster):
+        for pod in missing_pods(cluster, existing):
             try:
                 with suppress(AlreadyExists):
                     await self._client.create(pod)
@@ -157,6 +157,17 @@ def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
     for group in spec.get("workerGroupSpecs") or ():
         for number in range(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)):
             yield _pod(cluster, "worker", group["groupName"], number, group)
+
+
+def missing_pods(cluster: Mapping[str, Any], existing: Iterable[Object]) -> Iterator[Object]:
+    """Yield the pods of a RayCluster that are not among ``existing``, its pods.
+
+    A quota or Pod Security would refuse the creation of one that exists, before the API server says that it does.
+    """
+    names = set(map(name_of, existing))
+    for pod in pods_of(cluster):
+        if name_of(pod) not in names:
+            yield pod
 
 
 def _pod(

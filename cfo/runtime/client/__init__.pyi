@@ -1,7 +1,6 @@
 from .access_reviews import is_allowed as is_allowed
 from .access_reviews import service_account as service_account
 from .api_client import open_api_client as open_api_client
-from .children import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
 from .children import PREDECESSOR_RETRY_SECONDS as PREDECESSOR_RETRY_SECONDS
 from .children import Child as Child
 from .children import ChildOptions as ChildOptions
@@ -42,6 +41,8 @@ from .errors import UnknownKind as UnknownKind
 from .errors import UnknownSubresource as UnknownSubresource
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
+from .name_checks import FIRST_NAME_CHECK_SECONDS as FIRST_NAME_CHECK_SECONDS
+from .name_checks import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
 from .ratelimit import Backoff as Backoff
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import BucketRateLimiters as BucketRateLimiters

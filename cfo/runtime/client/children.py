@@ -34,6 +34,7 @@ from cfo.runtime.client.errors import (
     Invalid,
     UnknownKind,
 )
+from cfo.runtime.client.name_checks import NameChecks, WantedName
 from cfo.runtime.objects.errors import ReconcileError, raise_together
 from cfo.runtime.objects.unstructured import (
     GVK,
@@ -55,9 +56,6 @@ from cfo.runtime.objects.unstructured import (
 )
 
 _log = structlog.get_logger(__name__)
-
-NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
-"""How long to wait before rechecking a name that another owner's object has; most possible owners are not watched."""
 
 PREDECESSOR_RETRY_SECONDS: Final = 5.0
 """How long to wait for the garbage collection of an object whose owner was deleted and created again."""
@@ -183,7 +181,7 @@ class Outcome(Enum):
     TAKEN = auto()
     """An object of another owner has the name, or one with untrusted content that a finalizer keeps.
 
-    It is checked again after :data:`NAME_CONFLICT_RETRY_SECONDS`."""
+    It is checked again after 5 seconds, then after longer times, up to 5 minutes."""
     WAITING = auto()
     """An object of the owner, or of a deleted owner with the same name, is being deleted."""
     TERMINATING = auto()
@@ -229,10 +227,14 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class ChildResults:
-    """What became of all children of ``owner``, in their order; a child and its fallback have a result each."""
+    """What became of all children of ``owner``, in their order; a child and its fallback have a result each.
 
-    def __init__(self, owner: Object) -> None:
+    ``name_checks`` remembers for the next reconciles which names are taken.
+    """
+
+    def __init__(self, owner: Object, name_checks: NameChecks | None = None) -> None:
         self.owner = owner
+        self._name_checks = NameChecks() if name_checks is None else name_checks
         self._results: dict[ObjectID, ChildResult] = {}
         self.retry_after = 0.0
         """The seconds until the next reconcile; 0 if none is needed."""
@@ -291,7 +293,8 @@ class ChildResults:
         if result.uses_fallback:
             return
         if result.outcome is Outcome.TAKEN:
-            self.retry(NAME_CONFLICT_RETRY_SECONDS)
+            name = WantedName(uid_of(self.owner), *result.child.id)
+            self.retry(self._name_checks.next_delay(name))
         elif result.outcome is Outcome.WAITING and isinstance(result.error, NameTaken):
             self.retry(PREDECESSOR_RETRY_SECONDS)
 
@@ -377,7 +380,7 @@ class _ChildWriter:
         events: EventSink | None,
         block_owner_deletion: bool | None,
     ) -> None:
-        self.results = ChildResults(owner)
+        self.results = ChildResults(owner, client.name_checks)
         self._client = client
         self._owner = owner
         self._events = events

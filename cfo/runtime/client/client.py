@@ -23,6 +23,7 @@ from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, encode_strin
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
+from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
 from cfo.runtime.client.transport import APIRequest, Transport
@@ -119,6 +120,8 @@ class Client:
         self._cache = cache or ClientCache()
         self._requests = RecordedRequests(transport, mapper, self._cache)
         self._unchanged = UnchangedApplies()
+        self.name_checks = NameChecks()
+        """When :func:`~cfo.runtime.client.reconcile_children` checks names again that other owners' objects have."""
 
     def with_field_manager(self, field_manager: str) -> Self:
         """Return a client that writes as another field manager and shares everything else with this one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.raycluster.cluster import requires_ray_token
-from cfo.console.demo.raycluster_nodes import pods_of, runs_here, status_of
+from cfo.console.demo.raycluster_nodes import missing_pods, pods_of, runs_here, status_of
 
 
 def cluster(**group: Any) -> dict[str, Any]:
@@ -36,6 +36,13 @@ def test_cluster_has_one_head_pod_and_one_pod_per_worker_host() -> None:
         "worker"
     ] * 4
     assert len({pod["metadata"]["name"] for pod in pods}) == 5
+
+
+def test_only_pods_that_do_not_exist_are_created() -> None:
+    ray_cluster = cluster()
+    head, first, second = pods_of(ray_cluster)
+    assert list(missing_pods(ray_cluster, [head, second])) == [first]
+    assert list(missing_pods(ray_cluster, [head, first, second])) == []
 
 
 def test_cluster_is_ready_when_head_and_all_workers_are_ready() -> None:

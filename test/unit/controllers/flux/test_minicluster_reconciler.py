@@ -25,6 +25,7 @@ from cfo.runtime import (
     owner_reference,
 )
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.client.name_checks import NameChecks
 from test.support.flux_environment import mini_cluster
 
 KEY = NamespacedName("ns", "flux-sample")
@@ -40,6 +41,7 @@ class RecordingClient:
         self.is_deleted = is_deleted
         self.strips_labels = strips_labels
         self.writes: list[str] = []
+        self.name_checks = NameChecks()
 
     async def get(self, gvk: GVK, key: NamespacedName, **options: Any) -> Object:
         return self.cluster

@@ -15,7 +15,7 @@ from cfo.controllers.inferencestack.writes import (
 )
 from cfo.runtime import Invalid, Object, owner_reference
 from cfo.runtime.client import (
-    NAME_CONFLICT_RETRY_SECONDS,
+    FIRST_NAME_CHECK_SECONDS,
     Child,
     ChildResult,
     ChildResults,
@@ -105,6 +105,6 @@ def test_taken_name_and_lasting_failure_are_in_the_status() -> None:
     ]
     assert written.failure_reason == "HostNotFree"
     assert written_of(results, []).failure_reason == "ReconcileError"
-    assert written.retry_after == NAME_CONFLICT_RETRY_SECONDS
+    assert written.retry_after == FIRST_NAME_CHECK_SECONDS
     with pytest.raises(ExceptionGroup):
         written.raise_errors()
