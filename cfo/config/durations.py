@@ -45,6 +45,18 @@ def is_zero_duration(value: object) -> bool:
         return False
 
 
+def is_shorter_than_a_second(value: object) -> bool:
+    """Return whether the value of a document is a duration below one second, but not zero.
+
+    A duration of a few nanoseconds is rounded to zero microseconds, so its digits decide.
+    """
+    try:
+        is_short = _duration_of(value) < timedelta(seconds=1)
+    except ValueError:
+        return False
+    return is_short and any(digit in str(value) for digit in "123456789")
+
+
 def _duration_of(value: object) -> timedelta:
     if isinstance(value, int) and not isinstance(value, bool):
         with suppress(OverflowError):

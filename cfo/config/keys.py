@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.durations import Duration, is_shorter_than_a_second
 from cfo.config.loading import MAX_KEY, MAX_WARNINGS
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import Section, section_model, settings_of, value_type
@@ -44,6 +45,15 @@ class KeyFindings(msgspec.Struct):
             self.warnings.append(
                 f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go"
             )
+
+    def add_short_duration(self, path: str, value: object) -> None:
+        """Warn that the duration ``value`` is below one second; as an integer, it probably lacks its unit."""
+        if len(self.warnings) > MAX_WARNINGS:
+            return
+        warning = f"{path}: {printable(repr(value), MAX_KEY)} is shorter than 1s"
+        if isinstance(value, int):
+            warning += f", because integers are nanoseconds; for seconds, write {value}s"
+        self.warnings.append(warning)
 
     def add_conflict(self, path: str, keys: Iterable[str]) -> None:
         """Report several spellings of one setting as a problem: Go's decoder would merge their values."""
@@ -104,6 +114,9 @@ def _clean_value(value: Any, annotation: Any, path: str, findings: KeyFindings) 
             _clean_value(item, item_type, f"{path}[{index}]", findings)
             for index, item in enumerate(value)
         ]
+    is_duration = isinstance(kind, type) and issubclass(kind, Duration)
+    if is_duration and is_shorter_than_a_second(value):
+        findings.add_short_duration(path, value)
     return value
 
 

@@ -250,6 +250,34 @@ def test_effective_document_is_valid_and_means_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("300", "300 is shorter than 1s, because integers are nanoseconds; for seconds, write 300s"),
+        ("999000000", "999000000 is shorter than 1s, because integers"),
+        ("500ms", "'500ms' is shorter than 1s"),
+        ("100ns", "'100ns' is shorter than 1s"),
+        ("1000000000", ""),
+        ("1s", ""),
+        ("0s", ""),
+        ("0", ""),
+    ],
+)
+def test_duration_below_one_second_is_warned_of(setting: str, reason: str) -> None:
+    path = "appwrapper.faultTolerance.warmupGracePeriod"
+    warnings = warnings_of(f"appwrapper: {{faultTolerance: {{warmupGracePeriod: {setting}}}}}")
+    assert len(warnings) == bool(reason)
+    assert all(warning.startswith(f"{path}: {reason}") for warning in warnings)
+
+
+def test_integer_of_seconds_for_leader_election_is_warned_of_although_the_default_is_used() -> None:
+    parsed = parse("leaderElection: {leaseDuration: 15}")
+    assert parsed.configuration.leader_election == OperatorConfiguration().leader_election
+    assert parsed.warnings == [
+        "leaderElection.leaseDuration: 15 is shorter than 1s, because integers are nanoseconds; for seconds, write 15s"
+    ]
+
+
+@pytest.mark.parametrize(
     "line", ["unknown: 1\n", "unknown{0}: 1\n"], ids=["duplicates", "unknown keys"]
 )
 def test_number_of_warnings_is_bounded(line: str) -> None:
