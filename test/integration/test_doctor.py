@@ -206,8 +206,13 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
             return not await manager.health.failures()
 
         await eventually(is_admitted, "the operator is ready")
+        assert await find_namespace(environment.client) == NAMESPACE, "by its mark"
         code, found = await doctor(admin)
         assert code == 0, found
+        _, elsewhere = await doctor(admin, "-n", "default")
+        ((status, message),) = elsewhere["operators"]
+        assert status == "warn"
+        assert message.startswith(f"a CodeFlare operator is in namespace {NAMESPACE} (")
         strict, found = await doctor(admin, "--strict")
         assert strict == 1, "the images of this installation have no version in their tags"
         assert found["kuberay"] == [

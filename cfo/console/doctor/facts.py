@@ -41,6 +41,7 @@ from cfo.runtime import (
     Rule,
 )
 from cfo.runtime.client import APIRequest, is_allowed, service_account
+from cfo.runtime.webhook import owner_of
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _PARALLEL_REVIEWS: Final = 16
@@ -129,9 +130,10 @@ def _clock_skew(date: datetime, before: datetime, after: datetime) -> float:
 
 
 async def find_namespace(client: Client) -> str:
-    """Return the namespace of the webhooks' Service; empty if no webhook names one.
+    """Return the namespace of the operator that serves the webhooks; empty if none is known.
 
-    Only cluster-scoped objects are read: any user can create a Deployment or a ConfigMap with the operator's name in a
+    It is that of their Service, or, if an operator outside the cluster serves them at a URL, that of the Lease in its
+    mark. Only cluster-scoped objects are read: any user can create a Deployment or a ConfigMap with the operator's name in a
     namespace of its own, and who follows a command with that namespace installs the operator there.
     """
     for gvk, name in WebhookConfiguration().configurations:
@@ -143,6 +145,9 @@ async def find_namespace(client: Client) -> str:
             service = (webhook.get("clientConfig") or {}).get("service") or {}
             if service.get("namespace"):
                 return str(service["namespace"])
+        owner = owner_of(configuration or {}, "", "")
+        if owner is not None and owner.lease is not None:
+            return owner.lease.namespace
     return ""
 
 

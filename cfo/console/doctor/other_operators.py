@@ -61,8 +61,22 @@ async def check(subject: Subject) -> Iterable[Finding]:
     own = operators.pop(subject.namespace, OtherOperator())
     for where, other in islice(sorted(operators.items()), _MAX_SHOWN):
         other.configuration = await _configuration(subject.client, where)
+    if operators and not own.webhooks and not own.signs:
+        return missing_findings(operators, subject.namespace)
     checked = _described(subject.namespace, own)
     return findings(operators, subject.configuration, checked, alive)
+
+
+def missing_findings(others: Mapping[str, OtherOperator], namespace: str) -> Iterator[Finding]:
+    """Yield a finding for each operator, if nothing shows that there is one in the checked ``namespace``.
+
+    Its remedy names no command with the namespace, because any user can create a Lease or a Deployment.
+    """
+    for where, other in islice(sorted(others.items()), _MAX_SHOWN):
+        yield warn(
+            f"a CodeFlare operator is in {_described(where, other)}; none was found in namespace {namespace}",
+            "if it is the one to check, name its namespace with --namespace",
+        )
 
 
 def findings(

@@ -74,6 +74,18 @@ def test_other_operators_must_reconcile_other_objects(
     assert ("renewal of its Lease: ours; keep one" in finding.remedy) is (expected != "ok")
 
 
+def test_operator_elsewhere_is_not_another_one_if_the_checked_namespace_has_none() -> None:
+    """With ``NAMESPACE=default cfo run``, the default namespace of ``cfo doctor`` has none."""
+    found = {"default": OtherOperator(signs=["Lease l, holder h"])}
+    (finding,) = other_operators.missing_findings(found, "openshift-operators")
+    assert finding.status == "warn"
+    assert finding.message == (
+        "a CodeFlare operator is in namespace default (Lease l, holder h); "
+        "none was found in namespace openshift-operators"
+    )
+    assert "default" not in finding.remedy
+
+
 def pod(
     image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T10:00:00Z"
 ) -> Object:
