@@ -252,7 +252,10 @@ def test_effective_document_is_valid_and_means_the_same() -> None:
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("300", "300 is shorter than 1s, because integers are nanoseconds; for seconds, write 300s"),
+        (
+            "300",
+            "300 is shorter than 1s, because integers are nanoseconds; for seconds, write 300s",
+        ),
         ("999000000", "999000000 is shorter than 1s, because integers"),
         ("500ms", "'500ms' is shorter than 1s"),
         ("100ns", "'100ns' is shorter than 1s"),

@@ -18,7 +18,7 @@ _TIMEOUT = 20.0
     "-n",
     "--namespace",
     metavar="NAMESPACE",
-    help=f"Namespace of the operator; by default that of the operator that serves the webhooks, or {DEFAULT_NAMESPACE}.",
+    help=f"Namespace of the operator; by default that of the one with the webhooks, or {DEFAULT_NAMESPACE}.",
 )
 @CONFIG
 @kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")

@@ -133,8 +133,8 @@ async def find_namespace(client: Client) -> str:
     """Return the namespace of the operator that serves the webhooks; empty if none is known.
 
     It is that of their Service, or, if an operator outside the cluster serves them at a URL, that of the Lease in its
-    mark. Only cluster-scoped objects are read: any user can create a Deployment or a ConfigMap with the operator's name in a
-    namespace of its own, and who follows a command with that namespace installs the operator there.
+    mark. Only cluster-scoped objects are read: any user can create a Deployment or a ConfigMap with the operator's name
+    in a namespace of its own, and who follows a command with that namespace installs the operator there.
     """
     for gvk, name in WebhookConfiguration().configurations:
         try:
