@@ -33,7 +33,8 @@ operator after a [change](operations.md#the-configuration-was-changed).
 invalid; with `--strict`, warnings are errors; `-o yaml` prints every key with its value. `cfo config default`
 prints the default document.
 
-* Durations are Go durations (`90s`, `5m`, `1h30m`) or integers in nanoseconds. `null` means the default.
+* Durations are Go durations (`90s`, `5m`, `1h30m`) or integers in nanoseconds. One below 1 s, such as
+  `300`, is a warning. `null` means the default.
 * An unknown key, or one in another case, is a warning. With an invalid value, or two spellings of one key, the operator
   does not start.
 * Settings of `appwrapper` may also be under `appwrapper.Config`; those directly under `appwrapper` take precedence.
