@@ -433,3 +433,110 @@ async def test_a_map_that_an_apply_empties_remains(plane: ControlPlane, api: API
     answer = await api.apply(f"{CUSTOM}/notes/a", custom("Note", labels={}), "m")
     assert answer.code == 200
     assert answer.body["spec"] == {"labels": {}}
+
+
+async def test_a_policy_without_variables_does_not_declare_them(api: APIClient) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "variables.v == 1"}],
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    assert "undeclared reference to 'variables'" in causes(answer.body)[0][1]
+
+
+async def test_an_undeclared_path_is_reported_at_its_first_name(api: APIClient) -> None:
+    spec = {"selectors": [{"cel": {"expression": "1 == k8s.io"}}]}
+    body = {"metadata": {"name": "a"}, "spec": spec}
+    answer = await api.post("/apis/resource.k8s.io/v1/deviceclasses", body)
+    error = "ERROR: <input>:1:6: undeclared reference to 'k8s' (in container '')\n"
+    assert f"{error} | 1 == k8s.io\n | .....^" in causes(answer.body)[0][1]
+
+
+async def test_devices_of_slices_are_validated(api: APIClient) -> None:
+    device = {
+        "attributes": {"-a": {"int": 1}},
+        "bindingConditions": ["a", "a"],
+        "capacity": {"m": {"value": "1", "requestPolicy": {"default": "1"}}},
+        "taints": [{"key": "a", "effect": "None"}],
+    }
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example.com", "nodeName": "n", "pool": pool, "devices": [device]}
+    body = {"metadata": {"name": "s"}, "spec": spec}
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+    fields = sorted(field for field, _ in causes((await api.post(path, body)).body))
+    assert fields == [
+        "spec.devices[0].attributes",
+        "spec.devices[0].bindingConditions[1]",
+        "spec.devices[0].bindingFailureConditions",
+        "spec.devices[0].capacity[m].requestPolicy",
+        "spec.devices[0].name",
+    ]
+    device.clear()
+    device |= {"name": "d", "taints": [{"key": "a", "effect": "None"}]}
+    answer = await api.post(path, body)
+    assert answer.body["spec"]["devices"][0]["taints"][0]["timeAdded"]
+
+
+async def test_a_service_without_external_addresses_loses_their_policy(api: APIClient) -> None:
+    spec = {"ports": [{"port": 80}], "externalIPs": ["192.0.2.1"]}
+    await api.post(f"{CORE}/services", {"metadata": {"name": "s"}, "spec": spec})
+    answer = await api.merge(f"{CORE}/services/s", {"spec": {"externalIPs": []}})
+    assert answer.code == 200
+    assert "externalTrafficPolicy" not in answer.body["spec"]
+
+
+async def test_ended_pods_are_not_counted_twice(api: APIClient) -> None:
+    path = "/apis/batch/v1/namespaces/default/jobs"
+    spec = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
+    await api.post(path, {"metadata": {"name": "j"}, "spec": spec})
+    status = {"uncountedTerminatedPods": {"succeeded": ["a", "a"], "failed": ["a"]}}
+    answer = await api.merge(f"{path}/j/status", {"status": status})
+    assert [field for field, _ in causes(answer.body)] == [
+        "status.uncountedTerminatedPods.succeeded[1]",
+        "status.uncountedTerminatedPods.failed[0]",
+    ]
+
+
+async def test_initial_objects_have_owners_of_their_fields(api: APIClient) -> None:
+    expected = {
+        "rbac.authorization.k8s.io/v1/clusterroles/admin": ["kube-apiserver"],
+        "networking.k8s.io/v1/ipaddresses/10.0.0.1": ["kube-apiserver"],
+        "flowcontrol.apiserver.k8s.io/v1/flowschemas/exempt": [
+            "api-priority-and-fairness-config-consumer-v1",
+            "api-priority-and-fairness-config-producer-v1",
+        ],
+    }
+    for path, managers in expected.items():
+        answer = await api.get(f"/apis/{path}")
+        entries = answer.body["metadata"]["managedFields"]
+        assert [entry["manager"] for entry in entries] == managers
+
+
+async def test_an_empty_list_of_a_spec_has_an_owner(api: APIClient) -> None:
+    body = {"metadata": {"name": "n"}, "spec": {"drivers": []}}
+    answer = await api.post("/apis/storage.k8s.io/v1/csinodes", body)
+    fields = answer.body["metadata"]["managedFields"][0]["fieldsV1"]
+    assert fields == {"f:spec": {"f:drivers": {}}}
+
+
+async def test_the_value_of_a_priority_class_is_only_limited_once(api: APIClient) -> None:
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    await api.post(path, {"metadata": {"name": "p"}, "value": 1})
+    answer = await api.merge(f"{path}/p", {"value": 2147483647})
+    assert causes(answer.body) == [("value", "Forbidden: may not be changed in an update.")]
+
+
+async def test_a_status_update_keeps_owners_in_other_versions(api: APIClient) -> None:
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}
+    spec |= {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}
+    body = {"metadata": {"name": "h"}, "spec": spec}
+    await api.post(f"/apis/autoscaling/v1/{AUTOSCALERS}", body)
+    status = {**body, "apiVersion": "autoscaling/v2", "status": {"currentReplicas": 1}}
+    status["spec"] = {"scaleTargetRef": spec["scaleTargetRef"], "maxReplicas": 3}
+    answer = await api.put(f"/apis/autoscaling/v2/{AUTOSCALERS}/h/status", status)
+    owners = {
+        entry["apiVersion"]: entry["fieldsV1"] for entry in answer.body["metadata"]["managedFields"]
+    }
+    assert "f:targetCPUUtilizationPercentage" in owners["autoscaling/v1"]["f:spec"]

@@ -134,6 +134,14 @@ def encode_managers(managers: Managers, times: Times) -> list[dict[str, Any]]:
     return entries
 
 
+def _with_sent_lists(new: Object, sent: Mapping[str, Any]) -> Object:
+    """Return fields with an empty list for each ``null`` that the client sent as one."""
+    empty: dict[str, Any] = {
+        name: [] for name, value in new.items() if value is None and sent.get(name) == []
+    }
+    return {**new, **empty} if empty else new
+
+
 def is_reset(entries: Any) -> bool:
     """Report whether a client resets ``managedFields``, with an empty list or one empty entry."""
     return isinstance(entries, list) and (not entries or entries == [{}])
@@ -187,9 +195,9 @@ def _deep_copy(value: Any) -> Any:
 class Tracker:
     """Tracks field ownership of one kind in one version, for one endpoint.
 
-    ``reset`` are the fields that the endpoint ignores. ``types`` returns the type of the other versions in which
-    managers may have written (``None`` for a version that is no longer served), and ``convert`` converts an object to
-    another version; without them only ``api_version`` exists.
+    ``reset`` are the fields that the endpoint ignores, in ``reset_versions`` (by default in its own). ``types`` returns
+    the type of the other versions in which managers may have written (``None`` for a version that is no longer served),
+    and ``convert`` converts an object to another version; without them only ``api_version`` exists.
     """
 
     def __init__(
@@ -200,6 +208,7 @@ class Tracker:
         *,
         subresource: str = "",
         reset: FieldSet | None = None,
+        reset_versions: Sequence[str] = (),
         types: Callable[[str], ObjectType | None] | None = None,
         convert: Convert | None = None,
     ) -> None:
@@ -208,7 +217,7 @@ class Tracker:
         self._kind_name = kind_name
         self._subresource = subresource
         self._types = types
-        reset_fields = {api_version: reset} if reset else {}
+        reset_fields = dict.fromkeys(reset_versions or (api_version,), reset) if reset else {}
         self._updater = Updater(self._type_of, convert or _set_api_version, reset_fields)
 
     def _type_of(self, api_version: str) -> ObjectType | None:
@@ -248,10 +257,13 @@ class Tracker:
         """
         metadata = new["metadata"]
         sent_managers = metadata.pop("managedFields", None)
-        empty: dict[str, Any] = {
-            name: [] for name, value in new.items() if value is None and sent.get(name) == []
-        }
-        tracked = {**new, **empty} if empty else new
+        tracked = _with_sent_lists(new, sent)
+        spec = new.get("spec")
+        sent_spec = sent.get("spec")
+        if isinstance(spec, dict) and isinstance(sent_spec, dict):
+            tracked_spec = _with_sent_lists(spec, sent_spec)
+            if tracked_spec is not spec:
+                tracked = {**tracked, "spec": tracked_spec}
         try:
             entries = self._track(old, tracked, sent_managers, manager, now)
         except ConversionPending:

@@ -132,6 +132,7 @@ class Trackers:
                 info.kind,
                 subresource=subresource,
                 reset=reset_fields(info, subresource),
+                reset_versions=() if info.is_crd else self._versions(info),
                 types=lambda api_version: self._in_version(info, api_version),
                 convert=_converter(info),
             )
@@ -153,6 +154,14 @@ class Trackers:
                 ObjectType.builtin(_SCALE), "autoscaling/v1", "Scale", subresource="scale"
             )
         return self._scale
+
+    def _versions(self, info: ResourceInfo) -> list[str]:
+        """Return all versions of a built-in kind: an endpoint ignores its fields in each of them."""
+        return [
+            each.api_version
+            for each in self._registry
+            if (each.group, each.kind) == (info.group, info.kind)
+        ]
 
     def _in_version(self, info: ResourceInfo, api_version: str) -> ObjectType | None:
         """Return the type of another version, or ``None`` if it is not served: its managers are dropped.

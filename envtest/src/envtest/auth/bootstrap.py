@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from envtest.apimachinery.created_fields import API_SERVER, creation_entry
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from envtest.auth.controller_roles import controller_roles
@@ -532,6 +533,7 @@ def install_policy(store: Store, now: str) -> None:
         if store.get(table, metadata.get("namespace", ""), metadata["name"]) is None:
             metadata["uid"] = str(uuid.uuid4())
             metadata["creationTimestamp"] = now
+            metadata["managedFields"] = [creation_entry(obj, API_SERVER, now)]
             store.create(table, obj)
 
 

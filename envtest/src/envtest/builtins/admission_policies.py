@@ -88,7 +88,7 @@ class PolicyStrategy(BuiltinStrategy):
             yield from _variable_errors(
                 variable, f"spec.variables[{position}]", variables, params=has_params
             )
-        environment = {"params": has_params, "variables": variables}
+        environment = {"params": has_params, "variables": variables or None}
         if mutates:
             yield from _mutations_errors(spec, environment)
         else:

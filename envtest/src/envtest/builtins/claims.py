@@ -132,9 +132,8 @@ def _normalize_sources(spec: Object, before: Mapping[str, Any]) -> None:
         reference = None
     source = spec.get("dataSource")
     if source is not None and reference is None:
-        if not _is_copied(source):
-            if before.get("dataSource") is None:
-                del spec["dataSource"]
+        if not _is_copied(source) and before.get("dataSource") is None:
+            del spec["dataSource"]
             return
         spec["dataSourceRef"] = {**source}
     elif source is None and reference is not None and _is_copied(reference):

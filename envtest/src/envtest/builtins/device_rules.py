@@ -23,10 +23,18 @@ from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.scheduling_rules import node_selector_errors
 
-__all__ = ["claim_spec_errors", "claim_status_errors", "configuration_errors", "selector_errors"]
+__all__ = [
+    "binding_errors",
+    "claim_spec_errors",
+    "claim_status_errors",
+    "configuration_errors",
+    "qualified_device_name_errors",
+    "selector_errors",
+]
 
 _MAX_ITEMS: Final = 32
 _MAX_ALTERNATIVES: Final = 8
+_MAX_BINDING_CONDITIONS: Final = 4
 _MAX_TOLERATIONS: Final = 16
 _MAX_PARAMETERS: Final = 10 * 1024
 _MAX_EXPRESSION: Final = 10 * 1024
@@ -280,6 +288,35 @@ def qualified_device_name_errors(name: str, path: str) -> Iterator[FieldError]:
             yield invalid(path, identifier, _NOT_AN_IDENTIFIER)
 
 
+def binding_errors(device: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the conditions for which the scheduler waits before it binds a pod to a device."""
+    conditions = device.get("bindingConditions")
+    failures = device.get("bindingFailureConditions")
+    yield from _condition_name_errors(conditions or (), f"{path}.bindingConditions")
+    yield from _condition_name_errors(failures or (), f"{path}.bindingFailureConditions")
+    for position, name in enumerate((failures or ())[:_MAX_BINDING_CONDITIONS]):
+        if name in (conditions or ())[:_MAX_BINDING_CONDITIONS]:
+            text = "bindingFailureConditions must not overlap with bindingConditions"
+            yield invalid(f"{path}.bindingFailureConditions[{position}]", name, text)
+    if failures and not conditions:
+        text = "bindingConditions are required to use bindingFailureConditions"
+        yield invalid(f"{path}.bindingConditions", conditions, text)
+    if conditions and not failures:
+        text = "bindingFailureConditions are required to use bindingConditions"
+        yield invalid(f"{path}.bindingFailureConditions", failures, text)
+
+
+def _condition_name_errors(names: Sequence[str], path: str) -> Iterator[FieldError]:
+    if len(names) > _MAX_BINDING_CONDITIONS:
+        yield too_many(path, len(names), _MAX_BINDING_CONDITIONS)
+        return
+    for position, name in enumerate(names):
+        for problem in qualified_name(name):
+            yield invalid(f"{path}[{position}]", name, problem)
+        if name in names[:position]:
+            yield duplicate(f"{path}[{position}]", name)
+
+
 def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors in the configuration for a driver, which only the driver understands."""
     opaque = configuration.get("opaque")
@@ -368,6 +405,7 @@ def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterat
         yield from _pool_errors(result.get("pool") or "", f"{item_path}.pool")
         for problem in dns_label(device):
             yield invalid(f"{item_path}.device", device, problem)
+        yield from binding_errors(result, item_path)
     if len(configurations) > 2 * _MAX_ITEMS:
         yield too_many(f"{path}.config", len(configurations), 2 * _MAX_ITEMS)
     for position, configuration in enumerate(configurations[: 2 * _MAX_ITEMS]):

@@ -100,6 +100,23 @@ class DeviceSliceStrategy(BuiltinStrategy):
         old_spec = None if old is None else old["spec"]
         yield from slice_errors(obj["spec"], old_spec)
 
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`: taints get the time at which they were added."""
+        super().prepare_create(obj, ctx)
+        _set_taint_times(obj, ctx.now)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: taints get the time at which they were added."""
+        super().prepare_update(new, old, ctx)
+        _set_taint_times(new, ctx.now)
+
+
+def _set_taint_times(obj: Object, now: str) -> None:
+    for device in obj["spec"].get("devices") or ():
+        for taint in device.get("taints") or ():
+            if taint.get("timeAdded") is None:
+                taint["timeAdded"] = now
+
 
 def _request_defaults(spec: Object) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():

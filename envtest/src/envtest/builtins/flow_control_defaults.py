@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.created_fields import condition_entry, creation_entry
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 
@@ -25,6 +26,8 @@ __all__ = [
 _GROUP: Final = "flowcontrol.apiserver.k8s.io"
 FLOW_SCHEMAS: Final = GroupResource(_GROUP, "flowschemas")
 PRIORITY_LEVELS: Final = GroupResource(_GROUP, "prioritylevelconfigurations")
+_CONSUMER: Final = "api-priority-and-fairness-config-consumer-v1"
+_PRODUCER: Final = "api-priority-and-fairness-config-producer-v1"
 AUTO_UPDATE: Final = "apf.kubernetes.io/autoupdate-spec"
 """The annotation of the objects whose spec the API server maintains."""
 
@@ -162,12 +165,19 @@ def flow_schema(name: str, spec: Mapping[str, Any], now: str) -> Object:
     """Return the FlowSchema of every control plane with this name, whose priority level exists."""
     condition = dangling_condition(spec["priorityLevelConfiguration"]["name"], exists=True)
     status = {"conditions": [{**condition, "lastTransitionTime": now}]}
-    return _object("FlowSchema", name, spec, status)
+    obj = _object("FlowSchema", name, spec, status)
+    obj["metadata"]["managedFields"] = [
+        condition_entry(status["conditions"][0], obj["apiVersion"], _CONSUMER, now),
+        creation_entry(obj, _PRODUCER, now),
+    ]
+    return obj
 
 
-def priority_level(name: str, spec: Mapping[str, Any], _now: str = "") -> Object:
+def priority_level(name: str, spec: Mapping[str, Any], now: str) -> Object:
     """Return the PriorityLevelConfiguration of every control plane with this name."""
-    return _object("PriorityLevelConfiguration", name, spec, {})
+    obj = _object("PriorityLevelConfiguration", name, spec, {})
+    obj["metadata"]["managedFields"] = [creation_entry(obj, _PRODUCER, now)]
+    return obj
 
 
 def _object(kind: str, name: str, spec: Mapping[str, Any], status: dict[str, Any]) -> Object:

@@ -52,7 +52,8 @@ class FlowSchemaStrategy(GenerationStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the precedence, the priority level and the rules; mandatory schemas have fixed specs."""
         if ctx.subresource == "status":
-            yield from _condition_errors(obj["status"].get("conditions") or ())
+            conditions = obj["status"].get("conditions") or ()
+            yield from _condition_errors(conditions, "must not be empty")
             return
         spec = obj["spec"]
         name = obj["metadata"].get("name") or ""
@@ -205,7 +206,10 @@ def _url_problem(url: str) -> str:
     return ""
 
 
-def _condition_errors(conditions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+def _condition_errors(
+    conditions: Sequence[Mapping[str, Any]], missing: str
+) -> Iterator[FieldError]:
+    """Yield the errors of the types of conditions; ``missing`` is the detail of the error if there is none."""
     seen: set[str] = set()
     for position, condition in enumerate(conditions):
         path = f"status.conditions[{position}].type"
@@ -214,7 +218,7 @@ def _condition_errors(conditions: Sequence[Mapping[str, Any]]) -> Iterator[Field
             yield duplicate(path, kind)
         seen.add(kind)
         if not kind:
-            yield required(path, "must not be empty")
+            yield required(path, missing)
 
 
 class PriorityLevelStrategy(GenerationStrategy):
@@ -242,7 +246,7 @@ class PriorityLevelStrategy(GenerationStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the type and its parameters; mandatory levels have fixed specs."""
         if ctx.subresource == "status":
-            yield from _condition_errors(obj["status"].get("conditions") or ())
+            yield from _condition_errors(obj["status"].get("conditions") or (), "")
             return
         spec = obj["spec"]
         name = obj["metadata"].get("name") or ""

@@ -364,9 +364,24 @@ def _status_errors(job: Object) -> Iterator[FieldError]:
             yield invalid(
                 "status.uncountedTerminatedPods", internal_fields(UNCOUNTED_PODS, uncounted), text
             )
+    yield from _uncounted_errors(status)
     yield from _index_errors(status, job["spec"])
     if status.get("ready") is not None and counts["ready"] > counts["active"]:
         yield invalid("status.ready", counts["ready"], "cannot set more ready pods than active")
+
+
+def _uncounted_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of the uids of ended pods that are not counted yet: each pod is there once."""
+    seen: set[str] = set()
+    for name in ("succeeded", "failed"):
+        path = f"status.uncountedTerminatedPods.{name}"
+        uids = (status.get("uncountedTerminatedPods") or {}).get(name) or ()
+        for position, uid in enumerate(uids):
+            if not uid:
+                yield invalid(f"{path}[{position}]", uid, "must not be empty")
+            elif uid in seen:
+                yield duplicate(f"{path}[{position}]", uid)
+            seen.add(uid)
 
 
 def _time_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -38,7 +38,7 @@ class PriorityClassStrategy(BuiltinStrategy):
             if old is None and name not in ("system-node-critical", "system-cluster-critical"):
                 text = f"{_RESERVED} error: {name} is not a known system priority class"
                 yield forbidden("metadata.name", text)
-        elif value > 1_000_000_000:
+        elif old is None and value > 1_000_000_000:
             text = "maximum allowed value of a user defined priority is 1000000000"
             yield forbidden("value", text)
         policy = obj.get("preemptionPolicy")

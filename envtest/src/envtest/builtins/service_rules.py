@@ -39,6 +39,7 @@ __all__ = [
     "address_errors",
     "change_errors",
     "family_errors",
+    "is_external",
     "needs_health_check",
     "service_errors",
     "service_warnings",
@@ -58,7 +59,7 @@ _TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 _ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
 
 
-def _is_external(spec: Mapping[str, Any]) -> bool:
+def is_external(spec: Mapping[str, Any]) -> bool:
     """Return whether clients outside the cluster can reach the Service."""
     kind = spec.get("type")
     return kind in ("LoadBalancer", "NodePort") or (
@@ -297,7 +298,7 @@ def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
 def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     external = spec.get("externalTrafficPolicy") or ""
     inner = spec.get("internalTrafficPolicy")
-    if not _is_external(spec):
+    if not is_external(spec):
         if external:
             yield invalid(
                 "spec.externalTrafficPolicy",

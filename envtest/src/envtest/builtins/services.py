@@ -15,6 +15,7 @@ from envtest.builtins.service_rules import (
     address_errors,
     change_errors,
     family_errors,
+    is_external,
     needs_health_check,
     service_errors,
     service_warnings,
@@ -86,9 +87,7 @@ class ServiceStrategy(BuiltinStrategy):
             if port.get("targetPort") in (0, "", None):
                 port["targetPort"] = port.get("port", 0)
         kind = spec["type"]
-        if kind in ("NodePort", "LoadBalancer") or (
-            kind == "ClusterIP" and spec.get("externalIPs")
-        ):
+        if is_external(spec):
             spec.setdefault("externalTrafficPolicy", "Cluster")
         if kind in ("ClusterIP", "NodePort", "LoadBalancer"):
             spec.setdefault("internalTrafficPolicy", "Cluster")
@@ -188,6 +187,10 @@ def _clear_unused_fields(spec: Object, before: Mapping[str, Any]) -> None:
     loses_check = needs_health_check(before) and not needs_health_check(spec)
     if loses_check and spec.get("healthCheckNodePort") == before.get("healthCheckNodePort"):
         spec.pop("healthCheckNodePort", None)
+    external = spec.get("externalTrafficPolicy")
+    loses_access = is_external(before) and not is_external(spec)
+    if loses_access and external == before.get("externalTrafficPolicy"):
+        spec.pop("externalTrafficPolicy", None)
     if kind == old_kind:
         return
     if kind == "ExternalName" and old_kind is not None:
@@ -201,10 +204,6 @@ def _clear_unused_fields(spec: Object, before: Mapping[str, Any]) -> None:
             if spec.get(name) == before.get(name):
                 spec.pop(name, None)
     if kind not in ("NodePort", "LoadBalancer") and old_kind in ("NodePort", "LoadBalancer"):
-        if not spec.get("externalIPs") and spec.get("externalTrafficPolicy") == before.get(
-            "externalTrafficPolicy"
-        ):
-            spec.pop("externalTrafficPolicy", None)
         old_ports = [port.get("nodePort") for port in before.get("ports") or ()]
         for port in spec.get("ports") or ():
             if port.get("nodePort") in old_ports:

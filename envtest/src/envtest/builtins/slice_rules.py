@@ -10,6 +10,7 @@ from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
     duplicate,
+    forbidden,
     invalid,
     not_supported,
     required,
@@ -17,6 +18,7 @@ from envtest.apimachinery.field_errors import (
     too_many,
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.builtins.device_rules import binding_errors, qualified_device_name_errors
 from envtest.builtins.go_rendering import internal, internal_terms
 from envtest.builtins.scheduling_rules import node_selector_errors
 
@@ -181,21 +183,26 @@ def _pool_errors(pool: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _device_errors(device: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     name = device.get("name") or ""
-    if not name:
-        yield required(f"{path}.name")
-    else:
-        for problem in dns_label(name):
-            yield invalid(f"{path}.name", name, problem)
+    for problem in dns_label(name):
+        yield invalid(f"{path}.name", name, problem)
     attributes = device.get("attributes") or {}
     capacity = device.get("capacity") or {}
     if len(attributes) + len(capacity) > _MAX_PROPERTIES:
         text = f"the total number of attributes and capacities must not exceed {_MAX_PROPERTIES}"
         yield invalid(path, len(attributes) + len(capacity), text)
     for key, value in attributes.items():
+        yield from qualified_device_name_errors(key, f"{path}.attributes")
         yield from _attribute_errors(value, f"{path}.attributes[{key}]")
         if len(value) != 1:
             shown = Verbatim(internal(value)) if value else ""
             yield invalid(f"{path}.attributes[{key}]", shown, "exactly one value must be specified")
+    is_shared = bool(device.get("allowMultipleAllocations"))
+    for key, value in capacity.items():
+        yield from qualified_device_name_errors(key, f"{path}.capacity")
+        if not is_shared and value.get("requestPolicy") is not None:
+            text = "allowMultipleAllocations must be true"
+            yield forbidden(f"{path}.capacity[{key}].requestPolicy", text)
+    yield from binding_errors(device, path)
     for position, taint in enumerate(device.get("taints") or ()):
         yield from _taint_errors(taint, f"{path}.taints[{position}]")
     consumed = device.get("consumesCounters") or ()

@@ -197,8 +197,9 @@ class CSIDriverStrategy(BuiltinStrategy):
             yield invalid(
                 "spec.serviceAccountTokenInSecrets", spec["serviceAccountTokenInSecrets"], text
             )
-        if old is None:
-            yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
+        name = obj["metadata"].get("name")
+        if old is None and name:
+            yield from csi_driver_name_errors(name, "name")
         if old is not None:
             # "attachedRequired" is how kube-apiserver spells the path of attachRequired
             paths = {

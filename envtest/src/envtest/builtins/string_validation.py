@@ -271,11 +271,8 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         if kind in seen:
             yield duplicate(f"{field_path}.type", kind)
         seen.add(kind)
-        if not kind:
-            yield required(f"{field_path}.type")
-        else:
-            for problem in qualified_name(kind):
-                yield invalid(f"{field_path}.type", kind, problem)
+        for problem in qualified_name(kind):
+            yield invalid(f"{field_path}.type", kind, problem)
         status = condition.get("status") or ""
         if status not in ("False", "True", "Unknown"):
             yield not_supported(f"{field_path}.status", status, ("False", "True", "Unknown"))

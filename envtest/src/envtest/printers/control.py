@@ -115,7 +115,7 @@ def _runtime_class(obj: Object, now: datetime) -> list[Any]:
 def _api_service(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     service = spec.get("service")
-    available = NONE
+    available = "Unknown"
     for condition in (obj.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Available":
             available = condition.get("status", "")

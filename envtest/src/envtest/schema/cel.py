@@ -398,10 +398,30 @@ def _position(problem: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
+_UNDECLARED_PATH = re.compile(
+    r"(?P<head>ERROR: <input>:\d+:)(?P<column>\d+)(?P<text>: undeclared reference to ')(?P<root>\w+)\.(?P<path>[\w.]+)'"
+)
+
+
+def _without_undeclared_path(problem: str) -> str:
+    """Return an error about an undeclared ``a.b`` as one about ``a``, at its position, as cel-go reports it."""
+    found = _UNDECLARED_PATH.match(problem)
+    if found is None:
+        return problem
+    parents = f"{found['root']}.{found['path']}".rpartition(".")[0]
+    column = int(found["column"]) - len(parents)
+    lines = problem.split("\n")
+    if column < 1 or len(lines) < 3 or not lines[1].startswith(found["root"], column + 2):
+        return problem  # blanks are between the names
+    lines[0] = f"{found['head']}{column}{found['text']}{found['root']}'{lines[0][found.end() :]}"
+    lines[2] = f" | {'.' * (column - 1)}^"
+    return "\n".join(lines)
+
+
 def _compile_message(error: Exception, expression: str) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
     text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-    problems = sorted(_NEXT_ERROR.split(text), key=_position)
+    problems = sorted(map(_without_undeclared_path, _NEXT_ERROR.split(text)), key=_position)
     if not expression:
         problems[0] = problems[0].replace(_EMPTY_POSITION, "<input>:1:0:", 1)
     problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]

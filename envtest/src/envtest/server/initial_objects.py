@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Any, Final
 
+from envtest.apimachinery.created_fields import API_SERVER, condition_entry, creation_entry
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.builtins.flow_control_defaults import (
@@ -29,6 +30,7 @@ __all__ = ["create_initial_objects_in", "publish_address_in", "publish_authentic
 _SERVICES: Final = GroupResource("", "services")
 _NETWORKING: Final = "networking.k8s.io"
 _REGISTRATION: Final = "apiregistration.k8s.io"
+_CIDR_CONTROLLER: Final = "kubernetes-service-cidr-controller"
 _PRIORITY_CLASSES: Final = {
     "system-cluster-critical": (
         2_000_000_000,
@@ -171,7 +173,7 @@ def _objects(
         resource = GroupResource("scheduling.k8s.io", "priorityclasses")
         yield resource, _object("scheduling.k8s.io/v1", "PriorityClass", metadata, body)
     for name, spec in LEVELS.items():
-        yield PRIORITY_LEVELS, priority_level(name, spec)
+        yield PRIORITY_LEVELS, priority_level(name, spec, now)
     for name, spec in SCHEMAS.items():  # after the levels to which they refer
         yield FLOW_SCHEMAS, flow_schema(name, spec, now)
     for group, version in sorted(
@@ -229,24 +231,25 @@ def _addresses(
         "status": {"conditions": [condition]},
     }
     metadata: dict[str, Any] = {"name": "kubernetes"}
-    yield (
-        GroupResource(_NETWORKING, "servicecidrs"),
-        _object(f"{_NETWORKING}/v1", "ServiceCIDR", metadata, body),
-    )
+    block = _object(f"{_NETWORKING}/v1", "ServiceCIDR", metadata, body)
+    metadata["managedFields"] = [
+        condition_entry(condition, block["apiVersion"], _CIDR_CONTROLLER, now),
+        creation_entry(block, API_SERVER, now),
+    ]
+    yield GroupResource(_NETWORKING, "servicecidrs"), block
     labels = {
         "ipaddress.kubernetes.io/ip-family": "IPv4",
         "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
     }
     parent = {"resource": "services", "namespace": "default", "name": "kubernetes"}
-    yield (
-        GroupResource(_NETWORKING, "ipaddresses"),
-        _object(
-            f"{_NETWORKING}/v1",
-            "IPAddress",
-            {"name": address, "labels": labels},
-            {"spec": {"parentRef": parent}},
-        ),
+    reserved = _object(
+        f"{_NETWORKING}/v1",
+        "IPAddress",
+        {"name": address, "labels": labels},
+        {"spec": {"parentRef": parent}},
     )
+    reserved["metadata"]["managedFields"] = [creation_entry(reserved, API_SERVER, now)]
+    yield GroupResource(_NETWORKING, "ipaddresses"), reserved
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now: str) -> dict[str, str]:
@@ -274,4 +277,6 @@ def _api_service(group: str, version: str, now: str) -> Object:
         "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"},
     }
     body = {"spec": spec, "status": {"conditions": [condition]}}
-    return _object(f"{_REGISTRATION}/v1", "APIService", metadata, body)
+    obj = _object(f"{_REGISTRATION}/v1", "APIService", metadata, body)
+    obj["metadata"]["managedFields"] = [creation_entry(obj, API_SERVER, now)]
+    return obj

@@ -117,7 +117,7 @@ async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
     ctx.name = obj["metadata"].get("name") or ""
     dedupe_owners(obj, ctx)
     core.trackers.of(ctx.info, ctx.subresource).track(
-        None, obj, manager=ctx.field_manager, now=ctx.now
+        None, obj, manager=ctx.field_manager, now=ctx.now, sent=ctx.sent
     )
     obj = await admit_mutating(core, ctx, obj, None)
     return await _insert(core, ctx, obj)
