@@ -9,13 +9,16 @@
 
 RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
 
-Nothing is removed if the namespace has no operator, or if the cluster-scoped objects, whose names are the same in all
-installations, belong to an operator in another namespace.
+Nothing is removed if the namespace has no operator, or if an operator runs that would not be removed, because it would
+create its objects again. If cluster-scoped objects belong to an operator in another namespace, only what belongs to the
+named namespace is removed: the other operator needs the ClusterRoles, the CRDs and the finalizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import anyio
 import click
@@ -23,8 +26,9 @@ import click
 from cfo.config.model import LeaderElection
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
+from cfo.console.lease_holder import living_holder
 from cfo.features import KINDS, all_views
-from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
+from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
 from cfo.operator import WEBHOOK_SECRET_NAME
@@ -44,9 +48,11 @@ from cfo.runtime import (
     has_finalizer,
     key_of,
     name_of,
+    namespace_of,
     set_finalizer,
 )
-from cfo.runtime.objects import LEASE
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, LEASE
+from cfo.runtime.webhook import owner_of
 from cfo.summaries.kind_view import summarize
 from cfo.version import CONFIG_MAP_NAME
 
@@ -88,7 +94,7 @@ def command(
     """
 
     async def check(client: Client) -> str:
-        await check_installation(client, namespace, leftovers=leftovers)
+        await check_installation(client, namespace, leftovers=leftovers, delete_crds=crds)
         return client.transport.config.server
 
     async def work(client: Client) -> None:
@@ -101,48 +107,95 @@ def command(
             what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
             confirm(f"Remove {what} in namespace {namespace} from {server}?")
         run_with_client(kubeconfig, "cfo-uninstall", work)
-    except NotInstalled as error:
+    except UninstallRefused as error:
         raise CommandFailed(str(error)) from None
 
 
 _POLL_INTERVAL = 0.5  # seconds
+_MAX_HOSTNAME = 63
+"""Characters of a pod's hostname, with which the identity of its operator begins."""
+_SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
-class NotInstalled(Exception):
-    """The namespace has no operator that :func:`uninstall` could remove; the message is one line."""
+class UninstallRefused(Exception):
+    """:func:`uninstall` must not run; the message is one line."""
 
 
-async def check_installation(client: Client, namespace: str, *, leftovers: bool = False) -> None:
-    """Check that an operator of ``namespace`` is installed, at least in part.
+async def check_installation(
+    client: Client, namespace: str, *, leftovers: bool = False, delete_crds: bool = False
+) -> None:
+    """Check that an operator of ``namespace`` is installed, at least in part, and that no other one runs.
 
     This requires an object of the installation in the namespace, or a cluster-scoped object that refers to it. With
-    ``leftovers``, neither is required. Raises :class:`NotInstalled`, also when a cluster-scoped object refers to
-    another namespace, and :class:`cfo.runtime.client.errors.APIError`.
+    ``leftovers``, neither is required, unless a cluster-scoped object refers to another namespace. With
+    ``delete_crds``, none may refer to another one. Raises :class:`UninstallRefused` and
+    :class:`cfo.runtime.client.errors.APIError`.
     """
-    found = False
-    for obj in render(namespace=namespace, components=COMPONENTS):
-        if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
-            continue
-        gvk = gvk_of(obj)
-        key = key_of(obj)
-        try:
-            stored = await client.get(gvk, key, live=True)
-        except UnknownKind:
-            continue
-        if stored is None:
-            continue
-        others = _namespaces_in(stored) - {namespace}
-        if others:
-            raise NotInstalled(
-                f"{gvk.kind} {key.name} belongs to an operator in namespace {min(others)}, not {namespace}; "
-                "--namespace has to be the namespace of the operator"
+    is_installed = False
+    elsewhere = ""
+    stored = await _stored_objects(client, namespace)
+    for obj in stored:
+        namespaces = _namespaces_in(obj)
+        is_installed = is_installed or namespace in (namespace_of(obj), *namespaces)
+        others = namespaces - {namespace}
+        if others and not elsewhere:
+            elsewhere = (
+                f"{obj['kind']} {name_of(obj)} belongs to an operator in namespace {min(others)}"
             )
-        found = found or key.namespace == namespace or bool(_namespaces_in(stored))
-    if not found and not leftovers:
-        raise NotInstalled(
+    if elsewhere and not is_installed:
+        raise UninstallRefused(
+            f"{elsewhere}, not {namespace}; --namespace has to be the namespace of the operator"
+        )
+    if elsewhere and delete_crds:
+        raise UninstallRefused(f"{elsewhere}, which needs the CRDs; uninstall without --crds")
+    if not is_installed and not leftovers:
+        raise UninstallRefused(
             f"namespace {namespace} has no operator; --namespace selects another one, and --leftovers removes "
             "finalizers and other objects that an operator left behind"
         )
+    await _check_leases(client, namespace, stored)
+
+
+async def _stored_objects(client: Client, namespace: str) -> list[Object]:
+    """Return the objects of an installation in ``namespace`` that exist, without Namespace and CRDs.
+
+    Cluster-scoped objects have the same names in all installations, except for the ClusterRoleBindings of additional
+    operators, which are found by their labels.
+    """
+    found: dict[tuple[GVK, NamespacedName], Object] = {}
+    for obj in render(namespace=namespace, components=COMPONENTS):
+        if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
+            continue
+        with suppress(UnknownKind):
+            stored = await client.get(gvk_of(obj), key_of(obj), live=True)
+            if stored is not None:
+                found[gvk_of(obj), key_of(obj)] = stored
+    for binding in await _list(client, CLUSTER_ROLE_BINDING, label_selector=_SELECTOR):
+        accounts = {subject.get("name") for subject in binding.get("subjects") or ()}
+        if accounts == {SERVICE_ACCOUNT}:
+            found.setdefault((CLUSTER_ROLE_BINDING, key_of(binding)), binding)
+    return list(found.values())
+
+
+async def _check_leases(client: Client, namespace: str, stored: Iterable[Object]) -> None:
+    """Raise :class:`UninstallRefused` if an operator runs that is not a pod of the Deployment in ``namespace``.
+
+    It renews the Lease in the namespace, or serves the webhooks from outside the cluster.
+    """
+    leases = {NamespacedName(namespace, LeaderElection().resource_name)}
+    for obj in stored:
+        owner = owner_of(obj, "", "")
+        if owner is not None and owner.lease is not None and not _namespaces_in(obj):
+            leases.add(owner.lease)
+    pods = await _list(client, POD, namespace=namespace, label_selector=_SELECTOR)
+    identities = tuple(f"{name_of(pod)[:_MAX_HOSTNAME]}_" for pod in pods)
+    for key in sorted(leases):
+        lease = await client.get(LEASE, key, live=True)
+        holder = living_holder(lease or {}, datetime.now(UTC))
+        if holder and not holder.startswith(identities):
+            raise UninstallRefused(
+                f"Lease {key} is held by {holder}; stop that operator, which would create its objects again"
+            )
 
 
 def _namespaces_in(obj: Object) -> set[str]:
@@ -170,13 +223,26 @@ async def uninstall(
     With ``dry_run``, nothing is changed, and the lines name what would be removed. ``timeout`` is how long, in seconds,
     to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
     reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
+    If a cluster-scoped object refers to another namespace, only what belongs to ``namespace`` is removed.
     Raises :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
+    stored = await _stored_objects(client, namespace)
+    others: set[str] = set()
+    for obj in stored:
+        others |= _namespaces_in(obj) - {namespace}
+    if others:
+        await _remove_own_objects(removal, stored, namespace, timeout)
+        for other in sorted(others):
+            report(
+                f"kept what the operator in namespace {other} needs; if it lost webhooks or permissions to this one, "
+                f"apply its manifests: cfo manifests --namespace {other} | kubectl apply --server-side -f -"
+            )
+        return
     objects = render(namespace=namespace, components=COMPONENTS)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
-    others = ("Namespace", "CustomResourceDefinition", "Deployment")
-    rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in others]
+    separate = ("Namespace", "CustomResourceDefinition", "Deployment", "ClusterRoleBinding")
+    rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in separate]
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
@@ -185,8 +251,7 @@ async def uninstall(
                 await removal.delete(gvk, key_of(obj))
             await removal.wait_for_deletion(gvk, timeout)
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
-    labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
-    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=labels)
+    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
     for kind in KINDS:
         for gvk, finalizer in kind.finalizers().items():
             for obj in await _list(client, gvk):
@@ -196,8 +261,37 @@ async def uninstall(
             for obj in await _list(client, left.gvk, label_selector=left.label):
                 if left.name in ("", name_of(obj)):
                     await removal.delete(left.gvk, key_of(obj))
+    rest += [obj for obj in stored if obj["kind"] == "ClusterRoleBinding"]
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
+    await _remove_state(removal, namespace)
+    if delete_crds:
+        for obj in objects:
+            if obj["kind"] == "CustomResourceDefinition":
+                await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
+
+
+async def _remove_own_objects(
+    removal: _Removal, stored: Iterable[Object], namespace: str, timeout: float
+) -> None:
+    """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer to no other one."""
+    own = [
+        obj
+        for obj in stored
+        if namespace_of(obj) == namespace or _namespaces_in(obj) == {namespace}
+    ]
+    for obj in own:
+        if obj["kind"].endswith("WebhookConfiguration"):
+            await removal.delete(gvk_of(obj), key_of(obj))
+    await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
+    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
+    for obj in own:
+        await removal.delete(gvk_of(obj), key_of(obj))
+    await _remove_state(removal, namespace)
+
+
+async def _remove_state(removal: _Removal, namespace: str) -> None:
+    """Remove what the operator itself created in its namespace."""
     names = {
         SECRET: WEBHOOK_SECRET_NAME,
         LEASE: LeaderElection().resource_name,
@@ -205,10 +299,6 @@ async def uninstall(
     }
     for gvk, name in names.items():
         await removal.delete(gvk, NamespacedName(namespace, name))
-    if delete_crds:
-        for obj in objects:
-            if obj["kind"] == "CustomResourceDefinition":
-                await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
 
 
 def _own_kinds() -> list[GVK]:

@@ -22,10 +22,18 @@ from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
-from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, EVENT, INGRESS, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.kinds import (
+    CLUSTER_ROLE_BINDING,
+    EVENT,
+    INGRESS,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    NETWORK_POLICY,
+    SECRET,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -35,6 +43,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     name_of,
 )
+from cfo.runtime.webhook.ownership import OPERATOR_ANNOTATION, OperatorMark
 from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import (
@@ -555,6 +564,92 @@ async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_pa
             await environment.client.get(gvk_of(obj), key_of(obj)) for obj in objects
         ]
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
+
+
+async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: Path) -> None:
+    """The manifests of a second namespace took permissions and webhooks from the first operator."""
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create_namespace()
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+        await environment.create(cluster)
+        await install(environment, tmp_path)
+        second = render(namespace="codeflare")
+        for obj in second:
+            await environment.client.apply(obj)
+        refusal = await run_uninstall(environment, tmp_path, "--crds", code=1)
+        assert "belongs to an operator in namespace codeflare, which needs the CRDs" in refusal
+
+        planned = await run_uninstall(environment, tmp_path, "--dry-run")
+        output = await run_uninstall(environment, tmp_path, "--timeout", "1")
+
+        removed = {line.removeprefix("deleted ") for line in output.splitlines()[:-1]}
+        assert removed == {line.removeprefix("would delete ") for line in planned.splitlines()[:-1]}
+        assert "Deployment openshift-operators/codeflare-operator-manager" in removed
+        assert all(" openshift-operators/" in line for line in removed)
+        assert "kept what the operator in namespace codeflare needs" in output.splitlines()[-1]
+        assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
+        for obj in second:
+            assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+        output = await run_uninstall(
+            environment, tmp_path, "--namespace", "codeflare", "--timeout", "1"
+        )
+        assert "deleted ClusterRole codeflare-operator-manager-role" in output
+        assert "removed finalizer" in output
+
+
+async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not_remove(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        holder = "codeflare-operator-manager-1_0"
+        for key, identity in (
+            (NamespacedName("openshift-operators", "codeflare-operator-lock"), holder),
+            (NamespacedName("default", "codeflare-operator-lock"), "laptop_0_https://[::1]:9443"),
+        ):
+            await environment.create(
+                {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"namespace": key.namespace, "name": key.name},
+                    "spec": {
+                        "holderIdentity": identity,
+                        "renewTime": "2999-01-01T00:00:00.000000Z",
+                        "leaseDurationSeconds": 15,
+                    },
+                }
+            )
+        refusal = await run_uninstall(environment, tmp_path, code=1)
+        assert refusal.strip().endswith(
+            f"Lease openshift-operators/codeflare-operator-lock is held by {holder}; "
+            "stop that operator, which would create its objects again"
+        )
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "namespace": "openshift-operators",
+                "name": "codeflare-operator-manager-1",
+                "labels": dict(LABELS),
+            },
+            "spec": {"containers": [{"name": "manager", "image": "i"}]},
+        }
+        await environment.create(pod)
+        assert "would delete" in await run_uninstall(environment, tmp_path, "--dry-run")
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+            for configuration in await environment.client.list(kind, live=True):
+                mark = OperatorMark("https://[::1]:9443", "default", "codeflare-operator-lock")
+                annotations = configuration["metadata"].setdefault("annotations", {})
+                annotations[OPERATOR_ANNOTATION] = mark.encode()
+                for webhook in configuration["webhooks"]:
+                    webhook["clientConfig"] = {"url": "https://[::1]:9443/path"}
+                await environment.client.update(configuration)
+        refusal = await run_uninstall(environment, tmp_path, code=1)
+        assert "Lease default/codeflare-operator-lock is held by laptop_0_https" in refusal
+        objects = [obj for obj in render() if obj["kind"] != "CustomResourceDefinition"]
+        for obj in objects:
+            assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
 
 
 async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_path: Path) -> None:

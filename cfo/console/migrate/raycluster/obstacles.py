@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from cfo.api.reading import path, time_of
+from cfo.api.reading import path
 from cfo.config.model import LeaderElection
+from cfo.console.lease_holder import living_holder
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import DEPLOYMENT, Client, Object, name_of, namespace_of
 from cfo.runtime.objects import (
@@ -16,7 +17,6 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.runtime.process import printable
 
 _LEASE_NAME: Final = LeaderElection().resource_name
 """The name of the Lease of both operators, unless the configuration sets another one."""
@@ -94,9 +94,8 @@ def find_obstacles(
                 f"kubectl -n {namespace} scale deployment {name} --replicas 0"
             )
     for lease in leases:
-        spec = lease.get("spec") or {}
-        if spec.get("holderIdentity") and not _is_expired(spec, now):
-            holder = printable(str(spec["holderIdentity"]), 200)
+        holder = living_holder(lease, now)
+        if holder:
             yield f"Lease {namespace_of(lease)}/{name_of(lease)} is held by {holder}; stop that operator"
     for configuration in webhook_configurations:
         for webhook in _webhooks_of(configuration):
@@ -112,9 +111,3 @@ def _webhooks_of(configuration: Object) -> Iterator[Mapping[str, Any]]:
     for webhook in configuration.get("webhooks") or ():
         if str(webhook.get("name")).endswith(_WEBHOOK_SUFFIX):
             yield webhook
-
-
-def _is_expired(spec: Mapping[str, Any], now: datetime) -> bool:
-    renewed = time_of(spec.get("renewTime"))
-    duration = timedelta(seconds=spec.get("leaseDurationSeconds") or 15)
-    return renewed is not None and renewed + duration < now
