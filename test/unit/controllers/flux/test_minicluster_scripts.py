@@ -272,6 +272,20 @@ def test_sigterm_ends_the_broker(machine: Machine) -> None:
     assert (result.stdout.splitlines()[-1], result.returncode) == ("stopped", 5)
 
 
+def test_exit_code_is_the_brokers_if_it_ends_while_sigterm_is_handled(machine: Machine) -> None:
+    """The shell reaps the broker before it can wait for it again."""
+    machine.program(
+        "flux",
+        '#!/bin/bash\n[ "$1" = R ] && exit\n'
+        'trap "exit 5" TERM\nkill $PPID\nsleep 9 > /dev/null 2>&1 & wait\n',
+    )
+    kill_and_wait = """kill() {
+      builtin kill "$@" || return 1
+      while builtin kill -0 "${child}" 2> /dev/null && [ "$1" = -TERM ]; do sleep 0.01; done
+    }"""
+    assert lead(machine, {"commands": {"pre": kill_and_wait}}).returncode == 5
+
+
 def test_sigterm_before_the_broker_has_started_ends_it(machine: Machine) -> None:
     machine.program("flux", '#!/bin/bash\n[ "$1" = R ] || exec sleep 15\n')
     assert lead(machine, {"commands": {"pre": "kill $$"}}).returncode == 128 + signal.SIGTERM

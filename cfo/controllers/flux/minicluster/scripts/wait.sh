@@ -3,8 +3,10 @@
 
 child=""
 stopping=false
+signals=0
 stop() {
   stopping=true
+  signals=$((signals + 1))
   if [ -n "${child}" ]; then
     kill -TERM "${child}" 2> /dev/null || true
   fi
@@ -13,16 +15,20 @@ trap stop TERM
 
 # Runs a command and passes SIGTERM on to it, which a shell that is process 1 ignores otherwise.
 run() {
-  local status=0
+  local status before
   "$@" <&0 &
   child=$!
   if [ "${stopping}" = true ]; then  # since before the child was known
     stop
   fi
-  wait "${child}" || status=$?
-  while kill -0 "${child}" 2> /dev/null; do
+  while true; do
+    before="${signals}"
     status=0
     wait "${child}" || status=$?
+    if [ "${signals}" = "${before}" ]; then
+      break
+    fi
+    # The signal may have interrupted wait. The status of the child remains available, also if it has ended since.
   done
   child=""
   return "${status}"
