@@ -196,7 +196,7 @@ class ThreadedControlPlane:
         self.run(self.embedded.add_user, token, user)
 
     def client_certificate(
-        self, user: str, groups: tuple[str, ...] = (), *, seconds: float | None = None
+        self, user: str, groups: Sequence[str] = (), *, seconds: float | None = None
     ) -> tuple[bytes, bytes]:
         """See :meth:`EmbeddedServer.client_certificate`."""
         return self.run(self.embedded.client_certificate, user, groups, seconds=seconds)

@@ -361,6 +361,10 @@ async def test_numbers_that_overflow_are_decoding_errors(
     answer = await api.request("POST", f"{CUSTOM}/notes", head + b', "spec": {"size": 1e400}}')
     assert answer.code == 400
     assert answer.body["message"].startswith('Note in version "v1" cannot be handled as a Note: ')
+    number = f"-{'1' * 50}e4000"
+    body = head + f', "spec": {{"size": {number}}}}}'.encode()
+    answer = await api.request("POST", f"{CUSTOM}/notes", body)
+    assert f"cannot unmarshal number {number} into Go value" in answer.body["message"]
     built_in = b'{"metadata": {"name": "a"}, "\\ud800": 1e400}'
     answer = await api.request("POST", f"{CORE}/configmaps", built_in)
     assert answer.code == 201

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.string_lists import checked_strings
 from envtest.chaos.execution import Problem, Timing
 from envtest.chaos.exploration import Settings, explore_plane
 from envtest.chaos.injection import IGNORED
@@ -90,19 +91,19 @@ async def explore(
     pause. ``ignore`` names resources that are no part of the state, in addition to Events and Leases. The other
     parameters are those of :class:`envtest.chaos.exploration.Settings`.
 
-    Raises ScenarioError, ValueError or OSError for invalid input; StartError or OperatorExited if the operator does not
-    run even without faults.
+    Raises ScenarioError, TypeError, ValueError or OSError for invalid input; StartError or OperatorExited if the
+    operator does not run even without faults.
     """
     settings = Settings(
         kinds=_checked_kinds(kinds),
-        only=[parse_point(each) for each in only],
+        only=[parse_point(each) for each in checked_strings("only", only)],
         seed=seed,
         budget=budget,
         jobs=max(1, jobs),
         timing=timing or Timing(),
         readiness=parse_readiness(ready),
-        ignored=IGNORED | set(ignore),
-        ignored_fields=tuple(ignore_fields),
+        ignored=IGNORED | set(checked_strings("ignore", ignore)),
+        ignored_fields=checked_strings("ignore_fields", ignore_fields),
     )
     steps = _scenario(scenario)
     if plane is not None:
@@ -124,7 +125,7 @@ def run(
 
 
 def _checked_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
-    found = tuple(kinds)
+    found = checked_strings("kinds", kinds)
     for kind in found:
         if kind not in KINDS:
             raise ValueError(f"kind of fault {kind!r}: must be one of {', '.join(KINDS)}")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from envtest.apimachinery.string_lists import checked_strings
+
 __all__ = [
     "Connection",
     "Function",
@@ -66,11 +68,15 @@ class OperatorCommand:
     """A command in any language; it gets ``$KUBECONFIG``, and runs in a process group of its own.
 
     ``environment`` is added to the environment of this process; ``folder`` is its working directory.
+    Raises TypeError if ``command`` is a string instead of a sequence of strings.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    folder: Path | None = None
+    folder: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        checked_strings("command", self.command)
 
     async def start(self, connection: Connection) -> Instance:
         """Start the command. Raises StartError."""

@@ -55,7 +55,11 @@ _LONE_SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 """An escaped backslash, a pair of surrogates, or one half."""
-_LARGE_EXPONENT = re.compile(rb"[0-9][0-9.]{0,19}[eE]\+?[0-9]{3}")
+_LARGE_EXPONENT = re.compile(rb"[-0-9](?<![0-9.][-0-9])[0-9.]*+[eE]\+?+[0-9]{3,}+")
+"""A whole number. Its digits are read once: a match begins only at the first one, and does not go back.
+
+The class comes before the look-behind, because ``re`` skips other characters fast if a pattern begins with a class.
+"""
 _FRACTION = re.compile(rb"\.0\d*\s*(?:[],}]|\Z)")
 _EXPONENT = re.compile(rb"0e[0+-]*\s*(?:[],}]|\Z)")
 _LONG_NUMBER = b"0" * 19

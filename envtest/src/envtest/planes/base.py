@@ -21,7 +21,12 @@ from envtest.formats.manifests import (
 )
 from envtest.planes.local_webhooks import LocalWebhooks, webhook_conversion
 
-__all__ = ["BaseControlPlane", "InstallError"]
+__all__ = ["BaseControlPlane", "InstallError", "optional_path"]
+
+
+def optional_path(value: Path | str | None) -> Path | None:
+    """Return the path of an argument; ``None`` if it was not given."""
+    return None if value is None else Path(value)
 
 
 class InstallError(ValueError):
@@ -66,7 +71,7 @@ class BaseControlPlane(abc.ABC):
         return value, before the next write. Raises the same exceptions as :meth:`install_crds`.
         """
         found = load_webhook_manifests(sources)
-        local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(Path(server))
+        local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(server)
         for obj in found:
             if obj["kind"] != CRD:
                 await self._install(local.rewrite(obj))

@@ -14,6 +14,7 @@ from envtest.admission.plugin_names import enabled_plugins
 from envtest.apimachinery.clock import Clock
 from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.objects import Object
+from envtest.apimachinery.string_lists import checked_strings
 from envtest.apimachinery.user import User
 from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import TokenSettings
@@ -35,7 +36,7 @@ from envtest.formats.certificate_authority import (
     server_context,
 )
 from envtest.formats.manifests import Manifests, load_crds
-from envtest.planes.base import BaseControlPlane, InstallError
+from envtest.planes.base import BaseControlPlane, InstallError, optional_path
 from envtest.server.assembly import (
     APIServer,
     Cluster,
@@ -85,31 +86,31 @@ class EmbeddedServer(BaseControlPlane):
         crds: list[Manifests],
         controllers: Sequence[str],
         token: str | None,
-        token_auth_file: Path | None,
-        audit_log: Path | None,
-        data_dir: Path | None = None,
+        token_auth_file: Path | str | None,
+        audit_log: Path | str | None,
+        data_dir: Path | str | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
-        snapshot: Path | None = None,
+        snapshot: Path | str | None = None,
         kubernetes_version: str = "",
         feature_gates: Mapping[str, bool] | None = None,
         scenario: Scenario | None = None,
     ) -> None:
         self._version = parse_version(kubernetes_version)
         self._features = enabled_features(feature_gates or {}, self._version)
-        self._snapshot = snapshot
+        self._snapshot = optional_path(snapshot)
         self._scenario = scenario
         self._copied: _Copied | None = None
         self._started = False
         self._context: ssl.SSLContext | None = None
         self._service_network = parse_service_network(service_cluster_ip_range)
-        self._data_dir = data_dir
+        self._data_dir = optional_path(data_dir)
         self._archive: Archive | None = None
         self._port = port
         self._host = host
         self._crds = crds
         self.controllers = selected_names(controllers)
-        self._token_auth_file = token_auth_file
-        self._audit_log = audit_log
+        self._token_auth_file = optional_path(token_auth_file)
+        self._audit_log = optional_path(audit_log)
         self._api_server: APIServer | None = None
         self._authority: CertificateAuthority | None = None
         self._runner: Runner | None = None
@@ -358,23 +359,38 @@ class EmbeddedServer(BaseControlPlane):
             archive.close()
 
     def client_certificate(
-        self, user: str, groups: tuple[str, ...] = (), *, seconds: float | None = None
+        self, user: str, groups: Sequence[str] = (), *, seconds: float | None = None
     ) -> tuple[bytes, bytes]:
         """Issue a certificate and key (PEM) that authenticate as ``user`` in ``groups``.
 
-        It expires after ``seconds`` of the plane's clock, by default after 10 years.
+        It expires after ``seconds`` of the plane's clock, by default after 10 years. Raises TypeError if ``groups`` are
+        not strings.
         """
+        checked_groups = checked_strings("groups", groups)
         if self._authority is None:
             raise RuntimeError("the control plane is not running")
         expires = None if seconds is None else self.clock.now() + timedelta(seconds=seconds)
-        return tuple(self._authority.client(user, groups, expires=expires))  # type: ignore[return-value]
+        return tuple(self._authority.client(user, checked_groups, expires=expires))  # type: ignore[return-value]
 
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
         """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name."""
         self.api_server.cluster.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:
-        """Accept ``token`` as the bearer token of ``user``."""
+        """Accept ``token`` as the bearer token of ``user``.
+
+        Raises TypeError if one of them has another type, ValueError for a token that no request can contain: an empty
+        one, or one with spaces or control characters.
+        """
+        if not isinstance(user, User):
+            raise TypeError(f"user: {user!r}: must be an envtest.User")
+        if not isinstance(user.name, str):
+            raise TypeError(f"user.name: {user.name!r}: must be a string")
+        checked_strings("user.groups", user.groups)
+        if not isinstance(token, str):
+            raise TypeError(f"token: a {type(token).__name__}: must be a string")
+        if not token or not token.isprintable() or " " in token:
+            raise ValueError("token: must not be empty, or contain spaces or control characters")
         self.api_server.authenticator.add_user(token, user)
 
     async def install_crds(self, *sources: Manifests) -> list[str]:

@@ -42,23 +42,26 @@ class LocalWebhooks:
     directory: Path
 
     @classmethod
-    def prepare(cls, directory: Path, *, host: str = "127.0.0.1", port: int = 0) -> LocalWebhooks:
+    def prepare(
+        cls, directory: Path | str, *, host: str = "127.0.0.1", port: int = 0
+    ) -> LocalWebhooks:
         """Write ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is created if needed.
 
         The files are readable only by their owner. ``port`` 0 selects a port that is free now. Raises OSError.
         """
         authority = CertificateAuthority(name="envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
-        directory.mkdir(parents=True, exist_ok=True)
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, content in (
             ("tls.crt", pair.certificate),
             ("tls.key", pair.key),
             ("ca.crt", authority.pem),
         ):
-            descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
-        return cls(host, port or free_port(host), authority.pem, directory)
+        return cls(host, port or free_port(host), authority.pem, folder)
 
     @property
     def certificate(self) -> Path:

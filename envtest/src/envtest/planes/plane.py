@@ -47,9 +47,9 @@ class ControlPlane(BaseControlPlane):
         crds: Iterable[Manifests] = (),
         controllers: Sequence[str] = DEFAULT,
         token: str | None = None,
-        token_auth_file: Path | None = None,
-        audit_log: Path | None = None,
-        data_dir: Path | None = None,
+        token_auth_file: Path | str | None = None,
+        audit_log: Path | str | None = None,
+        data_dir: Path | str | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         kubernetes_version: str = "",
         feature_gates: Mapping[str, bool] | None = None,
@@ -90,7 +90,7 @@ class ControlPlane(BaseControlPlane):
         port: int = 0,
         host: str = "127.0.0.1",
         controllers: Sequence[str] = DEFAULT,
-        audit_log: Path | None = None,
+        audit_log: Path | str | None = None,
         scenario: ScenarioSource | None = None,
     ) -> EmbeddedControlPlane:
         """Return a control plane with the state that :meth:`EmbeddedControlPlane.snapshot` wrote to ``path``.
@@ -107,7 +107,7 @@ class ControlPlane(BaseControlPlane):
             token=None,
             token_auth_file=None,
             audit_log=audit_log,
-            snapshot=Path(path),
+            snapshot=path,
             scenario=_scenario(scenario),
         )
 
@@ -115,10 +115,10 @@ class ControlPlane(BaseControlPlane):
     def real(
         *,
         crds: Iterable[Manifests] = (),
-        assets: Path | None = None,
+        assets: Path | str | None = None,
         controllers: Sequence[str] = DEFAULT,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
-        audit_log: Path | None = None,
+        audit_log: Path | str | None = None,
     ) -> RealControlPlane:
         """Return a control plane that runs etcd and kube-apiserver from ``assets``, by default ``$KUBEBUILDER_ASSETS``.
 

@@ -24,7 +24,7 @@ from envtest.configuration.controller_names import DEFAULT, checked_names, kube_
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.formats.manifests import Manifests, load_crds
-from envtest.planes.base import BaseControlPlane, InstallError
+from envtest.planes.base import BaseControlPlane, InstallError, optional_path
 from envtest.planes.local_webhooks import free_port
 
 if TYPE_CHECKING:
@@ -126,17 +126,15 @@ class RealServer(BaseControlPlane):
         self,
         *,
         crds: list[Manifests],
-        assets: Path | None,
+        assets: Path | str | None,
         controllers: Sequence[str] = DEFAULT,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
-        audit_log: Path | None = None,
+        audit_log: Path | str | None = None,
     ) -> None:
-        self._audit_log = audit_log
+        self._audit_log = optional_path(audit_log)
         self._service_network = parse_service_network(service_cluster_ip_range)
         self._crds = crds
-        folder = assets or (
-            Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None
-        )
+        folder = optional_path(assets or os.environ.get("KUBEBUILDER_ASSETS"))
         if folder is None:
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
