@@ -57,6 +57,26 @@ SCALARS = {
     "int32": {"type": "integer", "format": "int32"},
     "int64": {"type": "integer", "format": "int64"},
 }
+EARLIER_REMOVALS: dict[str, dict[str, str]] = {
+    "apiextensions.k8s.io/v1beta1 CustomResourceDefinition": {
+        "introduced": "1.7",
+        "removed": "1.22",
+        "replacement": "apiextensions.k8s.io/v1 CustomResourceDefinition",
+    },
+    "apiregistration.k8s.io/v1beta1 APIService": {
+        "introduced": "1.7",
+        "removed": "1.22",
+        "replacement": "apiregistration.k8s.io/v1 APIService",
+    },
+    "batch/v2alpha1 CronJob": {
+        "introduced": "1.4",
+        "removed": "1.21",
+        "replacement": "batch/v1 CronJob",
+    },
+    "policy/v1beta1 PodSecurityPolicy": {"introduced": "1.10", "removed": "1.25"},
+}
+"""Removed API versions without a lifecycle comment in k8s.io/api: of other modules, or deleted before."""
+
 _FIELD = re.compile(r"^\t(?:\w+)?\s*(?P<type>[\w.*\[\]]+)\s+`json:\"(?P<json>[^\"]*)\"")
 _GATE = "// +featureGate="
 _LIFECYCLE = re.compile(
@@ -301,7 +321,7 @@ def lifecycles(sources: Sources) -> dict[str, dict[str, str]]:
             entry["replacement"] = f"{api_version} {target['kind']}"
         else:
             entry[fact.lower()] = ".".join(value.split(", "))
-    return dict(sorted(found.items()))
+    return dict(sorted({**EARLIER_REMOVALS, **found}.items()))
 
 
 def write(path: Path, content: Any) -> None:

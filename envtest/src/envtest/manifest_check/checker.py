@@ -53,6 +53,9 @@ _INTERNAL_PATHS: Final = {
 }
 """The paths in kube-apiserver's errors about what all versions of a CRD share, and those of the manifest."""
 
+_RULES_UNCHECKED: Final = "some validation rules were not checked because the object was invalid"
+"""A note that follows other errors of a custom resource, about no field."""
+
 _ALLOCATED: Final = "failed to allocate IP "
 """The service network of the cluster is unknown."""
 
@@ -312,7 +315,9 @@ def _causes(error: StatusError) -> Iterator[tuple[str, str]]:
         if isinstance(error.__cause__, DecodeError):
             path = error.__cause__.path
         found = [(path, _CANNOT_BE_HANDLED.sub("", error.message))]
-    yield from ((path.strip("<>"), text) for path, text in found if _ALLOCATED not in text)
+    for path, text in found:
+        if _ALLOCATED not in text and _RULES_UNCHECKED not in text:
+            yield path.strip("<>"), text
 
 
 def _unknown_field(text: str) -> tuple[str, str]:

@@ -273,6 +273,33 @@ def test_problems_of_objects(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (
+            "apiextensions.k8s.io/v1beta1 CustomResourceDefinition",
+            "1.22; use apiextensions.k8s.io/v1 ",
+        ),
+        ("apiregistration.k8s.io/v1beta1 APIService", "1.22; use apiregistration.k8s.io/v1 "),
+        ("batch/v2alpha1 CronJob", "1.21; use batch/v1 "),
+        ("policy/v1beta1 PodSecurityPolicy", "1.25"),
+    ],
+)
+def test_removed_api_version_is_no_unknown_kind(kind: str, advice: str) -> None:
+    api_version, _, name = kind.partition(" ")
+    (found,) = problems(f"{{apiVersion: {api_version}, kind: {name}, metadata: {{name: a}}}}")
+    assert f"{kind} is not served since Kubernetes {advice}" in found
+
+
+def test_missing_field_of_a_custom_resource_is_one_problem() -> None:
+    crd = CRD.replace('"properties": {"size"', '"required": ["size"], "properties": {"size"')
+    crd = crd.replace(', "default": 1', "")
+    toy = "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}, spec: {}}"
+    errors = [each for each in problems(f"{crd}\n---\n{toy}") if "error" in each]
+    assert len(errors) == 1, errors
+    assert "spec.size: Required value" in errors[0]
+
+
+@pytest.mark.parametrize(
     ("text", "results"),
     [
         (
