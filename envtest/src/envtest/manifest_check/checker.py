@@ -53,6 +53,14 @@ _INTERNAL_PATHS: Final = {
 }
 """The paths in kube-apiserver's errors about what all versions of a CRD share, and those of the manifest."""
 
+_FIELDS_OF_BETA: Final = {
+    "spec.version": "spec.versions[].name",
+    "spec.validation": "spec.versions[].schema",
+    "spec.subresources": "spec.versions[].subresources",
+    "spec.additionalPrinterColumns": "spec.versions[].additionalPrinterColumns",
+}
+"""The fields of CRDs in ``v1beta1`` for all versions, and where ``v1`` has them."""
+
 _RULES_UNCHECKED: Final = "some validation rules were not checked because the object was invalid"
 """A note that follows other errors of a custom resource, about no field."""
 
@@ -145,8 +153,15 @@ class _Checker:
     async def install(self, crd: Object) -> None:
         """Create a CRD unless it exists. Raises StatusError if it is invalid."""
         info = self._info(crd)
-        if info is not None:
-            await self._create(info, copy_object(crd))
+        if info is None:
+            return
+        answer = _Answer([], [])
+        try:
+            await self._create(info, copy_object(crd), answer)
+        except StatusError as error:
+            unknown = [": ".join(_unknown_field(text, crd)) for text in answer.unknown_fields]
+            error.message = "; ".join([error.message, *unknown])
+            raise
 
     async def store_parameters(self, manifests: Iterable[Manifest]) -> None:
         """Create what admission policies can have as parameters; problems are found later."""
@@ -185,7 +200,7 @@ class _Checker:
         if _is_crd(obj):
             rejected = _with_paths_of_file(rejected)
         return [
-            *(("error", *_unknown_field(text)) for text in answer.unknown_fields),
+            *(("error", *_unknown_field(text, obj)) for text in answer.unknown_fields),
             *(("error", path, message) for path, message in rejected),
             *(("warning", *_split_warning(text)) for text in answer.warnings),
         ]
@@ -320,9 +335,15 @@ def _causes(error: StatusError) -> Iterator[tuple[str, str]]:
             yield path.strip("<>"), text
 
 
-def _unknown_field(text: str) -> tuple[str, str]:
+def _unknown_field(text: str, obj: Object) -> tuple[str, str]:
+    """Return the path of an unknown field of ``obj``, and a message; for one of an older version, where it is now."""
     match = _UNKNOWN.fullmatch(text)
-    return (match[1], "unknown field") if match else ("", text)
+    if match is None:
+        return "", text
+    path = match[1]
+    if _is_crd(obj) and path in _FIELDS_OF_BETA:
+        return path, f"unknown field: moved to {_FIELDS_OF_BETA[path]} in v1"
+    return path, "unknown field"
 
 
 _WARNING_PATH: Final = re.compile(

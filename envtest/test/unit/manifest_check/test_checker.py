@@ -407,6 +407,27 @@ def test_exit_code_if_a_check_is_not_possible(
     assert message in err
 
 
+def test_fields_of_a_beta_crd_have_moved(folder: Path) -> None:
+    (folder / "crd.yaml").write_text(
+        "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.com},"
+        " spec: {group: example.com, version: v1, scope: Namespaced, names: {plural: toys, kind: Toy},"
+        " subresources: {}, additionalPrinterColumns: [], validation: {}}}"
+    )
+    moved = {
+        "version": "name",
+        "validation": "schema",
+        "subresources": "subresources",
+        "additionalPrinterColumns": "additionalPrinterColumns",
+    }
+    _, out, _ = run("crd.yaml")
+    code, _, err = run("--crds", "crd.yaml", "a.yaml")
+    assert code == 2
+    for old, new in moved.items():
+        message = f"spec.{old}: unknown field: moved to spec.versions[].{new} in v1"
+        assert message in out
+        assert message in err
+
+
 def test_crds_of_an_option(folder: Path) -> None:
     (folder / "crd.json").write_text(CRD)
     (folder / "toy.yaml").write_text(
