@@ -60,7 +60,7 @@ def _service(name: str) -> dict[str, object]:
 
 async def test_second_process_cannot_use_the_data_folder(tmp_path: Path) -> None:
     async with ControlPlane.embedded(data_dir=tmp_path, controllers=()):
-        with pytest.raises(ArchiveError, match="cannot use the data folder"):
+        with pytest.raises(ArchiveError, match="is in use by another process"):
             await ControlPlane.embedded(data_dir=tmp_path, controllers=()).start()
 
 
