@@ -439,15 +439,22 @@ async def test_a_map_that_an_apply_empties_remains(plane: ControlPlane, api: API
     assert answer.body["spec"] == {"labels": {}}
 
 
-async def test_a_policy_without_variables_does_not_declare_them(api: APIClient) -> None:
+async def test_only_mutating_policies_without_variables_declare_them(api: APIClient) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
-    spec = {
+    spec: dict[str, Any] = {
         "matchConstraints": {"resourceRules": [rule]},
         "validations": [{"expression": "variables.v == 1"}],
     }
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
     assert "undeclared reference to 'variables'" in causes(answer.body)[0][1]
+    spec.pop("validations")
+    expression = "Object{metadata: Object.metadata{name: variables.v}}"
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    spec |= {"mutations": [mutation], "reinvocationPolicy": "Never"}
+    path = path.replace("validating", "mutating")
+    answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    assert "undefined field 'v'" in causes(answer.body)[0][1]
 
 
 async def test_an_undeclared_path_is_reported_at_its_first_name(api: APIClient) -> None:
