@@ -11,6 +11,7 @@ from typing import Any, Final
 from cfo.api.appwrapper.inference import SERVICES, pod_numbers
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
+    ANNOTATION_PROBLEM,
     APPWRAPPER,
     APPWRAPPER_LABEL,
     NOT_CONTROLLED,
@@ -42,7 +43,7 @@ from cfo.summaries.problems import (
     has_failed,
     is_ready_pod,
     pod_problems,
-    refusal_remedy,
+    remedy_for,
     slow_deletion,
     warning_problems,
 )
@@ -74,7 +75,13 @@ _TAKEN_REMEDY: Final = (
 )
 
 _DESCRIBED_REASONS: Final = frozenset(
-    {"ComponentCreationErrored", "ComponentWarning", "NotValidated", "PodsNotReady"}
+    {
+        "ComponentCreationErrored",
+        "ComponentWarning",
+        "MalformedAnnotations",
+        "NotValidated",
+        "PodsNotReady",
+    }
 )
 """Reasons of Warning Events whose causes conditions, also of components, describe too as long as they exist."""
 
@@ -86,11 +93,10 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     phase = text(path(wrapper, "status", "phase"), 40)
     conditions = conditions_of(wrapper)
     level = _level(wrapper, phase, conditions)
-    found = [
-        *_condition_problems(wrapper, phase, conditions, related),
-        *_component_problems(wrapper),
-        *slow_deletion(wrapper, related.now),
-    ]
+    found = list(_condition_problems(wrapper, phase, conditions, related))
+    found += _component_problems(wrapper, [problem.message for problem in found])
+    found += _annotation_problems(conditions)
+    found += slow_deletion(wrapper, related.now)
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
         of_pods += pod_problems(related.pods or ())
@@ -214,6 +220,8 @@ def _condition_problems(
             f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
         )
         remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
+        if unhealthy.reason == "CreateFailed":
+            remedy = remedy_for(unhealthy.message, remedy)
         if NOT_CONTROLLED in unhealthy.message:
             remedy = _TAKEN_REMEDY
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
@@ -241,7 +249,7 @@ def _pod_failure(conditions: tuple[SummaryCondition, ...]) -> list[Problem]:
     if ready is None or not ready.message.startswith(POD_FAILURE_PREFIX):
         return []
     message = ready.message.removeprefix(POD_FAILURE_PREFIX)
-    remedy = refusal_remedy(message, CREATION_REMEDIES["FailedCreate"])
+    remedy = remedy_for(message, CREATION_REMEDIES["FailedCreate"])
     return [Problem(message, remedy)]
 
 
@@ -256,7 +264,19 @@ def _failure_remedy(wrapper: Object, related: Related) -> str:
     )
 
 
-def _component_problems(wrapper: Object) -> Iterator[Problem]:
+def _annotation_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
+    """Yield which annotations with settings are ignored, wholly or in part."""
+    deployed = condition_of(conditions, "ResourcesDeployed")
+    _, *ignored = deployed.message.split(ANNOTATION_PROBLEM) if deployed is not None else [""]
+    for problem in ignored:
+        yield Problem(
+            f"{ANNOTATION_PROBLEM.removeprefix('; ')}{problem}",
+            "correct or remove the annotation (kubectl annotate --overwrite)",
+        )
+
+
+def _component_problems(wrapper: Object, shown: Sequence[str]) -> Iterator[Problem]:
+    """Yield why components do not exist, or lack fields; causes that the messages ``shown`` contain are left out."""
     for component in items(path(wrapper, "status", "componentStatus")):
         yield from _dropped_fields(component)
         found = [
@@ -268,11 +288,13 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
         if found and found[0].get("status") == "False" and "Error" in reason:
             name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}".strip()
             cause = text(found[0].get("message"), MAX_MESSAGE)
+            if cause and any(cause in message for message in shown):
+                continue
             message = f"{name or 'A component'} cannot be created: {cause}"
             remedy = "correct the component, or ask the administrator for the permission or quota"
             if NOT_CONTROLLED in cause:
                 remedy = _TAKEN_REMEDY
-            yield Problem(message, refusal_remedy(cause, remedy))
+            yield Problem(message, remedy_for(cause, remedy))
 
 
 def _dropped_fields(component: Mapping[str, Any]) -> Iterator[Problem]:

@@ -36,7 +36,7 @@ from cfo.summaries.problems import (
     condition_problems,
     created_problems,
     pod_problems,
-    refusal_remedy,
+    remedy_for,
     slow_deletion,
     taken_remedy,
     warning_problems,
@@ -162,6 +162,8 @@ def _pending(
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False" and reserved.reason in _SETTLED_REASONS:
         return ""
+    if reserved is None and is_true(conditions, JobState.WAITING):
+        return ""  # a MiniCluster, which waits for a user, or for Kueue
     return f"is {_state(conditions) or 'new'}"
 
 
@@ -254,6 +256,8 @@ def _level(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False":
         return Level.WAITING
+    if is_true(conditions, JobState.WAITING):
+        return Level.WAITING
     pods_ready = condition_of(conditions, PODS_READY)
     if pods_ready is not None and pods_ready.status == "False":
         return Level.PROGRESSING
@@ -322,7 +326,7 @@ def _start_problems(
     if pods_ready.reason != STARTING:
         message = message_of(pods_ready)
         remedy = WAITING_REASONS.get(pods_ready.reason) or _DESCRIBE
-        yield Problem(f"{pods_ready.reason}: {message}", refusal_remedy(message, remedy))
+        yield Problem(f"{pods_ready.reason}: {message}", remedy_for(message, remedy))
 
 
 def _outcome_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:

@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
-from cfo.api.inferencestack.names import DELETING, HOST_NOT_FREE, NAME_TAKEN, RECONCILE_ERROR
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, is_operator_version, operator_version_of
+from cfo.api.inferencestack.names import (
+    DELETING,
+    GATEWAY,
+    HOST_NOT_FREE,
+    NAME_TAKEN,
+    RECONCILE_ERROR,
+)
 from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import items, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
@@ -22,7 +28,7 @@ from cfo.summaries.kind_view import (
 )
 from cfo.summaries.problems import (
     condition_problems,
-    refusal_remedy,
+    remedy_for,
     seconds_until_overdue,
     slow_deletion,
     taken_remedy,
@@ -42,6 +48,11 @@ _REMEDIES: Final = {
     RECONCILE_ERROR: "check the operator's permissions, and quotas and webhooks of the namespace",
     "RolloutStalled": "check the pods of the application: kubectl describe pod",
 }
+
+_SECURITY_PROFILE: Final = "set securityProfile: restricted in the spec"
+
+_MAX_NAMED: Final = 3
+"""The maximum number of components that are named for each problem."""
 
 _ANSWERS: Final = {"True": "yes", "False": "no"}
 
@@ -128,14 +139,11 @@ def _application(application: Mapping[str, Any]) -> str:
 def _problems(
     stack: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
-    for application in items(path(stack, "status", "applications")):
-        if application.get("state") in ("Failed", "Stalled"):
-            parts = (text(application.get("reason"), 80), text(application.get("message")))
-            why = ": ".join(part for part in parts if part)
-            name = text(application.get("name"), 63)
-            remedy = refusal_remedy(why, _REMEDIES["RolloutStalled"])
-            yield Problem(f"Application {name}: {why}", remedy)
-    wrong = {"Degraded": "True", "RoutesReady": "False", "ScalingReady": "False"}
+    of_components = list(_component_problems(stack, conditions))
+    yield from of_components
+    wrong = {"RoutesReady": "False", "ScalingReady": "False"}
+    if not (of_components and _is_about_components(condition_of(conditions, "Degraded"))):
+        wrong = {"Degraded": "True", **wrong}
     yield from condition_problems(
         conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"
     )
@@ -148,6 +156,52 @@ def _problems(
     yield from _claim_problems(stack, conditions, related)
 
 
+def _is_about_components(degraded: SummaryCondition | None) -> bool:
+    """Return whether the condition says what is wrong with the gateway or with applications."""
+    if degraded is None:
+        return False
+    return _is_about_gateway(degraded) or degraded.message.startswith("application ")
+
+
+def _is_about_gateway(degraded: SummaryCondition) -> bool:
+    return degraded.message.startswith(f"{GATEWAY}: ")
+
+
+def _component_problems(
+    stack: Object, conditions: tuple[SummaryCondition, ...]
+) -> Iterator[Problem]:
+    """Yield what is wrong with the gateway and the applications: each cause once, with the names of the first."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for name, why in _broken_components(stack, conditions):
+        _, _, cause = why.rpartition(" is forbidden: ")  # what comes before names the pod
+        _, names = found.setdefault(cause, (why, []))
+        names.append(name)
+    for why, names in found.values():
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        remedy = remedy_for(why, _REMEDIES["RolloutStalled"], security=_SECURITY_PROFILE)
+        yield Problem(f"{', '.join(names[:_MAX_NAMED])}{more}: {why}", remedy)
+
+
+def _broken_components(
+    stack: Object, conditions: tuple[SummaryCondition, ...]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each component that has failed or is stalled, and why."""
+    degraded = condition_of(conditions, "Degraded")
+    gateway = condition_of(conditions, "GatewayReady")
+    # Only the condition of the whole stack shows whether its gateway is broken, or only starting.
+    is_degraded = degraded is not None and degraded.status == "True" and _is_about_gateway(degraded)
+    if is_degraded and gateway is not None and gateway.status == "False":
+        yield GATEWAY, _joined(gateway.reason, gateway.message)
+    for application in items(path(stack, "status", "applications")):
+        if application.get("state") in ("Failed", "Stalled"):
+            why = _joined(text(application.get("reason"), 80), text(application.get("message")))
+            yield f"application {text(application.get('name'), 63)}", why
+
+
+def _joined(reason: str, message: str) -> str:
+    return f"{reason}: {message}" if message else reason
+
+
 def _claim_problems(
     stack: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
@@ -158,8 +212,10 @@ def _claim_problems(
         remedy = _VERSION_REMEDY
         if claimed.reason == "ClaimedTwice":
             remedy = "ask the administrator to remove all but one of these operators"
-        elif any(warning.reason == "Unclaimed" for warning in warnings_of(related.events)):
-            remedy = "set the label operatorVersion to a version that the Event Unclaimed names"
+        elif running := _running_versions(related):
+            remedy = (
+                f"set the label operatorVersion to the version of an operator that runs: {running}"
+            )
         yield Problem(f"{claimed.reason}: {message_of(claimed)}", remedy)
     elif not version:
         yield Problem(
@@ -173,6 +229,16 @@ def _claim_problems(
             f"operatorVersion {version}: no operator of this version has written a status",
             f"ask the administrator whether an operator of this version runs (cfo doctor); if not, {_VERSION_REMEDY}",
         )
+
+
+def _running_versions(related: Related) -> str:
+    """Return the versions that the newest Event ``Unclaimed`` names; empty if there is none, or it names others."""
+    for warning in warnings_of(related.events):
+        if warning.reason == "Unclaimed":
+            _, _, named = warning.message.removesuffix(".").rpartition(": ")
+            versions = named.split(", ", _MAX_NAMED)
+            return named if all(map(is_operator_version, versions)) else ""
+    return ""
 
 
 _SECTION: Final = Section(

@@ -99,6 +99,8 @@ def pod_state(pod: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, [*parts, f"{restarts} restarts" if restarts else ""]))
 
 
+_ADD_NODES: Final = "request less, or wait for (or add) nodes with enough free resources"
+
 _READ_LOG: Final = "read the log: kubectl logs"
 
 _MAX_NAMED: Final = 3
@@ -127,7 +129,7 @@ def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     is_scheduled = scheduled is None or scheduled.status != "False"
     if scheduled is not None and not is_scheduled and scheduled.reason == "Unschedulable":
         cause = f"cannot be scheduled: {scheduled.message}"
-        yield cause, "request less, or wait for (or add) nodes with enough free resources"
+        yield cause, _ADD_NODES
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in items(path(pod, "status", field)):
             yield from _container_causes(status)
@@ -170,19 +172,45 @@ CREATION_REMEDIES: Final = {
 }
 
 
-_NO_RESOURCES: Final = ("failed quota", "must specify ")
-"""What a ResourceQuota says of containers without the requests or limits that it counts."""
-
 _SPECIFY_RESOURCES: Final = (
     "specify these resources for your containers; for others that the message names, "
     "ask the administrator for a LimitRange with defaults"
 )
+_RAISE_QUOTA: Final = (
+    "request less, delete what is not needed, or ask the administrator to raise the ResourceQuota"
+)
+_CHANGE_LIMITS: Final = (
+    "set requests and limits within the LimitRange (kubectl get limitrange -o yaml), "
+    "or ask the administrator to change it"
+)
+_CAUSES: Final = (
+    (("failed quota", "must specify "), _SPECIFY_RESOURCES),
+    (("exceeded quota",), _RAISE_QUOTA),
+    (("maximum ", " usage per "), _CHANGE_LIMITS),
+    (("minimum ", " usage per "), _CHANGE_LIMITS),
+    ((" max limit to request ratio per ",), _CHANGE_LIMITS),
+    (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
+    (("Unschedulable: ",), _ADD_NODES),
+    *(((f"{reason}: ",), remedy) for reason, remedy in WAITING_REASONS.items() if remedy),
+)
+"""Parts of messages of the API server, the scheduler and kubelet that identify a cause, with the remedy."""
+
+_POD_SECURITY: Final = "violates PodSecurity"
+
+_SECURITY_CONTEXT: Final = "set the fields of the securityContext that the message names"
 
 
-def refusal_remedy(message: str, remedy: str) -> str:
-    """Return what to do about ``message``: ``remedy``, unless a ResourceQuota refused containers without resources."""
-    lacks_resources = all(part in message for part in _NO_RESOURCES)
-    return _SPECIFY_RESOURCES if lacks_resources else remedy
+def remedy_for(message: str, remedy: str, *, security: str = _SECURITY_CONTEXT) -> str:
+    """Return what to do about ``message``: what its cause calls for, or ``remedy`` if the cause is not known.
+
+    ``security``: how pods of the kind comply with Pod Security.
+    """
+    if _POD_SECURITY in message:
+        return f"{security}, or ask the administrator to change the Pod Security level of the namespace"
+    for parts, known in _CAUSES:
+        if all(part in message for part in parts):
+            return known
+    return remedy
 
 
 def last_occurrence(event: Mapping[str, Any]) -> datetime | None:
@@ -218,7 +246,7 @@ def created_problems(
     for (kind, name, reason), message in found.items():
         remedy = CREATION_REMEDIES.get(reason)
         remedy = remedy or f"kubectl describe {kind.lower()} {shlex.quote(name)}"
-        yield Problem(f"{kind} {name}: {reason}: {message}", refusal_remedy(message, remedy))
+        yield Problem(f"{kind} {name}: {reason}: {message}", remedy_for(message, remedy))
 
 
 def taken_remedy(owner: str) -> str:
@@ -253,7 +281,7 @@ def condition_problems(
         if condition is not None and condition.status == status:
             message = message_of(condition)
             known = remedies.get(condition.reason, remedy)
-            yield Problem(f"{condition.reason}: {message}", refusal_remedy(message, known))
+            yield Problem(f"{condition.reason}: {message}", remedy_for(message, known))
 
 
 def warning_problems(
@@ -264,6 +292,4 @@ def warning_problems(
     """Yield a problem for each of ``warnings``, with the remedy for its reason."""
     for warning in warnings:
         known = remedies.get(warning.reason, remedy)
-        yield Problem(
-            f"{warning.reason}: {warning.message}", refusal_remedy(warning.message, known)
-        )
+        yield Problem(f"{warning.reason}: {warning.message}", remedy_for(warning.message, known))

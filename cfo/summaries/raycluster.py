@@ -53,7 +53,7 @@ from cfo.summaries.problems import (
     last_occurrence,
     newest_pods,
     pod_problems,
-    refusal_remedy,
+    remedy_for,
     slow_deletion,
     taken_remedy,
     warning_problems,
@@ -259,8 +259,8 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
     failure = condition_of(conditions_of(cluster), "ReplicaFailure")
     if failure is not None and failure.status == "True":
         message = message_of(failure)
-        remedy = "correct the pod template, or raise the ResourceQuota of the namespace"
-        yield Problem(f"KubeRay cannot create pods: {message}", refusal_remedy(message, remedy))
+        remedy = "correct the pod template, or ask the administrator for what the message names"
+        yield Problem(f"KubeRay cannot create pods: {message}", remedy_for(message, remedy))
 
 
 def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:

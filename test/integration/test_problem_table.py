@@ -15,7 +15,7 @@ import pytest
 from anyio.abc import TaskStatus
 
 from cfo import operator
-from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX, APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
@@ -94,7 +94,10 @@ def new_object_with(kind: str, cause: str) -> Object:
         spec["replicsa"] = 1
     if cause == "component typo":
         spec["components"][0]["template"]["spec"]["paralelism"] = 3
-    return new_object(gvk, kind.lower(), namespace_of(cause), labels=labels, spec=spec)
+    obj = new_object(gvk, kind.lower(), namespace_of(cause), labels=labels, spec=spec)
+    if cause == "annotation typo":
+        obj["metadata"]["annotations"] = {f"{ANNOTATION_PREFIX}retrylimit": "1"}
+    return obj
 
 
 def namespace_of(cause: str) -> str:

@@ -76,6 +76,9 @@ VALIDATED: Final = "Validated"
 POD_FAILURE_PREFIX: Final = "A pod cannot start: "
 """How the message of ``PodsReady`` begins if it says why a pod cannot start or cannot be created."""
 
+ANNOTATION_PROBLEM: Final = "; annotation "
+"""Precedes each problem with an annotation in the message of ``ResourcesDeployed``."""
+
 NOT_CONTROLLED: Final = "exists, but is not controlled by appwrapper"
 """The problem with a resource that has the name of a component, in the Go operator's words."""
 UNKNOWN_FIELDS: Final = "UnknownFields"

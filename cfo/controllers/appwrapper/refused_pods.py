@@ -1,8 +1,7 @@
 """Finds out why pods of a component are missing: because the API server refuses them, for example by quota.
 
 The status of a Deployment or RayCluster says so. That of a Job or StatefulSet does not, only its Events do, and this
-operator has no permission to read Events. So a pod is created as a dry run from the template of the component: quotas,
-LimitRanges, Pod Security and webhooks check it as the real ones, and nothing is stored.
+operator has no permission to read Events. So the API server is asked (:mod:`cfo.controllers.pod_refusals`).
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from cfo.api.appwrapper.podsets import PodSetError, is_submitter, pod_template_a
 from cfo.api.reading import MAX_MESSAGE, items, path, text
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperObservation
+from cfo.controllers.pod_refusals import refusal_of_pod
 from cfo.controllers.pod_status import PodFailure, shortened
 from cfo.runtime import (
-    POD,
     APIError,
     Client,
     DiscoveryIncomplete,
-    Forbidden,
-    Invalid,
     NamespacedName,
     Object,
     TransportError,
@@ -31,8 +28,6 @@ from cfo.runtime import (
     controller_of,
     find_condition,
     key_of,
-    name_of,
-    owner_reference,
     uid_of,
 )
 
@@ -43,9 +38,6 @@ _REASON: Final = "FailedCreate"
 
 _REPLICA_FAILURE: Final = "ReplicaFailure"
 """The condition of Deployments and RayClusters about that."""
-
-_NO_PERMISSION: Final = "pods is forbidden: "
-"""What the API server says if this operator has no permission to create pods; other refusals name the pod."""
 
 _MAX_TEMPLATES: Final = 3
 """How many pod templates of a component are tried."""
@@ -109,12 +101,9 @@ class RefusedPods:
                 template = pod_template_at(obj, pod_set.get("path") or "")
             except PodSetError:  # the object was changed after it had been created
                 continue
-            try:
-                await self._client.create(_pod_of(obj, template), dry_run=True)
-            except (Forbidden, Invalid) as error:
-                if error.message.startswith(_NO_PERMISSION):
-                    raise
-                return error.message
+            message = await refusal_of_pod(self._client, obj, template)
+            if message:
+                return message
         return ""
 
 
@@ -124,20 +113,3 @@ def _reported(obj: Object) -> str:
         if condition.get("type") == _REPLICA_FAILURE and condition.get("status") == "True":
             return text(condition.get("message"), MAX_MESSAGE)
     return ""
-
-
-def _pod_of(obj: Object, template: Object) -> Object:
-    """Return a pod of ``obj`` from one of its pod templates."""
-    metadata = template.get("metadata") or {}
-    return {
-        "apiVersion": POD.api_version,
-        "kind": POD.kind,
-        "metadata": {
-            "generateName": f"{name_of(obj)}-",
-            "namespace": key_of(obj).namespace,
-            "labels": metadata.get("labels") or {},
-            "annotations": metadata.get("annotations") or {},
-            "ownerReferences": [owner_reference(obj)],
-        },
-        "spec": template["spec"],
-    }

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from cfo.api.appwrapper.inference import MPI_JOBS, SERVICES
 from cfo.api.appwrapper.names import (
+    ANNOTATION_PROBLEM,
     DELETING_RESOURCES,
     FINALIZER,
     PODS_READY,
@@ -170,14 +171,29 @@ def _stay_suspended(observation: WrapperObservation, decision: WrapperDecision) 
 def _begin_deployment(
     observation: WrapperObservation, decision: WrapperDecision, message: str
 ) -> None:
-    problems = "; ".join(observation.settings.problems)
-    if problems:
-        decision.record_warning("MalformedAnnotations", problems)
-        message = f"{message}; {problems}"
     status = decision.status
     status.set(RESOURCES_DEPLOYED, True, "Resuming", message)
+    _report_annotations(observation, decision)
     status.clear_component_conditions()
     status.phase = Phase.RESUMING
+
+
+def _report_annotations(observation: WrapperObservation, decision: WrapperDecision) -> None:
+    """Add what is wrong with the annotations to ``ResourcesDeployed``, also if they change after the deployment."""
+    status = decision.status
+    if not status.is_true(RESOURCES_DEPLOYED):
+        return
+    problems = observation.settings.problems
+    message = status.message(RESOURCES_DEPLOYED)
+    if not problems and ANNOTATION_PROBLEM not in message:
+        return
+    rest, _, _ = message.partition(ANNOTATION_PROBLEM)
+    reported = "; ".join([rest, *problems])
+    if reported == message:
+        return
+    status.set(RESOURCES_DEPLOYED, True, status.reason(RESOURCES_DEPLOYED), reported)
+    if problems:
+        decision.record_warning("MalformedAnnotations", "; ".join(problems))
 
 
 def _resume(observation: WrapperObservation, decision: WrapperDecision) -> None:
@@ -271,6 +287,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
+    _report_annotations(observation, decision)
     deployed = [
         (component, obj)
         for component, obj in zip(observation.components, observation.objects, strict=True)
@@ -459,8 +476,9 @@ def _required_successes(unfinished: Sequence[Component]) -> int:
 
 
 def _succeed(status: WrapperStatus, message: str) -> None:
+    _, separator, problems = status.message(RESOURCES_DEPLOYED).partition(ANNOTATION_PROBLEM)
     status.set(QUOTA_RESERVED, False, "Succeeded", message)
-    status.set(RESOURCES_DEPLOYED, True, "Succeeded", message)
+    status.set(RESOURCES_DEPLOYED, True, "Succeeded", message + separator + problems)
     status.phase = Phase.SUCCEEDED
 
 
@@ -619,6 +637,7 @@ def _stay_succeeded(observation: WrapperObservation, decision: WrapperDecision) 
     delay = observation.settings.success_ttl
     if not status.is_true(RESOURCES_DEPLOYED):
         return
+    _report_annotations(observation, decision)
     # It becomes false when the AppWrapper succeeds.
     deadline = status.last_transition(QUOTA_RESERVED) + delay
     message = f"Time to live after success of {format_duration(delay)} expired"

@@ -62,7 +62,9 @@ class InferenceStackWebhook(Validator[Object]):
             request.warn(
                 "the CodeFlare operator does not deploy InferenceStacks: its configuration disables them"
             )
-        validation = await request.compute(validate, obj, self._profile(obj))
+        validation = await request.compute(
+            validate, obj, self._profile(obj), self.config.operator_version
+        )
         return await self._result(validation, obj, request)
 
     async def validate_update(
@@ -76,7 +78,9 @@ class InferenceStackWebhook(Validator[Object]):
             return []
         from cfo.api.inferencestack.validation.stack import validate_update
 
-        validation = await request.compute(validate_update, old, obj, self._profile(obj))
+        validation = await request.compute(
+            validate_update, old, obj, self._profile(obj), self.config.operator_version
+        )
         if not self._is_own(old):
             # Everything that this operator creates for the stack is new.
             validation = replace(validation, old=None)
@@ -91,7 +95,9 @@ class InferenceStackWebhook(Validator[Object]):
         from cfo.api.inferencestack.queue import embedded_queue_errors
         from cfo.api.inferencestack.validation.stack import validate
 
-        validation = await request.compute(validate, stack, self._profile(stack))
+        validation = await request.compute(
+            validate, stack, self._profile(stack), self.config.operator_version
+        )
         return [
             *validation.errors,
             *embedded_queue_errors(stack),

@@ -171,11 +171,11 @@ def test_other_actors_are_named_and_their_parts_are_not_missed() -> None:
     assert summary.problems == ()
 
 
-def event(reason: str, last: str, count: int = 1) -> Object:
+def event(reason: str, last: str, message: str = "why", count: int = 1) -> Object:
     return {
         "type": "Warning",
         "reason": reason,
-        "message": "why",
+        "message": message,
         "lastTimestamp": last,
         "count": count,
     }
@@ -306,7 +306,7 @@ def test_refusal_of_pods_is_no_problem_once_one_was_created_after_it(
 def test_warning_events_are_the_newest_first_and_not_repeated() -> None:
     events = [
         event("A", "2026-01-01T00:00:00Z"),
-        event("B", "2026-01-02T00:00:00Z", 3),
+        event("B", "2026-01-02T00:00:00Z", count=3),
         event("A", "2026-01-03"),
     ]
     warnings = summarize(RAY_CLUSTER, cluster(), related(events=events)).warnings
@@ -498,9 +498,97 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
         (problem,) = summary.problems
         assert refusal in problem.message
         assert "LimitRange with defaults" in problem.remedy
-    failed["status"]["conditions"][0]["message"] = "exceeded quota: none"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        ("exceeded quota: none", "raise the ResourceQuota"),
+        ("maximum cpu usage per Container is 1, but limit is 2", "LimitRange"),
+        ("minimum memory usage per Pod is 1Gi, but request is 1", "LimitRange"),
+        (
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 4",
+            "LimitRange",
+        ),
+        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "securityContext"),
+        ('pods is forbidden: User "u" cannot create resource "pods"', "permission"),
+        ("something else", "correct the pod template"),
+    ],
+)
+def test_remedy_for_refused_pods_depends_on_the_cause(refusal: str, remedy: str) -> None:
+    failed = cluster()
+    failed["status"]["conditions"] = [
+        condition("ReplicaFailure", "True", "FailedCreatePods", f'pods "p" is forbidden: {refusal}')
+    ]
+    if refusal.startswith("pods is"):
+        failed["status"]["conditions"][0]["message"] = refusal
     (problem,) = summarize(RAY_CLUSTER, failed).problems
-    assert "raise the ResourceQuota" in problem.remedy
+    assert remedy in problem.remedy
+
+
+def test_ignored_annotations_of_an_appwrapper_are_problems() -> None:
+    message = (
+        "Suspend is false; annotation p/retryLimit: 'three': must be an integer; 3 is used; "
+        "annotation p/retrylimit: unknown, so it is ignored"
+    )
+    deployed = condition("ResourcesDeployed", "True", "Resuming", message)
+    wrapper = obj(APPWRAPPER, status={"phase": "Succeeded", "conditions": [deployed]})
+    summary = summarize(APPWRAPPER, wrapper, related(events=[event("MalformedAnnotations", "")]))
+    assert summary.level is Level.WARNING
+    assert messages(summary) == [
+        "annotation p/retryLimit: 'three': must be an integer; 3 is used",
+        "annotation p/retrylimit: unknown, so it is ignored",
+    ]
+    assert {"annotate" in problem.remedy for problem in summary.problems} == {True}
+
+
+def test_component_with_a_taken_name_is_one_problem_of_a_failed_appwrapper() -> None:
+    taken = condition("ResourcesDeployed", "False", "ComponentCreationErrored", NOT_OURS)
+    status = {
+        "phase": "Failed",
+        "conditions": [
+            condition("Unhealthy", "True", "CreateFailed", f"error creating components: {NOT_OURS}")
+        ],
+        "componentStatus": [{"kind": "Job", "name": "j", "conditions": [taken]}],
+    }
+    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status)).problems
+    assert "rename the component" in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        ("ImagePullBackOff", "container server waits", "check the name of the image"),
+        ("FailedCreate", 'pods "{}" is forbidden: violates PodSecurity "x"', "securityProfile"),
+        ("FailedCreate", 'pods "{}" is forbidden: exceeded quota: none', "ResourceQuota"),
+    ],
+)
+def test_cause_of_several_components_of_a_stack_is_one_problem(
+    reason: str, message: str, remedy: str
+) -> None:
+    of_gateway = message.format("gateway-1")
+    of_chat = message.format("chat-1")
+    degraded = f"gateway: {reason}: {of_gateway}; application chat: {reason}: {of_chat}"
+    status = {
+        "conditions": [
+            condition("Degraded", "True", reason, degraded),
+            condition("GatewayReady", "False", reason, of_gateway),
+        ],
+        "applications": [
+            {"name": "chat", "state": "Failed", "reason": reason, "message": of_chat},
+            {"name": "other", "state": "Progressing", "reason": "RollingOut", "message": "new"},
+        ],
+    }
+    stack = obj(INFERENCE_STACKS[1], status=status, labels={"operatorVersion": "v2"})
+    (problem,) = summarize(INFERENCE_STACKS[1], stack).problems
+    assert problem.message == f"gateway, application chat: {reason}: {of_gateway}"
+    assert remedy in problem.remedy
+
+
+def test_minicluster_that_waits_for_kueue_waits() -> None:
+    waits = condition("JobWaitingForResources", "True", message="until Kueue admits it")
+    summary = summarize(MINICLUSTER, obj(MINICLUSTER, status={"conditions": [waits]}))
+    assert (summary.level, summary.pending, messages(summary)) == (Level.WAITING, "", [])
 
 
 NO_LIMITS = 'pods "p" is forbidden: failed quota: compute: must specify limits.cpu for: main'
@@ -548,7 +636,7 @@ def test_reason_of_missing_pods_is_a_problem_unless_an_event_has_it() -> None:
     wrapper = obj(APPWRAPPER, status={"phase": "Running", "conditions": [ready]})
     (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
     assert problem.message == f"FailedCreate: {refusal}"
-    assert "quota" in problem.remedy
+    assert "ResourceQuota" in problem.remedy
     event = {
         "reason": "FailedCreate",
         "message": "Error creating: exceeded quota: none",
@@ -594,7 +682,8 @@ def test_remedy_for_a_component_with_a_taken_name_is_not_a_quota() -> None:
 @pytest.mark.parametrize(
     ("reason", "events", "remedy"),
     [
-        ("Unclaimed", [event("Unclaimed", "")], "a version that the Event Unclaimed names"),
+        ("Unclaimed", [event("Unclaimed", "", "It. Running: v1, v2.")], "that runs: v1, v2"),
+        ("Unclaimed", [event("Unclaimed", "", "Run: evil.")], "the administrator knows it"),
         ("Unclaimed", [], "the administrator knows it"),
         ("ClaimedTwice", [], "remove all but one of these operators"),
     ],
@@ -1084,7 +1173,7 @@ def test_inferencestack_shows_applications_and_their_failures(gvk: GVK) -> None:
         Level.FAILED,
         "0/1",
     )
-    assert messages(summary) == ["Application chat: ImagePullBackOff", "Broken: message"]
+    assert messages(summary) == ["application chat: ImagePullBackOff", "Broken: message"]
     assert summary.fact("app chat") == "Failed, 0/2, m"
     assert summary.fact("operator") == "v2 (2.0.0)"
     unlabeled = summarize(gvk, obj(gvk))

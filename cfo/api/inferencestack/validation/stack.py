@@ -38,8 +38,7 @@ _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-
 
 _VERSION_PATH: Final = Path("metadata", "labels").key(OPERATOR_VERSION_LABEL)
 _NO_VERSION: Final = (
-    "not set, so no operator reconciles this stack; set it to the major version "
-    "of an operator, such as v2"
+    "not set, so no operator reconciles this stack; set it to the major version of an operator"
 )
 
 MAX_WARNINGS: Final = 20
@@ -161,18 +160,20 @@ class StackValidation:
     old: ResolvedStack | None = None
 
 
-def validate(stack: Object, profile: Profile | None) -> StackValidation:
+def validate(stack: Object, profile: Profile | None, operator_version: str = "") -> StackValidation:
     """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :func:`.limit_errors`.
 
     Without a profile, because it is not known which operator will reconcile the stack, missing images are no errors.
+    ``operator_version``: that of an operator that runs, which is named if the stack has none, or a malformed one.
     """
     errors: list[FieldError] = []
     warnings: list[str] = []
     version = operator_version_of(stack)
+    example = f", such as {operator_version}, which runs" if operator_version else ""
     if not version:
-        warnings.append(f"{_VERSION_PATH}: {_NO_VERSION}")
+        warnings.append(f"{_VERSION_PATH}: {_NO_VERSION}{example}")
     elif not is_operator_version(version):
-        detail = "operatorVersion must be of the form v<major>, such as v2"
+        detail = f"operatorVersion must be of the form v<major>{example}"
         errors.append(invalid(_VERSION_PATH, version, detail))
     errors += queue_name_errors(stack)
     exceeded = limit_errors(stack)
@@ -193,14 +194,16 @@ def validate(stack: Object, profile: Profile | None) -> StackValidation:
     return StackValidation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), resolved)
 
 
-def validate_update(old: Object, new: Object, profile: Profile | None) -> StackValidation:
+def validate_update(
+    old: Object, new: Object, profile: Profile | None, operator_version: str = ""
+) -> StackValidation:
     """Validate the update of ``old`` to ``new``: an error that ``old`` already has becomes a warning.
 
     In addition, this rejects what cannot be changed: the selector of a Deployment that keeps its name, and the queue of
     a stack whose pods can run.
     """
-    after = validate(new, profile)
-    before = validate(old, profile)
+    after = validate(new, profile, operator_version)
+    before = validate(old, profile, operator_version)
     queue_errors = tuple(queue_change_errors(old, new))
     if not after.errors:
         changed = queue_errors

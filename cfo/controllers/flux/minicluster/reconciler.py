@@ -19,6 +19,7 @@ from cfo.api.flux.names import (
     MINICLUSTER,
     MINICLUSTER_LABEL,
     OBJECTS_READY,
+    PODS_READY,
     JobState,
 )
 from cfo.api.flux.validation import error_message
@@ -76,7 +77,8 @@ from cfo.controllers.flux.minicluster.status import (
     notices,
 )
 from cfo.controllers.flux.minicluster.writes import NEXT_BATCH_SECONDS, MiniClusterWrites
-from cfo.controllers.pod_status import PodFailure
+from cfo.controllers.pod_refusals import refusal_of_pod
+from cfo.controllers.pod_status import PodFailure, shortened
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -101,6 +103,7 @@ from cfo.runtime import (
     ResourceVersionChanged,
     Result,
     Rule,
+    TransportError,
     controller_of,
     find_condition,
     is_controlled_by,
@@ -118,6 +121,9 @@ _log = structlog.get_logger("cfo.controllers.flux")
 
 _NOT_DECLARED: Final = "field not declared in schema"
 """The error of a server-side apply with a field that the CRD lacks."""
+
+_PODS_MISSING: Final = "PodsMissing"
+"""The reason of ``PodsReady`` if pods cannot be created."""
 
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
@@ -306,7 +312,7 @@ class MiniClusterReconciler:
             pods = CLUSTERS.entries(self.informers.pods, key_of(cluster))
         if job is not None and end_condition(job) is None and not is_suspended(job):
             failure = failure_in(pods, (uid_of(job), uid_of(cluster)))
-            failure = failure or self._missing_pods(job)
+            failure = failure or await self._missing_pods(cluster, job)
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
@@ -334,16 +340,28 @@ class MiniClusterReconciler:
             self.events.event(cluster, kind, reason, message)
         return True
 
-    def _missing_pods(self, job: Object) -> PodFailure | None:
-        """Return that pods of the Job could not be created: its status does not say why, only its Events do."""
+    async def _missing_pods(self, cluster: Object, job: Object) -> PodFailure | None:
+        """Return that pods of the Job could not be created, and why: its status does not say that.
+
+        The API server is asked once for each number of missing pods; then the condition has the answer.
+        """
         missing = missing_pods(job)
         if not missing or creation_seconds(job, self.clock.now()) > 0:
             return None
-        return PodFailure(
-            "PodsMissing",
-            f"{missing} of {job['spec']['parallelism']} pods cannot be created. The Events of the Job say why: "
-            f"kubectl describe job {name_of(job)}",
-        )
+        subject = f"{missing} of {job['spec']['parallelism']} pods cannot be created"
+        known = find_condition((cluster.get("status") or {}).get("conditions"), PODS_READY) or {}
+        message = str(known.get("message") or "")
+        if known.get("status") == "False" and message.startswith(subject):
+            return PodFailure(_PODS_MISSING, message)
+        refusal = ""
+        try:
+            refusal = await refusal_of_pod(self.client, job, job["spec"]["template"])
+        except (APIError, TransportError) as error:
+            _log.info("Cannot determine why pods are missing", error=str(error))
+        why = f": {refusal}"
+        if not refusal:
+            why = f". The Events of the Job say why: kubectl describe job {name_of(job)}"
+        return PodFailure(_PODS_MISSING, shortened(subject + why))
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:
         """Delete a MiniCluster that has ended, if its spec says so; return the seconds until then, or 0.

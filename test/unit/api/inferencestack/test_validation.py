@@ -409,6 +409,10 @@ def test_warnings_about_the_stack() -> None:
     assert missing.startswith(
         "metadata.labels[operatorVersion]: not set, so no operator reconciles this stack"
     )
+    named = validate(stack(version=""), None, "v1").warnings
+    assert named[0].endswith("the major version of an operator, such as v1, which runs")
+    (error,) = validate(stack(version="1"), None, "v1").errors
+    assert str(error).endswith("must be of the form v<major>, such as v1, which runs")
     (port,) = warnings(stack(gateway={"config": {"internalPort": 4000}}))
     assert port.startswith("spec.gateway.config.internalPort: applications and KEDA use port 3005")
 

@@ -13,6 +13,7 @@ from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.reconciler import ComponentCreator
 from cfo.runtime import POD, AlreadyExists, Client, NamespacedName, Object, key_of, uid_of
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.client.name_checks import NameChecks
 from test.support.observations import CONFIG, observe, wrapper
 
 WRAPPER = wrapper("Pod")
@@ -29,6 +30,7 @@ class TakenClient:
 
     def __init__(self, metadata: Object | None) -> None:
         self._metadata = metadata
+        self.name_checks = NameChecks()
 
     def cached(self, gvk: object, key: object) -> None:
         """Return nothing: the cache is empty."""

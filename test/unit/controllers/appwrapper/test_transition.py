@@ -990,6 +990,26 @@ def test_invalid_annotations_are_reported_on_deployment() -> None:
     assert condition(obj, RESOURCES_DEPLOYED)["message"] == f"Suspend is false; {problem}"
 
 
+def test_report_of_annotations_follows_their_changes_until_the_success_expires() -> None:
+    key = "workload.codeflare.dev.appwrapper/retryLimit"
+    obj = running_wrapper("Job", retryLimit="many")
+    problem = f"; annotation {key}: 'many': must be an integer; 3 is used"
+    same, decision = step(obj, pods=[RUNNING_POD])
+    assert condition(same, RESOURCES_DEPLOYED)["message"] == f"Suspend is false{problem}"
+    assert decision.events == []
+    succeeded, decision = step(obj, objects=[ComponentObject(uid="uid-0", completed=True)])
+    assert phase(succeeded) == Phase.SUCCEEDED
+    assert condition(succeeded, RESOURCES_DEPLOYED)["message"].endswith(problem)
+    assert decision.events == []
+    del succeeded["metadata"]["annotations"][key]
+    corrected, _ = step(succeeded)
+    assert "annotation" not in condition(corrected, RESOURCES_DEPLOYED)["message"]
+    corrected["metadata"]["annotations"][key] = "few"
+    wrong, decision = step(corrected)
+    assert "'few'" in condition(wrong, RESOURCES_DEPLOYED)["message"]
+    assert [event.reason for event in decision.events] == ["MalformedAnnotations"]
+
+
 def test_finalizer_is_removed_after_components_are_deleted() -> None:
     obj = running_wrapper()
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

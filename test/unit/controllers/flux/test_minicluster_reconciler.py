@@ -11,11 +11,13 @@ from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.reconciler import Informers, MiniClusterReconciler
 from cfo.controllers.flux.minicluster.resources import desired_job
+from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import (
     GVK,
     Client,
     Entry,
     EventRecorder,
+    Forbidden,
     NamespacedName,
     NotFound,
     Object,
@@ -124,6 +126,37 @@ async def test_status_is_written_before_a_limited_number_of_pods_is_labelled() -
     small = RecordingClient(invalid_cluster())
     assert await reconcile(small, 20) == Result()
     assert len(small.writes) == 21
+
+
+async def test_refusal_of_pods_is_asked_for_once_and_is_in_the_condition() -> None:
+    refusal = 'pods "a-x" is forbidden: exceeded quota: none, requested: pods=1'
+    asked: list[bool] = []
+
+    async def create(pod: Object, *, dry_run: bool) -> Object:
+        asked.append(dry_run)
+        raise Forbidden(403, {"message": refusal})
+
+    reconciler = MiniClusterReconciler(
+        cast("Client", SimpleNamespace(create=create)),
+        cast("EventRecorder", None),
+        SystemClock(),
+        cast("Informers", None),
+    )
+    cluster = mini_cluster(size=2)
+    job = desired_job(Plan.of(cluster))
+    job["metadata"]["uid"] = "j"
+    job["status"] = {"startTime": "2026-01-01T00:00:00Z"}
+    failure = await reconciler._missing_pods(cluster, job)
+    assert failure == PodFailure("PodsMissing", f"2 of 2 pods cannot be created: {refusal}")
+    known = {"type": "PodsReady", "status": "False", "message": failure.message}
+    cluster["status"] = {"conditions": [known]}
+    assert await reconciler._missing_pods(cluster, job) == failure
+    assert asked == [True]
+    job["status"]["active"] = 1
+    fewer = await reconciler._missing_pods(cluster, job)
+    assert fewer is not None
+    assert fewer.message.startswith("1 of 2 pods")
+    assert asked == [True, True]
 
 
 async def test_labels_that_are_removed_by_others_are_not_written_in_a_loop() -> None:
