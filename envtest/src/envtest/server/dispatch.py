@@ -96,11 +96,12 @@ class Dispatcher:
             moment=self._core.clock.now(),
         )
         accept = request.headers.get("Accept", "")
-        if attributes.subresource in _CONNECTIONS and not info.is_crd:
+        is_connection = attributes.subresource in _CONNECTIONS and not info.is_crd
+        if is_connection:
             accept = ""
         if not info.is_crd:
             check_route(accept, on_collection=attributes.verb in _STREAMED)
-            if attributes.verb == "patch":
+            if attributes.verb == "patch" and not is_connection:
                 check_patch_type(request, info)
         request.audit["annotations"] = ctx.audit
         ctx.warn(info.deprecation)
@@ -204,7 +205,7 @@ _WITHOUT_TABLE = frozenset(
     }
 )
 _CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
-"""Subresources whose responses are not objects, so that ``Accept`` is not checked."""
+"""Subresources whose requests and responses are not objects, so that their media types are not checked."""
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
