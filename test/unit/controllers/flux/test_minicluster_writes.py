@@ -15,6 +15,7 @@ from cfo.runtime import (
     owner_reference,
 )
 from cfo.runtime.client.client import CachedState
+from cfo.runtime.client.name_checks import NameChecks
 from test.support.flux_environment import mini_cluster
 
 CLUSTER = mini_cluster("a")
@@ -26,6 +27,7 @@ class PlantedServices:
 
     def __init__(self) -> None:
         self.deleted: list[NamespacedName] = []
+        self.name_checks = NameChecks()
 
     def cached(self, _: Any, key: NamespacedName) -> CachedState | None:
         if key in self.deleted:
