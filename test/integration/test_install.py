@@ -22,7 +22,7 @@ from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
+from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import (
@@ -714,6 +714,39 @@ def _webhook_configuration_names() -> list[str]:
         for obj in render()
         if obj["kind"].endswith("WebhookConfiguration")
     ]
+
+
+async def test_documented_further_operator_takes_nothing_from_the_first(tmp_path: Path) -> None:
+    """Builds and applies the kustomization of docs/operations.md."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    section = text.split("### Several operators\n")[1].split("\n### ")[0]
+    second = "codeflare-b"
+    folder = tmp_path / second
+    folder.mkdir()
+    kustomization = section.split("```yaml\n")[1].split("```")[0]
+    (folder / "kustomization.yaml").write_text(kustomization)
+    (folder / "codeflare.yaml").write_text(dump_all(render(namespace=second)))
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        configurations = [obj for obj in render() if obj["kind"].endswith("WebhookConfiguration")]
+        assert len(configurations) == 2
+        before = [
+            await environment.get(gvk_of(obj), name_of(obj), namespace="") for obj in configurations
+        ]
+
+        code, manifests = await kubectl(environment, tmp_path, "kustomize", str(folder))
+        assert code == 0, manifests
+        code, output = await kubectl(
+            environment, tmp_path, "apply", "--server-side", "-f", "-", stdin=manifests
+        )
+
+        assert code == 0, output
+        for obj, configuration in zip(configurations, before, strict=True):
+            assert await environment.get(gvk_of(obj), name_of(obj), namespace="") == configuration
+        for namespace in (DEFAULT_NAMESPACE, second):
+            account = f"--as=system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}"
+            rule = ("auth", "can-i", "list", "rayclusters.ray.io", "--all-namespaces", account)
+            assert await kubectl(environment, tmp_path, *rule) == (0, "yes\n")
 
 
 async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:

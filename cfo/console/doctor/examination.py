@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from cfo.checks.findings import Finding, Subject, fail, skip
+from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.report import Findings, with_options
 from cfo.features import KINDS
@@ -78,6 +78,8 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         found = webhooks()
         if installation.deployment is None and installation.deployment_error is None:
             return [skip("no Deployment, so nothing serves a certificate in the cluster")]
+        if installation.configuration.webhook.enabled is False:
+            return [not_needed("webhook.enabled is false: another operator serves the webhooks")]
         secret, pem = await facts.read_certificate(client, installation)
         return checks.check_certificate(secret, pem, found, clock.now())
 

@@ -94,7 +94,7 @@ def findings(
     remedy = f"alive, by the renewal of its Lease: {renewing}; {_REMEDY}"
     for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
         where = f"another CodeFlare operator in {_described(namespace, other)}"
-        if other.webhooks:
+        if other.webhooks and configuration.webhook.enabled is not False:
             yield fail(
                 f"{where} has webhooks for RayClusters, besides the one in {checked}", remedy
             )

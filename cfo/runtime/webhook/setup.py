@@ -252,9 +252,12 @@ class WebhookService:
         if not self._has_url or not self._configurations:
             return  # the configurations may be those of manifests, or of another tool
         for webhook in self.webhooks:
-            kind, option = VALIDATING_WEBHOOK_CONFIGURATION, "validating_configuration"
             if webhook.mutating:
-                kind, option = MUTATING_WEBHOOK_CONFIGURATION, "mutating_configuration"
+                kind = MUTATING_WEBHOOK_CONFIGURATION
+                option = "mutating_configuration"
+            else:
+                kind = VALIDATING_WEBHOOK_CONFIGURATION
+                option = "validating_configuration"
             if kind not in self._configurations:
                 yield f"no API server calls the webhook {webhook.name}: WebhookOptions has no {option}"
 

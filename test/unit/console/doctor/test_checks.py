@@ -53,6 +53,12 @@ def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
     [
         ({}, {}, "ok"),
         (other(webhooks=True), {"watchNamespaces": ["a"]}, "fail"),
+        (other(webhooks=True), {"webhook": {"enabled": False}}, "warn"),
+        (
+            other(webhooks=True, watchNamespaces=["a"]),
+            {"webhook": {"enabled": False}, "watchNamespaces": ["b"]},
+            "ok",
+        ),
         (other(), {}, "warn"),
         ({"x": OtherOperator(signs=["Lease l"])}, {"watchNamespaces": ["a"]}, "warn"),
         (other(watchNamespaces=["a", "b"]), {"watchNamespaces": ["b"]}, "warn"),
