@@ -29,6 +29,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.transport import Exchange, Transport
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -488,10 +489,11 @@ async def run_controllers(
     clock: Clock | None = None,
     wait: bool = True,
     token: str = "",
+    election: LeaderElectionOptions | None = None,
 ) -> AsyncIterator[Manager]:
     """Run the RayCluster controllers until the end of the block; as admin, or with ``token``.
 
-    With ``wait``, the block starts when they have nothing left to do.
+    With ``wait``, the block starts when they have nothing left to do. With ``election``, they run on the leader.
     """
     env.clear_requests()
     configuration = structs.replace(OperatorConfiguration(), kuberay=config)
@@ -499,7 +501,11 @@ async def run_controllers(
     async with Transport(client_config, observe=env.exchanges.append) as transport:
         manager = Manager(
             transport,
-            ManagerOptions(field_manager="codeflare-operator", field_managers=[FIELD_MANAGER]),
+            ManagerOptions(
+                field_manager="codeflare-operator",
+                field_managers=[FIELD_MANAGER],
+                leader_election=election,
+            ),
             clock=clock,
         )
         raycluster.setup(manager, config)

@@ -58,6 +58,8 @@ class Feed:
         """The greatest version that list and watch have passed."""
         self.latest_version = 0
         """The greatest known version, our own writes included; a list must be at least as new."""
+        self.must_report_left_out = False
+        """Whether the next list delivers the state of each object that it leaves out, also of those reported before."""
         self._tombstones: dict[str, float] = {}
         self._floors: dict[NamespacedName, int] = {}
 
@@ -82,7 +84,7 @@ class Feed:
             self._observe_deletion(key, entry, current)
             return
         if not store.fits(entry, store.of_namespace(entry.namespace), _growth(current, entry)):
-            self.leave_out(key, entry, current)
+            self.leave_out(key, entry, current, initial=not self.synced)
             return
         if self.is_late(entry):
             return  # our own DELETE was answered before the watch reports the states that preceded it
@@ -103,7 +105,9 @@ class Feed:
         if current is not None or was_left_out:
             store.deliver([Event(EventType.DELETED, key, entry, None)])
 
-    def leave_out(self, key: NamespacedName, entry: Entry, current: Entry | None) -> None:
+    def leave_out(
+        self, key: NamespacedName, entry: Entry, current: Entry | None, *, initial: bool
+    ) -> None:
         """Remove ``current``, the stored state of an object that no longer fits.
 
         An event is delivered even if nothing was stored, because handlers can ask for :meth:`Store.is_complete`.
@@ -115,7 +119,7 @@ class Feed:
             key,
             current or entry,
             None,
-            initial=not self.synced,
+            initial=initial,
             left_out=entry,
         )
         self._store.deliver([event])
@@ -124,6 +128,11 @@ class Feed:
     def budget(self) -> ByteBudget:
         """The budget of bytes that all stores of a cache share."""
         return self._store.budget
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no object is left out."""
+        return self._store.is_complete(self.namespace)
 
     @property
     def has_room(self) -> bool:
@@ -232,6 +241,8 @@ class Listing:
         self._bytes: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
         self._left_out: dict[str, set[str]] = {}
+        self._reports_all = feed.must_report_left_out
+        feed.must_report_left_out = False  # a handler that is added from now on needs the next list
         store.begin_list(feed.namespace)
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
@@ -251,7 +262,8 @@ class Listing:
         needed = max(0, size - store.bytes_of(namespace))
         was_left_out = store.is_left_out(entry.key)
         if not store.fits(entry, items, needed - reserved):
-            self._leave_out(entry, was_reported=was_left_out and self._feed.synced)
+            was_reported = was_left_out and self._feed.synced and not self._reports_all
+            self._leave_out(entry, was_reported=was_reported)
             return
         self._bytes[namespace] = size
         self._reserved[namespace] = needed
@@ -267,6 +279,8 @@ class Listing:
         """End the list without a further change of the store; after :meth:`commit` nothing remains to be done."""
         self._release()
         self._items = {}
+        if self._reports_all:
+            self._feed.must_report_left_out = True
 
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
@@ -291,6 +305,7 @@ class Listing:
             ]
 
         self._items = {}
+        self._reports_all = False
         store.keep_left_out(feed.namespace, self._left_out)
         feed.finish_list(version)
         store.deliver(events)
@@ -307,11 +322,12 @@ class Listing:
         """
         key = entry.key
         self._left_out.setdefault(key.namespace, set()).add(key.name)
+        initial = self._reports_all or not self._feed.synced
         current = self._store.get(key)
         if current is not None and self._is_newer(current, entry):
-            self._feed.leave_out(key, entry, current)
+            self._feed.leave_out(key, entry, current, initial=initial)
         elif current is None and not was_reported:
-            self._feed.leave_out(key, entry, None)
+            self._feed.leave_out(key, entry, None, initial=initial)
 
     def _remove_deleted(self, version: int, events: list[Event] | None) -> None:
         """Remove the entries that are not in the list of this version, and add the deletions to ``events``, if any."""

@@ -309,8 +309,12 @@ class Informer:
         summary = f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}"
         raise WaitTimeoutError(summary, last)
 
-    def add_handler(self, handler: Handler) -> None:
-        """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""
+    def add_handler(self, handler: Handler, *, left_out: bool = False) -> None:
+        """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change.
+
+        With ``left_out`` also for the objects that are left out of the store, after a new list, as events with their
+        state in :attr:`Event.left_out`. All handlers get these events. Nothing is listed if the store is complete.
+        """
         self._handlers.append(handler)
         for feed in self._feeds.values():
             if not feed.synced:
@@ -318,6 +322,9 @@ class Informer:
             for entry in self.store.entries(feed.namespace):
                 event = Event(EventType.ADDED, entry.key, None, entry, initial=True)
                 self._call(handler, event)
+        if left_out:
+            for reflector in self._reflectors:
+                reflector.report_left_out()
 
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""

@@ -12,6 +12,7 @@ the connection breaks, within a line or between lines  the same, after a back-of
 any other ERROR event, or a line that is not JSON      listing, after a back-off
 no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
 the server's position is behind the last version       listing
+a new handler needs the objects that are left out      listing
 404                                                    ``run`` returns: the caller repeats discovery
 =====================================================  ==================================================
 
@@ -174,6 +175,18 @@ class Reflector:
         self._version = ""
         self._use_quorum = True
         self._must_check_position = False
+        self._watch_scope = anyio.CancelScope()
+
+    def report_left_out(self) -> None:
+        """List again if objects are left out, so that handlers are called with their states.
+
+        The store contains nothing of them, and their identities are not enough for handlers. Handlers that are added
+        before the list begins share it.
+        """
+        if self._feed.is_complete:
+            return
+        self._feed.must_report_left_out = True
+        self._watch_scope.cancel()
 
     async def run(self) -> None:
         """List and watch until cancelled, or until the server responds with 404."""
@@ -394,6 +407,14 @@ class Reflector:
     # Watching.
 
     async def _watch(self) -> None:
+        """Process the events of a watch until it ends, or until a list must report the objects that are left out."""
+        if not self._feed.must_report_left_out:
+            with anyio.CancelScope() as self._watch_scope:
+                await self._watch_once()
+        if self._feed.must_report_left_out:
+            self.state = ReflectorState.LISTING
+
+    async def _watch_once(self) -> None:
         """Process the events of a watch until it ends."""
         if self._must_check_position and not await self._check_position():
             return  # a watch from a version that the server has not reached would stay silent

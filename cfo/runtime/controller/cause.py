@@ -73,6 +73,8 @@ class Cause(msgspec.Struct, gc=False, eq=False):
         """Return the cause for an event of an informer of kind ``gvk``."""
         if event.old is not None and event.new is not None:
             return cls(CauseType.UPDATED, gvk, event.key, "", event.old.raw, event.new.raw)
+        if event.left_out is not None:
+            return cls(CauseType.UPDATED, gvk, event.key)
         if event.type is EventType.DELETED:
             return cls(CauseType.DELETED, gvk, event.key)
         return cls(CauseType.ADDED, gvk, event.key)

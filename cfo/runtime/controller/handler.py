@@ -20,8 +20,14 @@ _MAX_SHOWN: Final = 200
 
 
 def entries_of(event: Event) -> Iterable[Entry]:
-    """Return the old and the new state of the object, as far as the event has them."""
-    return [entry for entry in (event.old, event.new) if entry is not None]
+    """Return the old and the new state of the object, as far as the event has them.
+
+    The new state can be one that is left out of the store.
+    """
+    entries = [entry for entry in (event.old, event.new) if entry is not None]
+    if event.left_out is not None and event.left_out is not event.old:
+        entries.append(event.left_out)
+    return entries
 
 
 class EventHandler(Protocol):

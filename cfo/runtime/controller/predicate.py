@@ -111,14 +111,18 @@ def from_functions(
     update: Callable[[Entry, Entry], bool] = lambda _old, _new: True,
     delete: Callable[[Entry], bool] = lambda _: True,
 ) -> Predicate:
-    """Combine one function for each type of event; the default passes (controller-runtime's ``predicate.Funcs``)."""
+    """Combine one function for each type of event; the default passes (controller-runtime's ``predicate.Funcs``).
+
+    An object that is left out of the cache is not deleted: it was updated, or created if no earlier state is known.
+    """
 
     def predicate(event: Event) -> bool:
-        if event.new is None:
+        current = event.current
+        if current is None:
             return event.old is None or delete(event.old)
-        if event.old is None:
-            return create(event.new)
-        return update(event.old, event.new)
+        if event.old is None or event.old is current:
+            return create(current)
+        return update(event.old, current)
 
     return predicate
 

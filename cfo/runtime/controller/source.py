@@ -67,11 +67,15 @@ class Kind:
         self._listed = Cause(CauseType.LISTED, informer.gvk)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
-        """Start adding requests to ``queue``, first for the objects that the informer already holds."""
+        """Start adding requests to ``queue``, first for the objects that the informer already holds.
+
+        Those that it leaves out follow after a list: a controller starts later than its informers, which have reported
+        them before.
+        """
         await self.handler.prepare(self._mapper)
         self._controller = controller
         self._queue = queue
-        self.informer.add_handler(self._deliver)
+        self.informer.add_handler(self._deliver, left_out=True)
 
     async def wait_for_sync(self) -> None:
         """Wait until the objects of the informer's initial list have been enqueued."""

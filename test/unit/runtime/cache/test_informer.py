@@ -107,6 +107,78 @@ async def test_handler_receives_all_objects_whenever_it_is_added() -> None:
         assert len(early) == 2
 
 
+def left_out_version(event: Event) -> str:
+    """Return name and version of an object that is left out."""
+    assert (event.type, event.new) == (EventType.DELETED, None)
+    assert event.left_out is not None
+    return f"{event.key.name}@{event.left_out.version}"
+
+
+def large(name: str, version: int) -> Any:
+    return ray_cluster(name, version, spec={"x": "y" * 2000})
+
+
+async def test_late_handlers_receive_objects_that_are_left_out_after_one_list() -> None:
+    """Controllers of a standby start hours after its lists, when it becomes the leader."""
+    early: list[Event] = []
+    first: list[Event] = []
+    second: list[Event] = []
+    async with running_informer(max_bytes=1000) as (server, informer):
+        informer.add_handler(early.append)
+        server.respond_with(list_response(9, ray_cluster("a", 5), large("b", 6)))
+        watch = server.respond_with_watch()
+        await wait_for_sync(informer)
+        await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
+        server.respond_with(error_response(500, "InternalError", "failed"))
+        server.respond_with(list_response(12, ray_cluster("a", 5), large("b", 6), large("c", 11)))
+        watch = server.respond_with_watch()
+        informer.add_handler(first.append, left_out=True)
+        informer.add_handler(second.append, left_out=True)
+        await wait_for_events(informer, lambda: len(second) == 3)
+        await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
+        assert first == second
+        assert first[0].type is EventType.ADDED
+        assert [left_out_version(event) for event in first[1:]] == ["b@6", "c@11"]
+        assert all(event.initial for event in first)
+        await watch.send("MODIFIED", large("b", 13))
+        await wait_for_events(informer, lambda: len(first) == 4)
+        assert (left_out_version(first[3]), first[3].initial) == ("b@13", False)
+        assert len(server.queries) == 5, "the list that failed was repeated, and nothing else"
+        assert [event.key.name for event in early] == ["b", "a", "b", "c", "b"]
+
+
+async def test_handler_that_is_added_during_a_list_receives_what_its_pages_left_out() -> None:
+    late: list[Event] = []
+    async with running_informer(max_bytes=1000) as (server, informer):
+
+        def add_late(event: Event) -> None:
+            if event.key.name == "b":
+                informer.remove_handler(add_late)
+                informer.add_handler(late.append, left_out=True)
+
+        informer.add_handler(add_late)
+        # the handler is not added before the first object that is left out is known
+        listed = (large("a", 5), large("b", 6), large("c", 7))
+        server.respond_with(list_response(9, *listed), list_response(9, *listed))
+        server.respond_with_watch()
+        await wait_for_events(informer, lambda: len(late) == 4)
+        assert [event.key.name for event in late] == ["c", "a", "b", "c"]
+        assert len(server.queries) <= 3
+
+
+async def test_late_handler_of_a_complete_store_causes_no_request() -> None:
+    events: list[Event] = []
+    async with running_informer(max_bytes=1000) as (server, informer):
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        watch = server.respond_with_watch()
+        await wait_for_sync(informer)
+        await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
+        informer.add_handler(events.append, left_out=True)
+        await watch.send("MODIFIED", ray_cluster("a", 10))
+        await wait_for_events(informer, lambda: len(events) == 2)
+        assert len(server.queries) == 2
+
+
 async def test_failing_handler_does_not_affect_other_handlers() -> None:
     def failing_handler(_: Event) -> None:
         raise RuntimeError("broken handler")

@@ -82,6 +82,12 @@ def test_causes_name_fields_and_never_values() -> None:
     assert str(cause) == "ConfigMap ns/a updated: data.password"
 
 
+def test_object_that_is_left_out_of_the_cache_is_not_deleted() -> None:
+    entry = EntryDecoder(CONFIG_MAP).decode(orjson.dumps(config_map()))
+    event = Event(EventType.DELETED, entry.key, entry, None, left_out=entry)
+    assert str(Cause.of_event(CONFIG_MAP, event)) == "ConfigMap ns/a updated"
+
+
 def test_events_of_one_object_are_merged_and_further_objects_counted() -> None:
     first = update(config_map(), config_map(data={"a": "1"}))
     second = update(config_map(data={"a": "1"}), config_map(data={"a": "1"}, immutable=True))

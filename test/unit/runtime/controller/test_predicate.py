@@ -108,6 +108,19 @@ def test_from_functions_calls_the_function_of_the_event_type() -> None:
     assert not predicate(deleted())
 
 
+def test_object_that_is_left_out_counts_as_created_or_updated() -> None:
+    predicate = from_functions(
+        create=lambda new: new.meta.generation == 1,
+        update=lambda old, new: old.meta.generation != new.meta.generation,
+        delete=lambda _: False,
+    )
+    before = entry(generation=1)
+    after = entry(generation=2)
+    assert predicate(Event(EventType.DELETED, KEY, before, None, left_out=after))
+    assert predicate(Event(EventType.DELETED, KEY, before, None, left_out=before))
+    assert not predicate(Event(EventType.DELETED, KEY, after, None, left_out=after))
+
+
 def test_predicates_can_be_combined() -> None:
     def accept(_: Event) -> bool:
         return True

@@ -66,7 +66,8 @@ class FakeInformer:
         self.sync_waits = 0
         self.waits_if_forbidden = False
 
-    def add_handler(self, handler: Handler) -> None:
+    def add_handler(self, handler: Handler, *, left_out: bool = False) -> None:
+        assert left_out, "a controller starts later than its informers"
         self.handlers.append(handler)
 
     def remove_handler(self, handler: Handler) -> None:
@@ -114,6 +115,11 @@ def updated(old: Entry, new: Entry) -> Event:
     return Event(EventType.UPDATED, KEY, old, new)
 
 
+def left_out(old: Entry, current: Entry) -> Event:
+    """Return the event of an object whose state ``current`` does not fit into the cache."""
+    return Event(EventType.DELETED, KEY, old, None, left_out=current)
+
+
 def create_queue() -> WorkQueue[Request]:
     return WorkQueue(clock=FakeClock(), rate_limiter=ExponentialRateLimiter())
 
@@ -150,6 +156,11 @@ def test_former_owner_is_enqueued_when_the_owner_changes() -> None:
     assert owner_requests(event) == [Request("ns", "before"), Request("ns", "after")]
 
 
+def test_owner_in_a_state_that_is_left_out_is_enqueued() -> None:
+    event = left_out(entry(owner("before")), entry(owner("after")))
+    assert owner_requests(event) == [Request("ns", "before"), Request("ns", "after")]
+
+
 def test_request_for_cluster_scoped_owner_has_no_namespace() -> None:
     event = added(entry(owner("m")))
     assert owner_requests(event, mapper=Mapper(MIRROR, namespaced=False)) == [Request("", "m")]
@@ -166,6 +177,26 @@ def test_map_function_is_called_with_old_and_new_state() -> None:
     assert list(
         handler.requests(updated(entry(labels={"of": "x"}), entry(labels={"of": "x"})))
     ) == [Request("ns", "x")]
+
+
+def test_map_function_is_called_once_with_each_state_of_an_object_that_is_left_out() -> None:
+    calls: list[str] = []
+
+    def by_label(state: Entry) -> Iterable[Request]:
+        label = state.meta.labels["of"]
+        calls.append(label)
+        return [Request("ns", label)]
+
+    handler = EnqueueRequestsFromMapFunc(by_label)
+    before = entry(labels={"of": "x"})
+    after = entry(labels={"of": "y"})
+    assert list(handler.requests(left_out(before, after))) == [
+        Request("ns", "x"),
+        Request("ns", "y"),
+    ]
+    assert list(handler.requests(left_out(after, after))) == [Request("ns", "y")]
+    handler.requests(updated(before, after))
+    assert calls == ["x", "y", "y", "x", "y"]
 
 
 @pytest.mark.parametrize("returned", [None, ["x"], Request("ns", "x"), [Request("ns", 1)]])
