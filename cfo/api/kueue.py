@@ -5,9 +5,10 @@ Source: ``pkg/constants``, ``pkg/controller/constants`` and ``pkg/controller/job
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from cfo.runtime import GVK
+from cfo.runtime import GVK, find_condition
 
 PREFIX: Final = "kueue.x-k8s.io/"
 """The prefix of all labels, annotations and gates of Kueue."""
@@ -20,6 +21,12 @@ LOCAL_QUEUES: Final = (
     GVK("kueue.x-k8s.io", "v1beta1", "LocalQueue"),
 )
 """LocalQueues in all versions that are supported, the newest first."""
+
+WORKLOADS: Final = (
+    GVK("kueue.x-k8s.io", "v1beta2", "Workload"),
+    GVK("kueue.x-k8s.io", "v1beta1", "Workload"),
+)
+"""Workloads in all versions that are supported, the newest first."""
 
 PRIORITY_CLASS_LABEL: Final = f"{PREFIX}priority-class"
 """The WorkloadPriorityClass of an object in a queue."""
@@ -49,3 +56,12 @@ INADMISSIBLE: Final = "Inadmissible"
 def missing_queue_message(queue: str) -> str:
     """Return the message about an object whose LocalQueue does not exist; it is Kueue's."""
     return f"LocalQueue {queue} doesn't exist"
+
+
+def inadmissible_message(workload: Mapping[str, Any]) -> str | None:
+    """Return why Kueue cannot admit the Workload at all, such as without its LocalQueue; ``None`` if it can."""
+    conditions = (workload.get("status") or {}).get("conditions")
+    reserved = find_condition(conditions, "QuotaReserved") or {}
+    if reserved.get("status") != "False" or reserved.get("reason") != INADMISSIBLE:
+        return None
+    return str(reserved.get("message") or "")

@@ -19,6 +19,7 @@ import anyio
 import click
 from msgspec.structs import asdict
 
+from cfo.api.kueue import LOCAL_QUEUES
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
 from cfo.console.execution import kubeconfig_option, timeout_option
 from cfo.console.summary_text import detail, listing
@@ -36,7 +37,7 @@ from cfo.runtime import (
     UnknownKind,
     load_config,
 )
-from cfo.summaries.kind_view import KindView, related_kinds
+from cfo.summaries.kind_view import KindView, one_version_of_each, related_kinds
 from cfo.summaries.overview import Overview
 from cfo.summaries.summary import Summary
 
@@ -278,9 +279,11 @@ class Session:
     def unavailable(self) -> dict[str, str]:
         """Return the kinds that exist and cannot be read now, with a short reason."""
         forbidden = self.overview.forbidden()
+        not_served = self.overview.not_served()
         return {
             gvk.kind: "forbidden" if gvk in forbidden else problem
             for gvk, problem in sorted(self.overview.unavailable().items())
+            if gvk not in not_served
         }
 
 
@@ -296,11 +299,15 @@ async def connect(
     mapper = RESTMapper(transport)
     with anyio.move_on_after(timeout) as scope:
         served = await _served(mapper, (view.gvk for view in views))
-        related = await _served(mapper, related_kinds(views))
+        kinds = related_kinds(views)
+        related = one_version_of_each(await _served(mapper, kinds))
     if scope.cancelled_caught:
         raise NotReadable(f"{transport.config.server} does not answer within {timeout:g} s")
     namespaces = None if namespace is None else [namespace]
     cache = Cache(transport, mapper, namespaces=namespaces)
+    if not any(gvk in related for gvk in LOCAL_QUEUES):
+        # The overview reports that Kueue is not installed, until it is.
+        related += [gvk for gvk in kinds if gvk in LOCAL_QUEUES]
     overview = Overview(cache, [view for view in views if view.gvk in served], related=related)
     session = Session(overview, tuple(view.gvk for view in views if view.gvk not in served))
     async with anyio.create_task_group() as tasks:

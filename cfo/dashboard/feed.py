@@ -268,7 +268,7 @@ class PageFeed:
         kinds = [gvk.kind for gvk in self._state.views]
         for informer in self._informers:
             problem = informer.problem
-            if informer.has_synced or not problem or problem.endswith("is not served"):
+            if informer.has_synced or not problem or informer.is_not_served:
                 continue
             found[informer.gvk.kind] = (
                 "permission to list and watch is missing" if informer.is_forbidden else problem

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import anyio
 from prometheus_client import Counter, Gauge, Histogram
 
+from cfo.api.kueue import LOCAL_QUEUES
 from cfo.dashboard.feed import PageFeed, Source
 from cfo.dashboard.site import LoopbackServer, Site
 from cfo.runtime import POD, READ, Cache, Manager, RESTMapper, Rule, StartPhase, Transport
@@ -136,6 +137,9 @@ def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
         pods = {str(each.selection.label_selector) for each in shared if each.gvk == POD}
         shown = [view if view.pod_label in pods else replace(view, pod_label="") for view in views]
         related = [gvk for gvk in related_kinds(views) if gvk == CORE_EVENT or gvk in known]
+        # Controllers watch LocalQueues as soon as one version is served.
+        if known.isdisjoint(LOCAL_QUEUES):
+            related += LOCAL_QUEUES
         overview = Overview(cache, shown, related=related, shared=shared)
         async with _running(cache, overview):
             yield overview

@@ -67,7 +67,7 @@ class AppWrappers(Kind, OptionalRole):
         )
 
     def finalizers(self) -> Mapping[GVK, str]:
-        from cfo.controllers.appwrapper import WORKLOADS
+        from cfo.api.kueue import WORKLOADS
 
         return {APPWRAPPER: FINALIZER, **dict.fromkeys(WORKLOADS, QUOTA_FINALIZER)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -22,12 +22,13 @@ from cfo.api.appwrapper.names import (
     is_managed_here,
 )
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text
 from cfo.runtime import Object, gvk_of, is_deleting, labels_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
+    ChildSelection,
     KindView,
     PhaseChange,
     Related,
@@ -63,6 +64,7 @@ _REMEDIES: Final = {
     f"set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration",
     "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
     "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
+    INADMISSIBLE: "ask the administrator for what the message names, or create the AppWrapper again in another queue",
     "WorkloadNameTaken": "delete the Workload that the message names if it is yours, or create the AppWrapper again "
     "with another name",
     "NotValidated": "serve the operator's webhooks, and create the AppWrapper again: cfo doctor",
@@ -105,7 +107,14 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         of_pods = of_pods or _pod_failure(conditions)
     found += of_pods
     # Each attempt has an Event with other names of pods, of which the newest counts.
-    warnings = list(unresolved_warnings(related.events, conditions, _DESCRIBED_REASONS))
+    described = _DESCRIBED_REASONS
+    workloads = _workloads_of(related)
+    if workloads is not None:
+        # The Workload shows whether Kueue still cannot admit it, which no condition of the AppWrapper does.
+        described |= {INADMISSIBLE}
+        if level is Level.WAITING and related.queue_problem is None:
+            found += _inadmissible_problems(workloads)
+    warnings = list(unresolved_warnings(related.events, conditions, described))
     newest = {each.reason: each for each in reversed(warnings)}.values()
     unknown = [
         each for each in newest if not any(each.message in problem.message for problem in found)
@@ -243,6 +252,22 @@ def _condition_problems(
         yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
 
 
+def _workloads_of(related: Related) -> list[Object] | None:
+    """Return the Workloads of an AppWrapper; ``None`` if they cannot be read."""
+    known = [related.children[gvk] for gvk in WORKLOADS if gvk in related.children]
+    if not known:
+        return None
+    return [workload for workloads in known for workload in workloads]
+
+
+def _inadmissible_problems(workloads: Iterable[Object]) -> Iterator[Problem]:
+    """Yield why Kueue cannot admit a Workload at all, whatever quota is free."""
+    for workload in workloads:
+        message = inadmissible_message(workload)
+        if message is not None:
+            yield Problem(f"{INADMISSIBLE}: {message}", _REMEDIES[INADMISSIBLE])
+
+
 def _pod_failure(conditions: tuple[SummaryCondition, ...]) -> list[Problem]:
     """Return what the operator reported about a pod, for readers who cannot read pods and Events."""
     ready = condition_of(conditions, "PodsReady")
@@ -346,6 +371,7 @@ VIEWS: Final = (
     KindView(
         gvk=APPWRAPPER,
         summarize=_summarize,
+        children=tuple(ChildSelection(gvk) for gvk in WORKLOADS),
         pod_label=APPWRAPPER_LABEL,
         created=_components_of,
         queue=labelled_queue,

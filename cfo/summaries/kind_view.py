@@ -57,15 +57,15 @@ class Related:
 
     ``children`` are the objects that it owns, by kind, and ``pods`` the pods; a kind that is missing (``None``) cannot
     be read, so nothing is said about it. ``events`` are Warning Events, and ``created_events`` those about what was
-    created for it (see :class:`KindView`). ``missing_queue`` is the LocalQueue of the object if it is known not to
-    exist, otherwise empty. ``now`` is the time of the summary.
+    created for it (see :class:`KindView`). ``queue_problem`` says why nothing can admit an object that waits in its
+    LocalQueue, if that is known. ``now`` is the time of the summary.
     """
 
     children: Mapping[GVK, Sequence[Object]] = field(default_factory=dict)
     pods: Sequence[Object] | None = None
     events: Sequence[Object] = ()
     created_events: Sequence[Object] = ()
-    missing_queue: str = ""
+    queue_problem: Problem | None = None
     now: datetime = _NEVER
 
 
@@ -197,11 +197,22 @@ def labelled_queue(obj: Object, related: Related) -> str:
 
 
 def related_kinds(views: Iterable[KindView]) -> tuple[GVK, ...]:
-    """Return the other kinds on which summaries depend: children, LocalQueues, pods and Events."""
+    """Return the other kinds on which summaries depend: children, LocalQueues, pods and Events.
+
+    Those that can have several versions are in all of them, the newest first.
+    """
     views = tuple(views)
     children = dict.fromkeys(child.gvk for view in views for child in view.children)
     queues = LOCAL_QUEUES if any(view.queue is not None for view in views) else ()
     return (*children, *queues, POD, CORE_EVENT)
+
+
+def one_version_of_each(kinds: Iterable[GVK]) -> list[GVK]:
+    """Return ``kinds`` with the first version of each: API servers return the objects of all versions in it."""
+    found: dict[tuple[str, str], GVK] = {}
+    for gvk in kinds:
+        found.setdefault((gvk.group, gvk.kind), gvk)
+    return list(found.values())
 
 
 MAX_SHOWN: Final = 25
@@ -241,8 +252,8 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
     related = related or Related()
     try:
         summary = view.summarize(obj, related)
-        if related.missing_queue and summary.level is Level.WAITING:
-            return _with_problem(summary, _missing_queue(related.missing_queue))
+        if related.queue_problem is not None and summary.level is Level.WAITING:
+            return _with_problem(summary, related.queue_problem)
         if not view.operator or not may_become_overdue(summary):
             return summary
         missing = missing_state(obj, view.operator, related.now)
@@ -267,15 +278,24 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
 
 
 def _with_problem(summary: Summary, problem: Problem) -> Summary:
-    problems = distinct_problems([*summary.problems, problem])
+    problems = distinct_problems([problem, *summary.problems])
     return replace(summary, problems=problems, level=Level.WARNING)
 
 
-def _missing_queue(queue: str) -> Problem:
+def missing_queue(queue: str) -> Problem:
+    """Return the problem of an object that waits for a LocalQueue that does not exist."""
     return Problem(
         missing_queue_message(text(queue, 63)),
         "create the object again with the name of a LocalQueue of its namespace (kubectl get localqueues), "
         "or ask the administrator for this one",
+    )
+
+
+def missing_kueue(queue: str) -> Problem:
+    """Return the problem of an object that waits for a LocalQueue in a cluster without Kueue."""
+    return Problem(
+        f"LocalQueue {text(queue, 63)}: Kueue is not installed, so nothing admits the object",
+        "ask the administrator to install Kueue, or create the object again without a queue",
     )
 
 

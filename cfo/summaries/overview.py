@@ -42,11 +42,13 @@ from cfo.summaries.kind_view import (
     KindView,
     Related,
     may_become_overdue,
+    missing_kueue,
+    missing_queue,
     related_objects,
     summarize,
 )
 from cfo.summaries.problems import last_occurrence, seconds_until_overdue
-from cfo.summaries.summary import Summary
+from cfo.summaries.summary import Problem, Summary
 from cfo.summaries.warning_events import (
     CreatedObject,
     about_created,
@@ -73,7 +75,8 @@ class Overview:
     ``cache`` provides the informers; those that it has, and those in ``shared``, are shared, so create the overview of
     a running operator after its controllers. ``related`` are the other kinds to watch (see
     :func:`.kind_view.related_kinds`); what is left out is not part of the summaries. Pods are large: leave them out
-    where memory matters more than the reason why a pod does not start.
+    where memory matters more than the reason why a pod does not start. Include LocalQueues where they are not served,
+    in all versions: objects that wait for one then have the problem that Kueue is not installed.
     """
 
     def __init__(
@@ -99,8 +102,8 @@ class Overview:
         self._timer: Timer | None = None
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
-        self._sync_states: dict[Informer, bool] = {}
-        """Whether each informer had synced when that was last looked at."""
+        self._sync_states: dict[Informer, tuple[bool, bool]] = {}
+        """Whether each informer had synced when that was last looked at, and whether its kind was not served."""
         self._state_changed = anyio.Event()
         self.informers_of: dict[GVK, KindInformers] = {}
         for gvk in self.views:
@@ -114,14 +117,14 @@ class Overview:
         if CORE_EVENT in related:
             self._events = warning_events(cache)
             self._add_handler(self._events, self._on_warning)
-        self._queues: Informer | None = None
-        # One version is enough: API servers return the objects of all versions.
+        self._queues: list[Informer] = []
         for gvk in LOCAL_QUEUES:
-            if gvk in related and self._queues is None:
-                self._queues = shared_informer(
+            if gvk in related:
+                queues = shared_informer(
                     gvk, cache, shared, metadata_only=True, max_bytes=MAX_CHILD_BYTES
                 )
-                self._add_handler(self._queues, self._on_queue)
+                self._queues.append(queues)
+                self._add_handler(queues, self._on_queue)
 
     def _watch(self, gvk: GVK, informers: KindInformers) -> None:
         self._mark_on_events(informers.objects, gvk, informers.names_of_object)
@@ -158,10 +161,14 @@ class Overview:
                 return current
             await self._state_changed.wait()
 
+    def not_served(self) -> tuple[GVK, ...]:
+        """Return the kinds that the API server does not serve."""
+        return tuple(informer.gvk for informer in self._sync_states if informer.is_not_served)
+
     async def wait_for_sync(self) -> None:
-        """Wait until each kind was read completely or is forbidden; forever for a kind that is not served."""
+        """Wait until each kind was read completely, is forbidden, or is not served."""
         for informer in self.informers:
-            await informer.wait_for_sync(unless_forbidden=True)
+            await informer.wait_for_sync(unless_forbidden=True, unless_not_served=True)
 
     async def refresh(self) -> None:
         """Compute the summaries that may have changed."""
@@ -224,7 +231,7 @@ class Overview:
         self._add_handler(informer, handler)
 
     def _add_handler(self, informer: Informer, handler: Callable[[Event], None]) -> None:
-        self._sync_states[informer] = informer.has_synced
+        self._sync_states[informer] = _state_of(informer)
         self._handlers.append((informer, handler))
         informer.add_handler(handler)
         informer.add_state_handler(self._on_state)
@@ -252,7 +259,7 @@ class Overview:
         """Summaries say nothing about kinds that cannot be read, so they change when that changes."""
         self._state_changed.set()
         self._state_changed = anyio.Event()
-        states = {informer: informer.has_synced for informer in self._sync_states}
+        states = {informer: _state_of(informer) for informer in self._sync_states}
         if states != self._sync_states:
             self._sync_states = states
             for identity in self._summaries:
@@ -357,14 +364,18 @@ class Overview:
 
     def _with_queue(self, related: Related, queue: NamespacedName) -> Related:
         """Return ``related`` with what is known about the LocalQueue of its object, instead of Events about that."""
-        if self._queues is None or not self._queues.has_synced:
+        if self._queues and all(informer.is_not_served for informer in self._queues):
+            return replace(related, queue_problem=missing_kueue(queue.name))
+        readers = [informer.reader for informer in self._queues if informer.has_synced]
+        if not readers:
             return related
-        reader = self._queues.reader
-        may_exist = reader.contains(queue) or not reader.is_complete(queue.namespace)
+        problem: Problem | None = missing_queue(queue.name)
+        for reader in readers:
+            if reader.contains(queue) or not reader.is_complete(queue.namespace):
+                problem = None
         outdated = missing_queue_message(queue.name)
         events = [event for event in related.events if event.get("message") != outdated]
-        missing = "" if may_exist else queue.name
-        return replace(related, events=events, missing_queue=missing)
+        return replace(related, events=events, queue_problem=problem)
 
     def _created_events(self, gvk: GVK, entry: Entry) -> list[Object]:
         """Return Warning Events about what was created for an object; older ones are about others of these names."""
@@ -378,6 +389,10 @@ class Overview:
                 if since is None or last is None or last >= since:
                     found.append(event)
         return found[:MAX_EVENTS]
+
+
+def _state_of(informer: Informer) -> tuple[bool, bool]:
+    return informer.has_synced, informer.is_not_served
 
 
 def _decoded(entries: Iterable[Entry]) -> list[Object]:

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.kueue import WORKLOADS
 from cfo.controllers.appwrapper.components import (
     InjectionError,
     components_of,
@@ -18,7 +19,6 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (
-    WORKLOADS,
     WorkloadPriority,
     completion,
     desired_workload,

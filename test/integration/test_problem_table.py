@@ -86,7 +86,7 @@ def new_object_with(kind: str, cause: str) -> Object:
         labels = dict(VERSION_LABELS.get(cause, {"operatorVersion": "v2"}))
     elif cause == "no operator":
         spec["managedBy"] = "kueue.x-k8s.io/multikueue"
-    if cause == "no LocalQueue":
+    if cause in ("no LocalQueue", "no Kueue"):
         labels["kueue.x-k8s.io/queue-name"] = "team"
         if kind in ("RayCluster", "AppWrapper"):
             spec["suspend"] = True  # as Kueue's webhook does
@@ -234,8 +234,7 @@ def described(summary: Summary, warnings: Iterable[Object]) -> set[str]:
 
 
 async def prepare(client: Client, causes: Iterable[str]) -> None:
-    """Create LocalQueues' CRD, and a namespace for each cause: with a quota of no pods, Pod Security, or no queue."""
-    await client.create(local_queue_crd())
+    """Create a namespace for each cause: with a quota of no pods, Pod Security, or no queue."""
     for cause in dict.fromkeys(causes):
         namespace = namespace_of(cause)
         labels = {}
@@ -271,21 +270,32 @@ async def test_page_shows_what_people_see_of_each_cause(
         address = SimpleNamespace(url=target.server, ca_pem=target.ca_pem, token=target.token)
         async with APIClient(address) as api:
             await prepare(client, [row.cause for row in rows])
-            created = []
-            for row in rows:
-                refused = await refusal(api, row)
-                if row.get == "refused":
-                    assert row.problem in refused, row
-                else:
-                    assert refused == "", row
-                    created.append(row)
-            unseen = dict.fromkeys(created, "not seen yet")
-            with anyio.move_on_after(TIMEOUT_SECONDS), overview.subscribe() as changes:
-                while unseen:
-                    unseen = await differences(client, api, overview, unseen)
-                    if unseen:
-                        with anyio.move_on_after(0.5):
-                            await changes.next()
+            without_kueue = [row for row in rows if row.cause == "no Kueue"]
+            await check_rows(client, api, overview, without_kueue)
+            await client.create(local_queue_crd())
+            with_kueue = [row for row in rows if row.cause != "no Kueue"]
+            await check_rows(client, api, overview, with_kueue)
+
+
+async def check_rows(
+    client: Client, api: APIClient, overview: Overview, rows: Iterable[Row]
+) -> None:
+    """Create the object of each row, and wait until all are seen as in the table."""
+    created = []
+    for row in rows:
+        refused = await refusal(api, row)
+        if row.get == "refused":
+            assert row.problem in refused, row
+        else:
+            assert refused == "", row
+            created.append(row)
+    unseen = dict.fromkeys(created, "not seen yet")
+    with anyio.move_on_after(TIMEOUT_SECONDS), overview.subscribe() as changes:
+        while unseen:
+            unseen = await differences(client, api, overview, unseen)
+            if unseen:
+                with anyio.move_on_after(0.5):
+                    await changes.next()
     assert unseen == {}
 
 

@@ -232,3 +232,20 @@ async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it()
         assert "FluxJob" in {gvk.kind for gvk in overview.unavailable()}
         overview.close()
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("_restore_logs")
+async def test_object_in_a_queue_without_kueue_has_a_problem(tmp_path: Path) -> None:
+    async with start_environment(RAY_CLUSTER_CRD) as env:
+        await env.create_namespace()
+        queued = ray_cluster(suspend=True)
+        queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+        cluster = await env.create(queued)
+        await env.patch(cluster, {"status": {"state": "suspended"}}, subresource="status")
+
+        result = await status(env.plane, tmp_path, "-n", "ns")
+
+        assert result.exit_code == 1
+        assert "LocalQueue team: Kueue is not installed" in result.stdout
+        assert "-> ask the administrator to install Kueue" in result.stdout
+        assert "LocalQueue" not in result.stderr, "it is not a kind that could not be read"

@@ -27,11 +27,18 @@ class FakeInformer:
     """An informer that has synced, or cannot: ``problem`` says why; also after it has ``synced``."""
 
     def __init__(
-        self, gvk: GVK, problem: str = "", *, is_forbidden: bool = False, synced: bool = False
+        self,
+        gvk: GVK,
+        problem: str = "",
+        *,
+        is_forbidden: bool = False,
+        is_not_served: bool = False,
+        synced: bool = False,
     ) -> None:
         self.gvk = gvk
         self.problem = problem
         self.is_forbidden = is_forbidden
+        self.is_not_served = is_not_served
         self._synced = synced
         self._handlers: list[Any] = []
 

@@ -16,15 +16,15 @@ from typing import Final
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
+from cfo.api.kueue import WORKLOADS
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers import local_queues
 from cfo.controllers.appwrapper import kueue, reconciler, reservations, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.controllers.availability import when_first_available
 from cfo.runtime import GVK, Manager
 
-__all__ = ["KUEUE_RULES", "RULES", "WORKLOADS", "setup"]
+__all__ = ["KUEUE_RULES", "RULES", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 

@@ -18,7 +18,7 @@ import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL
+from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
@@ -36,7 +36,6 @@ from cfo.controllers.appwrapper.workload_decision import (
     changed_spec,
     decide_action,
     finished_status,
-    inadmissible_message,
     is_queued_here,
     released_status,
     reported_status,

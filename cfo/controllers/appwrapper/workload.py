@@ -47,12 +47,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import new_object, parse_integer, set_controller_owner
 
-WORKLOADS: Final = (
-    GVK("kueue.x-k8s.io", "v1beta2", "Workload"),
-    GVK("kueue.x-k8s.io", "v1beta1", "Workload"),
-)
-"""The supported versions, the preferred one first."""
-
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 """Kueue finishes a Workload that has it and no owner, which gives back the quota; users can orphan Workloads."""
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
-from cfo.api.kueue import INADMISSIBLE
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
@@ -25,7 +24,7 @@ from cfo.controllers.appwrapper.workload import (
     queue_of,
     reclaimable_pods,
 )
-from cfo.runtime import Object, find_condition, is_deleting
+from cfo.runtime import Object, is_deleting
 from cfo.runtime.objects import Conditions
 from cfo.runtime.process import micro_time
 
@@ -108,14 +107,6 @@ def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
     if workload["spec"].get("queueName") != queue_of(wrapper):
         return QueueDecision(QueueAction.MOVE, is_pending=True)
     return QueueDecision(QueueAction.NOTHING, is_pending=True)
-
-
-def inadmissible_message(workload: Mapping[str, Any]) -> str | None:
-    """Return why Kueue cannot admit the Workload at all, such as without its LocalQueue; ``None`` if it can."""
-    reserved = find_condition(_conditions_of(workload), "QuotaReserved") or {}
-    if reserved.get("status") != "False" or reserved.get("reason") != INADMISSIBLE:
-        return None
-    return str(reserved.get("message") or "")
 
 
 def changed_spec(

@@ -223,6 +223,7 @@ class Informer:
         self._resource: Resource | None = None
         self._reflectors: list[Reflector] = []
         self._problem = "not started"
+        self._is_not_served = False
         self._changed = anyio.Event()
         self._woken = anyio.Event()
         self._is_dropped = False
@@ -257,13 +258,24 @@ class Informer:
         """Whether the permission to list or watch is missing; the informer retries periodically."""
         return any(reflector.forbidden for reflector in self._reflectors)
 
-    async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
+    @property
+    def is_not_served(self) -> bool:
+        """Whether the API server was found not to serve the kind; the informer waits for it."""
+        return self._is_not_served
+
+    async def wait_for_sync(
+        self, *, unless_forbidden: bool = False, unless_not_served: bool = False
+    ) -> None:
         """Wait until :attr:`has_synced` is true; waits forever for a kind that is never served.
 
-        ``unless_forbidden``: also return when :attr:`is_forbidden` is true. Raises :class:`LookupError` if the informer
-        was removed from the cache.
+        ``unless_forbidden``: also return when :attr:`is_forbidden` is true, and with ``unless_not_served`` when
+        :attr:`is_not_served` is. Raises :class:`LookupError` if the informer was removed from the cache.
         """
-        while not (self.has_synced or (unless_forbidden and self.is_forbidden)):
+        while not self.has_synced:
+            if unless_forbidden and self.is_forbidden:
+                return
+            if unless_not_served and self.is_not_served:
+                return
             if self._is_dropped:
                 raise LookupError(f"{self.gvk}: the informer was removed from the cache")
             await self._changed.wait()
@@ -331,7 +343,7 @@ class Informer:
         self._handlers.remove(handler)
 
     def add_state_handler(self, handler: Callable[[], None]) -> None:
-        """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or :attr:`is_forbidden` may have changed.
+        """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or the reason for it may have changed.
 
         It is called synchronously, must return quickly, and must not raise.
         """
@@ -437,10 +449,12 @@ class Informer:
                 resource = await self._mapper.resource(self.gvk)
             except UnknownKind:
                 self._stop_following()  # the API server deleted all objects together with the CRD
+                self._is_not_served = True
                 if self._set_problem(f"{self.gvk} is not served"):
                     _log.info("Kind is not served, waiting for it", kind=str(self.gvk))
             except (DiscoveryIncomplete, APIError, TransportError) as error:
                 # The kind may still be served, so the store keeps its objects.
+                self._is_not_served = False
                 if self._set_problem(f"discovery of {self.gvk}: {error}"):
                     _log.warning(
                         "Discovery failed, will retry",
@@ -449,6 +463,7 @@ class Informer:
                         error=str(error),
                     )
             else:
+                self._is_not_served = False
                 self._set_problem("")
                 return resource
             backoff.record_failure()

@@ -9,6 +9,7 @@ import aiohttp
 import anyio
 import pytest
 
+from cfo.api.flux.names import FLUX_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.dashboard import in_cluster, site
 from cfo.dashboard.feed import LINGER, MAX_STREAMS
@@ -299,7 +300,7 @@ async def test_kinds_without_permission_are_named() -> None:
     informers = [
         FakeInformer(RAY_CLUSTER, "forbidden", is_forbidden=True),
         FakeInformer(SECRET, "forbidden", is_forbidden=True),
-        FakeInformer(RAY_CLUSTER._replace(kind="FluxJob"), "flux/v1 FluxJob is not served"),
+        FakeInformer(FLUX_JOB, "not served", is_not_served=True),
     ]
     overview = FakeOverview(informers=informers)
     async with running_dashboard(overview) as dashboard, dashboard.stream() as stream:

@@ -45,6 +45,7 @@ class StubInformer:
     """An informer that has synced."""
 
     has_synced = True
+    is_not_served = False
     problem = ""
 
 
@@ -208,7 +209,7 @@ def test_events_with_fields_of_other_types_are_ignored() -> None:
 async def test_interruption_ends_when_objects_are_received_again() -> None:
     overview = new_overview()
     informer = StubInformer()
-    overview._sync_states = cast("Any", {informer: True})
+    overview._sync_states = cast("Any", {informer: (True, False)})
     for known, problem in (("", "watch pods: refused"), ("watch pods: refused", "")):
         found: list[str] = []
 
@@ -281,10 +282,28 @@ def test_queue_that_does_not_exist_is_a_problem_until_it_is_created(
     monkeypatch.setattr(Informer, "has_synced", True)
     assert queue_problems(overview, RAY_CLUSTER) == ["LocalQueue team doesn't exist"]
     overview._marked.clear()
-    assert overview._queues is not None
-    put(overview._queues, local_queue_object("ns"))
+    put(overview._queues[0], local_queue_object("ns"))
     assert list(overview._marked) == [(RAY_CLUSTER, NamespacedName("ns", "one"))]
     assert queue_problems(overview, RAY_CLUSTER) == [], "also without the Event about it"
+
+
+def test_queue_is_a_problem_while_no_version_of_kueue_is_served() -> None:
+    running = {**QUEUED, "spec": {}, "status": {"state": "ready"}}
+    for cluster, problem in (
+        (QUEUED, ["LocalQueue team: Kueue is not installed, so nothing admits the object"]),
+        (running, []),
+    ):
+        overview = queue_world((RAY_CLUSTER, cluster))
+        assert queue_problems(overview, RAY_CLUSTER) == [], "that is not known yet"
+        for informer in overview._queues:
+            assert queue_problems(overview, RAY_CLUSTER) == [], "one version may be served"
+            informer._is_not_served = True
+        overview._marked.clear()
+        overview._on_state()
+        assert list(overview._marked) == [(RAY_CLUSTER, NamespacedName("ns", "one"))]
+        assert queue_problems(overview, RAY_CLUSTER) == problem
+        overview._queues[1]._is_not_served = False
+        assert queue_problems(overview, RAY_CLUSTER) == []
 
 
 def test_object_that_does_not_wait_needs_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.gateway import TLS_ROUTES
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.kueue import WORKLOADS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.conditions import EXPOSED, LASTING_REASONS
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
@@ -249,6 +250,28 @@ def test_conditions_show_whether_the_cause_of_a_warning_exists(
     events = related(events=[event(reason, "2026-01-01T00:00:00Z")])
     summary = summarize(kind, obj(kind, status=status), events)
     assert messages(summary) == ([f"{reason}: why"] if is_problem else [])
+
+
+@pytest.mark.parametrize(
+    ("reserved", "expected"),
+    [
+        (None, ["Inadmissible: why"]),  # Workloads cannot be read
+        (condition("QuotaReserved", "False", "Inadmissible"), ["Inadmissible: message"]),
+        (condition("QuotaReserved", "False", "Pending"), []),
+    ],
+)
+@pytest.mark.parametrize("version", WORKLOADS)
+def test_appwrapper_is_inadmissible_as_long_as_its_workload_is(
+    version: GVK, reserved: Object | None, expected: list[str]
+) -> None:
+    wrapper = obj(APPWRAPPER, spec={"suspend": True}, status={"phase": "Suspended"})
+    children = {}
+    if reserved is not None:
+        children[version] = [obj(version, status={"conditions": [reserved]})]
+    events = [event("Inadmissible", "2026-01-01T00:00:00Z")]
+    assert messages(summarize(APPWRAPPER, wrapper, related(events=events, children=children))) == (
+        expected
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED
+from cfo.api.kueue import inadmissible_message
 from cfo.controllers.appwrapper.workload_decision import (
     REQUEUED_REASONS,
     QueueAction,
@@ -15,7 +16,6 @@ from cfo.controllers.appwrapper.workload_decision import (
     changed_spec,
     decide_action,
     finished_status,
-    inadmissible_message,
     is_queued_here,
     released_status,
     reported_status,
