@@ -11,6 +11,7 @@ import orjson
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import Verdict
+from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD, PRIORITY_CLASS
@@ -67,21 +68,31 @@ class Queue:
         )
 
     def remove(self, gvk: GVK, name: str, namespace: str = "ns") -> None:
-        """Delete an object; a lost pod is read at once."""
+        """Delete an object; pods are listed at once if a pod is lost."""
         old = self.entries.pop((gvk, NamespacedName(namespace, name)))
         self._deliver(gvk, Event(EventType.DELETED, old.key, old, None))
-        if gvk == POD:
-            self.settle(name)
+        lost = self.ledger.lost_pods(namespace)
+        if lost is not None:
+            others = [PodMeta(known, uid) for known, uid in lost.uids.items() if known != name]
+            self.settle(others, others)
 
     def lose(self, name: str) -> None:
         """Remove the label of a pod, which the informer reports as its deletion."""
         old = self.entries.pop((POD, NamespacedName("ns", name)))
         self._deliver(POD, Event(EventType.DELETED, old.key, old, None))
 
-    def settle(self, name: str, pod: Object | None = None) -> None:
-        """Let a lost pod be read: ``None`` if it does not exist."""
-        key = NamespacedName("ns", name)
-        self.ledger.settle_pod(key, self.ledger.uid_of_lost(key), pod)
+    def settle(self, active: Sequence[PodMeta] = (), running: Sequence[PodMeta] = ()) -> None:
+        """Let the pods be listed: those that have not ended, and those of them that run."""
+        lost = self.ledger.lost_pods("ns")
+        assert lost is not None
+        self.ledger.settle_lost("ns", lost, active)
+        if self.ledger.needs_running_pods("ns"):
+            self.ledger.settle_running("ns", lost, running)
+
+    def count_lost(self) -> int:
+        """Return how many lost pods are known one by one."""
+        lost = self.ledger.lost_pods("ns")
+        return len(lost.uids) if lost is not None else 0
 
     def _deliver(self, gvk: GVK, event: Event) -> None:
         handlers(self.ledger)[gvk](event)

@@ -17,7 +17,7 @@ import msgspec
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
 from cfo.controllers.appwrapper.pods import time_or_none
-from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, list_pods
+from cfo.controllers.pod_lists import PodMeta, list_pods
 from cfo.runtime import (
     GVK,
     Client,
@@ -175,7 +175,7 @@ class NamespacePods:
         pods = ActivePods()
         resolved: dict[str, _Lineage] = {}
         reads = 0
-        for pod in await list_pods(self._client, namespace, ""):
+        for pod in await list_pods(self._client, namespace):
             pods.by_uid[pod.uid] = pod.name
             controller = pod.controller
             if controller is None:

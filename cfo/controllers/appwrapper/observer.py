@@ -29,7 +29,8 @@ from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controlle
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
-from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, descendants
+from cfo.controllers.appwrapper.unlabelled_pods import descendants
+from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
     APIError,

@@ -45,7 +45,8 @@ from cfo.controllers.appwrapper.transition import (
     missing_components,
     releases,
 )
-from cfo.controllers.appwrapper.unlabelled_pods import PodMeta, UnlabelledPods
+from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods
+from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
     CRUD,

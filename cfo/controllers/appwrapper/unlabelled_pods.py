@@ -15,13 +15,9 @@ import msgspec
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.pods import WrapperPod
-from cfo.runtime import POD, Client, Clock, NamespacedName, Reader
-from cfo.runtime.cache import OwnerReference
-from cfo.runtime.client import APIRequest
+from cfo.controllers.pod_lists import PodMeta, list_pods
+from cfo.runtime import Client, Clock, NamespacedName, Reader
 
-_PAGE_SIZE: Final = "100"
-_MAX_PAGE_BYTES: Final = 64 << 20
-"""More than the metadata of a page can have, compressed or not."""
 _PAUSE_SHARE: Final = 9.0
 """After a list, the next one of the namespace waits this multiple of its duration."""
 _CROWDED_PAUSE: Final = 30.0
@@ -29,50 +25,6 @@ _CROWDED_PAUSE: Final = 30.0
 _RUNNING_SECONDS: Final = 0.1
 """How long to wait at least for a list that another reconcile has begun."""
 _MAX_IDLE_NAMESPACES: Final = 256
-_ACCEPT: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-
-
-class _Labels(msgspec.Struct, gc=False):
-    wrapper: str = msgspec.field(default="", name=APPWRAPPER_LABEL)
-
-
-class PodMeta(msgspec.Struct, gc=False, rename="camel"):
-    """The metadata of a pod that shows from which AppWrapper it descends."""
-
-    name: str = ""
-    uid: str = ""
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-    owner_references: list[OwnerReference] | None = None
-    labels: _Labels | None = None
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner reference whose ``controller`` is true, or ``None``."""
-        for owner in self.owner_references or ():
-            if owner.controller:
-                return owner
-        return None
-
-    def is_labelled(self, wrapper: str) -> bool:
-        """Return whether its label names the AppWrapper ``wrapper``; any client can set the label."""
-        return self.labels is not None and self.labels.wrapper == wrapper
-
-
-class _Pod(msgspec.Struct, gc=False):
-    metadata: PodMeta
-
-
-class _PageMeta(msgspec.Struct, gc=False, rename="camel"):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct, gc=False):
-    metadata: _PageMeta
-    items: list[_Pod] | None = None
-
-
-_decoder = msgspec.json.Decoder(_Page)
 
 
 class _Namespace(msgspec.Struct):
@@ -154,7 +106,7 @@ class UnlabelledPods:
             if not self._labelled.is_complete(namespace):
                 selector = ""
                 pause = _CROWDED_PAUSE
-            state.pods = await list_pods(self._client, namespace, selector)
+            state.pods = await list_pods(self._client, namespace, labels=selector)
             state.listed = state.begun
         finally:
             state.is_running = False
@@ -177,32 +129,6 @@ def descendants(
         if ancestor:
             found.append(_active(namespace, pod, ancestor))
     return found
-
-
-async def list_pods(client: Client, namespace: str, selector: str) -> list[PodMeta]:
-    """Return the metadata of the active pods that the label selector matches. Raises the errors of API requests."""
-    params = {
-        "labelSelector": selector,
-        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
-        "limit": _PAGE_SIZE,
-    }
-    found: list[PodMeta] = []
-    while True:
-        request = APIRequest(
-            "GET",
-            f"/api/{POD.version}/namespaces/{namespace}/pods",
-            params=params,
-            accept=_ACCEPT,
-            compress=True,
-            max_response_bytes=_MAX_PAGE_BYTES,
-            verb="list",
-            resource="pods",
-        )
-        page = _decoder.decode((await client.transport.request(request)).body)
-        found += [pod.metadata for pod in page.items or ()]
-        if not page.metadata.continue_:
-            return found
-        params = {**params, "continue": page.metadata.continue_}
 
 
 def _active(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:

@@ -24,7 +24,7 @@ RULES: Final = (
     *minicluster.MiniClusterReconciler.rules,
     *fluxjob.FluxJobReconciler.rules,
     *fluxsetup.FluxSetupReconciler.rules,
-    *lost_pods.LostPodReconciler.rules,
+    *lost_pods.LostPodsReconciler.rules,
 )
 """The RBAC rules of all Flux controllers."""
 

@@ -10,6 +10,7 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LA
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, owner_reference
+from test.support.clocks import SteppedClock
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,
@@ -80,6 +81,63 @@ async def wait_for_used(env: FluxEnvironment, pods: int) -> None:
     )
 
 
+def sleeper(name: str) -> Object:
+    """Return a pod that runs until it is deleted, with the label of a MiniCluster of its own."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "attacker",
+            "labels": {MINICLUSTER_LABEL: name},
+            "annotations": pod_annotations(phase="Running")["annotations"],
+        },
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+def reads_of_pods(env: FluxEnvironment) -> list[str]:
+    """Return the verbs with which the controllers have read pods, except watches."""
+    return [
+        exchange.verb
+        for exchange in env.exchanges
+        if exchange.resource == "pods" and exchange.verb in ("get", "list")
+    ]
+
+
+async def test_deleted_pods_without_a_label_hold_quota_until_the_next_list(
+    env: FluxEnvironment,
+) -> None:
+    """Each was read on its own, the more rarely the more there were, so that thousands held quota for hours."""
+    number = 60
+    clock = SteppedClock()
+    await env.create(flux_setup(namespace="operator", max_size=20, namespaceSelector={}))
+    async with (
+        run_flux_controllers(env, clock=clock),
+        start_tenant_client(env, EDIT_PODS, namespace="attacker") as tenant,
+    ):
+        keys = [NamespacedName("attacker", f"pod-{at}") for at in range(number)]
+        for key in keys:
+            await tenant.create(sleeper(key.name))
+        await wait_for_used(env, number)
+        env.clear_requests()
+        for key in keys:
+            await tenant.patch(POD, key, {"metadata": {"labels": {MINICLUSTER_LABEL: None}}})
+
+        async def is_listed() -> bool:
+            return bool(reads_of_pods(env))
+
+        await eventually(is_listed, "the pods are listed")
+        await env.wait_until_idle()
+        await wait_for_used(env, number)
+        for key in keys:
+            await tenant.delete(POD, key, grace_period_seconds=0)
+        await env.wait_until_idle()
+        clock.step(30)
+        await wait_for_used(env, 0)
+        assert reads_of_pods(env) == ["list", "list"]
+
+
 async def test_ended_pods_of_a_tenant_hold_no_shared_quota(env: FluxEnvironment) -> None:
     await env.create(
         flux_setup(
@@ -115,8 +173,9 @@ async def test_running_pods_hold_quota_after_they_lose_their_label_or_owner(
     env: FluxEnvironment, taken: str
 ) -> None:
     setup = flux_setup(namespace="operator", max_size=3, namespaceSelector={}, mini_cluster=RUNNING)
+    clock = SteppedClock()
     await env.create(setup)
-    async with run_flux_controllers(env):
+    async with run_flux_controllers(env, clock=clock):
         await env.create(flux_job("job", "attacker", size=3))
 
         async def has_pods() -> list[Object]:
@@ -142,9 +201,9 @@ async def test_running_pods_hold_quota_after_they_lose_their_label_or_owner(
         await env.create(flux_job("job", "victim", size=3))
         await wait_for_quota(env, "job", "InsufficientQuota", "victim")
         await wait_for_used(env, 3)
-        if taken == "label":
-            return  # the next read is in 30 seconds
         for key in keys:
             await env.client.patch(POD, key, {"metadata": {"finalizers": None}})
             await env.client.delete(POD, key)
+        await env.wait_until_idle()
+        clock.step(30)
         await wait_for_quota(env, "job", "Admitted", "victim")

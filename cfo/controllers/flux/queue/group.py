@@ -35,7 +35,7 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
 )
 from cfo.controllers.flux.queue.records import ClusterRecord, JobRecord, PodRecord
-from cfo.controllers.flux.queue.shape import add_to, demand_of_job
+from cfo.controllers.flux.queue.shape import demand_of_job, replace_part
 from cfo.runtime import NamespacedName
 
 
@@ -73,7 +73,9 @@ class Group(msgspec.Struct, gc=False, eq=False):
         if pod is not None:
             pods[name] = pod
         self.pods = pods or None
-        self.held_by_pods = _changed(self.held_by_pods, before, pod)
+        old = before.demand if before is not None else NOTHING
+        new = pod.demand if pod is not None else NOTHING
+        self.held_by_pods = replace_part(self.held_by_pods, old, new)
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""
@@ -86,21 +88,6 @@ class Group(msgspec.Struct, gc=False, eq=False):
             self._demand = demand_of_job(shape, defaults)
             self._demand_for = known
         return self._demand
-
-
-def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -> Demand:
-    """Return the sum of pods after a pod has changed."""
-    old = before.demand if before is not None else NOTHING
-    new = after.demand if after is not None else NOTHING
-    if old is new or old == new:
-        return total
-    pods = total.pods - old.pods + new.pods
-    if not total.resources and not old.resources and not new.resources:
-        return Demand(pods)
-    resources = dict(total.resources)
-    add_to(resources, old.resources, -1)
-    add_to(resources, new.resources)
-    return Demand(pods, resources)
 
 
 class _State(Enum):

@@ -5,7 +5,7 @@ Nothing here is kept anywhere else, and all of it is read again from the informe
 * What was decided and is not visible in the informers yet (*assumed* admissions and evictions) counts until the
   informer shows it, or shows that the job has changed so that it cannot happen any more.
 * A pod counts for its MiniCluster until it has ended or was deleted, also if users change its label, and an object
-  whose new state cannot be decoded counts as before. A pod that leaves the cache is *lost* until a read shows whether
+  whose new state cannot be decoded counts as before. A pod that leaves the cache is *lost* until a list shows whether
   it was deleted or has only lost its label.
 """
 
@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 from anyio.lowlevel import checkpoint
+from msgspec import structs
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
@@ -44,9 +45,10 @@ from cfo.controllers.flux.queue.records import (
     cluster_record,
     job_record,
     pod_record,
-    record_of_live_pod,
 )
-from cfo.runtime import Event, NamespacedName, Object, Request, uid_of
+from cfo.controllers.flux.queue.shape import replace_part
+from cfo.controllers.pod_lists import PodMeta
+from cfo.runtime import Event, NamespacedName, Request
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")
 
@@ -57,7 +59,9 @@ _NO_GROUPS: Final[Mapping[str, Group]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _MAX_LOST: Final = 1000
-"""How many lost pods of a namespace are kept that had no node; nodes limit the others."""
+"""How many lost pods of a namespace are known one by one. Of the others, only the sum of those with a node is."""
+_OTHERS: Final = ""
+"""The name under which this sum is recorded. No object has it."""
 
 _UNKNOWN_POD: Final = Demand(pods=1)
 """What a pod holds that could never be decoded."""
@@ -72,13 +76,28 @@ class Totals:
     pending: int = 0
 
 
+class LostPods(msgspec.Struct, frozen=True):
+    """The lost pods of a namespace when a list begins: ``uids`` by name, and ``others``, the sum of the others."""
+
+    uids: Mapping[str, str]
+    others: Demand
+
+
+class _Lost(msgspec.Struct):
+    """The lost pods of a namespace: ``names``, and the largest amounts that one of the others demands."""
+
+    names: dict[str, None] = msgspec.field(default_factory=dict)
+    largest: Demand = NOTHING
+
+
 @dataclass(slots=True)
 class Ledger:
     """Records of FluxSetups, FluxJobs, MiniClusters, Jobs and pods, and the verdicts about FluxJobs.
 
     ``admin_namespaces``: whose FluxSetups may select other namespaces. ``notify`` is called with FluxJobs that have
-    something to do, and ``verify`` with pods for which :meth:`settle_pod` must be called. The methods ``on_*`` process
-    an event, and return the setups whose queues it may have changed. Before :meth:`start`, records are only collected.
+    something to do, and ``verify`` with the namespace of a lost pod, as the request for a Namespace: its active pods
+    must be listed for :meth:`settle_lost`. The methods ``on_*`` process an event, and return the setups whose queues it
+    may have changed. Before :meth:`start`, records are only collected.
     """
 
     admin_namespaces: Collection[str]
@@ -89,8 +108,7 @@ class Ledger:
     _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
     _clusters_of_pods: dict[str, dict[str, str]] = field(default_factory=dict)
     """The MiniCluster for which each pod counts, by namespace and name of the pod."""
-    _lost: dict[str, dict[str, None]] = field(default_factory=dict)
-    """The names of lost pods, by namespace."""
+    _lost: dict[str, _Lost] = field(default_factory=dict)
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _classes: dict[str, int] = field(default_factory=dict)
     _governance: Governance = field(default_factory=Governance)
@@ -273,10 +291,9 @@ class Ledger:
         entry = event.current
         known = self._pod(key)
         if entry is None:
-            if known is None or known.has_ended or not self._keep_lost(key, known):
+            if known is None or known.has_ended:
                 return self._forget_pod(key)
-            self.verify((key,))
-            return []
+            return self._lose(key, known)
         self._find_lost(key)
         meta = entry.meta
         if known is not None and known.uid == meta.uid:
@@ -285,7 +302,7 @@ class Ledger:
         requests = self._forget_pod(key)
         name = meta.labels.get(MINICLUSTER_LABEL, "")
         if name:
-            unknown = PodRecord(meta.uid, _UNKNOWN_POD, has_ended=False)
+            unknown = PodRecord(meta.uid, _UNKNOWN_POD, has_node=True, has_ended=False)
             requests += self._set_pod(key, name, _decode(key, pod_record, entry, unknown))
         return requests
 
@@ -332,31 +349,68 @@ class Ledger:
 
     # Lost pods.
 
-    def uid_of_lost(self, key: NamespacedName) -> str:
-        """Return the uid of a lost pod; empty if it is not lost."""
-        pod = self._pod(key)
-        is_lost = key.name in self._lost.get(key.namespace, ())
-        return pod.uid if is_lost and pod is not None else ""
+    def lost_pods(self, namespace: str) -> LostPods | None:
+        """Return the lost pods of a namespace; ``None`` if there are none."""
+        lost = self._lost.get(namespace)
+        if lost is None:
+            return None
+        uids = {}
+        for name in lost.names:
+            pod = self._pod(NamespacedName(namespace, name))
+            assert pod is not None
+            uids[name] = pod.uid
+        return LostPods(uids, self._others(namespace))
 
-    def count_lost(self, namespace: str) -> int:
-        """Return the number of lost pods of a namespace."""
-        return len(self._lost.get(namespace, ()))
+    def settle_lost(
+        self, namespace: str, lost: LostPods, active: Iterable[PodMeta]
+    ) -> list[Request]:
+        """Forget those of the ``lost`` pods that are not ``active``; return the setups that this may have changed.
 
-    def settle_pod(self, key: NamespacedName, uid: str, obj: Object | None) -> list[Request]:
-        """Record ``obj``, what a read of the lost pod ``uid`` returned; return the setups that it may have changed.
-
-        The pod remains lost if it exists and has not ended.
+        ``active``: all pods of the namespace that have not ended, by a list that began after ``lost`` was returned.
         """
-        pod = self._pod(key)
-        if pod is None or self.uid_of_lost(key) != uid:
-            return []  # an event was newer
-        current: PodRecord | None = None
-        if obj is not None and uid_of(obj) == uid:
-            current = _decode(key, record_of_live_pod, obj, pod)
-        if current is None or current.has_ended:
-            self._find_lost(key)
-            return self._forget_pod(key)
-        return self._set_pod(key, self._clusters_of_pods[key.namespace][key.name], current)
+        uids = {pod.uid for pod in active}
+        requests: list[Request] = []
+        for name, uid in lost.uids.items():
+            key = NamespacedName(namespace, name)
+            if uid not in uids and self._is_lost(key, uid):
+                self._find_lost(key)
+                requests += self._forget_pod(key)
+        return requests
+
+    def needs_running_pods(self, namespace: str) -> bool:
+        """Return whether :meth:`settle_running` must be called: a lost pod had no node, or not all are known."""
+        lost = self._lost.get(namespace)
+        if lost is None:
+            return False
+        if self._others(namespace).pods:
+            return True
+        pods = (self._pod(NamespacedName(namespace, name)) for name in lost.names)
+        return any(pod is not None and not pod.has_node for pod in pods)
+
+    def settle_running(
+        self, namespace: str, lost: LostPods, running: Iterable[PodMeta]
+    ) -> list[Request]:
+        """Count the lost pods that have got a node; return the setups that this may have changed.
+
+        ``running``: all pods of the namespace that run, by a list that began after ``lost`` was returned. As many as
+        are not known can be among the others: each of them demands at most the largest amounts.
+        """
+        requests: list[Request] = []
+        unknown = 0
+        for meta in running:
+            key = NamespacedName(namespace, meta.name)
+            pod = self._pod(key)
+            if pod is None or pod.uid != meta.uid:
+                unknown += 1
+            elif not pod.has_node and self._is_lost(key, meta.uid):
+                cluster = self._clusters_of_pods[namespace][meta.name]
+                requests += self._set_pod(key, cluster, structs.replace(pod, has_node=True))
+        state = self._lost.get(namespace)
+        if state is not None and lost.others.pods:
+            remaining = lost.others.at_most(unknown, state.largest)
+            others = replace_part(self._others(namespace), lost.others, remaining)
+            requests += self._set_others(namespace, others)
+        return requests
 
     # Implementation.
 
@@ -384,22 +438,51 @@ class Ledger:
             del self._clusters_of_pods[key.namespace]
         return self._set_pod(key, cluster, None)
 
-    def _keep_lost(self, key: NamespacedName, pod: PodRecord) -> bool:
-        """Record that a pod is lost, if there is room for it."""
-        names = self._lost.setdefault(key.namespace, {})
-        if pod.demand is NOTHING and len(names) >= _MAX_LOST:
-            return False
-        names[key.name] = None
-        return True
+    def _lose(self, key: NamespacedName, pod: PodRecord) -> list[Request]:
+        """Record that a pod is lost; return the setups that this may have changed."""
+        namespace = key.namespace
+        lost = self._lost.setdefault(namespace, _Lost())
+        self.verify((NamespacedName("", namespace),))
+        if len(lost.names) < _MAX_LOST:
+            lost.names[key.name] = None
+            return []
+        requests = self._forget_pod(key)
+        if pod.has_node:
+            lost.largest = lost.largest.at_least(pod.requests)
+            others = replace_part(self._others(namespace), NOTHING, pod.requests)
+            requests += self._set_others(namespace, others)
+        return requests
+
+    def _is_lost(self, key: NamespacedName, uid: str) -> bool:
+        """Return whether the pod ``uid`` is lost; an event may have been newer than a list."""
+        lost = self._lost.get(key.namespace)
+        pod = self._pod(key)
+        return lost is not None and key.name in lost.names and pod is not None and pod.uid == uid
 
     def _find_lost(self, key: NamespacedName) -> None:
         """Record that a pod is not lost any more."""
-        names = self._lost.get(key.namespace)
-        if names is None:
+        lost = self._lost.get(key.namespace)
+        if lost is None:
             return
-        names.pop(key.name, None)
-        if not names:
+        lost.names.pop(key.name, None)
+        if not lost.names and not self._others(key.namespace).pods:
             del self._lost[key.namespace]
+
+    def _others(self, namespace: str) -> Demand:
+        """Return the sum of the lost pods that are not known one by one."""
+        pod = self._pod(NamespacedName(namespace, _OTHERS))
+        return pod.requests if pod is not None else NOTHING
+
+    def _set_others(self, namespace: str, others: Demand) -> list[Request]:
+        """Record this sum as if it were one pod, of a group that has nothing else."""
+        key = NamespacedName(namespace, _OTHERS)
+        if others.pods:
+            pod = PodRecord("", others, has_node=True, has_ended=False)
+            return self._set_pod(key, _OTHERS, pod)
+        self._lost[namespace].largest = NOTHING
+        requests = self._forget_pod(key)
+        self._find_lost(key)
+        return requests
 
     def _notify_first(self) -> None:
         """Let the first job that was admitted, and is not visible as such, write its status.

@@ -11,7 +11,6 @@ from sys import intern
 from typing import Final
 
 import msgspec
-import orjson
 
 from cfo.api.flux.names import (
     EVICTED,
@@ -32,7 +31,7 @@ from cfo.controllers.flux.queue.shape import (
     PodShape,
     demand_of_pod,
 )
-from cfo.runtime import GVK, Entry, Object, uid_of
+from cfo.runtime import GVK, Entry
 from cfo.runtime.cache import Meta
 from cfo.runtime.objects import parse_time
 
@@ -158,11 +157,17 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
-    """A pod. ``demand`` is what it takes of a node, and ``has_ended`` whether it takes nothing any more."""
+    """A pod. ``requests``: what it takes of a node once it has one. ``has_ended``: it takes nothing any more."""
 
     uid: str
-    demand: Demand
+    requests: Demand
+    has_node: bool
     has_ended: bool
+
+    @property
+    def demand(self) -> Demand:
+        """What the pod takes of a node."""
+        return self.requests if self.has_node and not self.has_ended else NOTHING
 
 
 _shapes: Final = msgspec.json.Encoder()
@@ -277,23 +282,14 @@ def pod_record(entry: Entry) -> PodRecord:
     A pod takes nothing before it has a node, nor after it has ended: any user can create pods for which no node is
     large enough, and with ``spec.nodeName`` a kubelet lets them fail. Users cannot set the status.
     """
-    return _record_of_pod(entry.meta.uid, entry.raw)
-
-
-def record_of_live_pod(obj: Object) -> PodRecord:
-    """Return the same for a pod that was read from the API server."""
-    return _record_of_pod(uid_of(obj), orjson.dumps(obj))
-
-
-def _record_of_pod(uid: str, raw: bytes) -> PodRecord:
-    pod = _pods.decode(raw)
+    pod = _pods.decode(entry.raw)
     status = pod.status or _PodStatus()
     has_ended = status.phase in ("Succeeded", "Failed")
     has_node = status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
-    demand = NOTHING
-    if has_node and not has_ended:
-        demand = demand_of_pod(pod.spec or PodShape())
-    return PodRecord(uid, demand, has_ended)
+    requests = NOTHING
+    if not has_ended:
+        requests = demand_of_pod(pod.spec or PodShape())
+    return PodRecord(entry.meta.uid, requests, has_node, has_ended)
 
 
 def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition:

@@ -196,6 +196,19 @@ def add_to(total: dict[str, int], amounts: Mapping[str, int], sign: int = 1) -> 
             del total[name]
 
 
+def replace_part(total: Demand, old: Demand, new: Demand) -> Demand:
+    """Return the sum ``total`` after one of its parts has changed from ``old`` to ``new``."""
+    if old is new or old == new:
+        return total
+    pods = total.pods - old.pods + new.pods
+    if not total.resources and not old.resources and not new.resources:
+        return Demand(pods)
+    resources = dict(total.resources)
+    add_to(resources, old.resources, -1)
+    add_to(resources, new.resources)
+    return Demand(pods, resources)
+
+
 def amounts_of(quantities: Mapping[str, str | float]) -> dict[str, int]:
     """Return quantities in thousandths, rounded up and limited; one that cannot be read exceeds any quota."""
     return {name: _amount(str(quantity)) for name, quantity in quantities.items()}

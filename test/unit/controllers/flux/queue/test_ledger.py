@@ -19,6 +19,7 @@ from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import position_changed
 from cfo.controllers.flux.queue.shape import _remembered
+from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Channel, SystemClock
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
@@ -209,41 +210,46 @@ def test_pod_counts_by_its_label_with_any_controller_or_none() -> None:
     assert queue.decide().pods == 1
 
 
-def running_pod(uid: str, phase: str = "Running") -> Object:
-    """Return a pod without labels as the API server returns it."""
-    return {"metadata": {"name": "a-0", "uid": uid}, "status": {"phase": phase}}
+def listed(name: str, uid: str = "1") -> PodMeta:
+    """Return a pod of a list."""
+    return PodMeta(name, uid)
 
 
-@pytest.mark.parametrize("end", ["deleted", "ended", "replaced", "seen to end"])
+@pytest.mark.parametrize("end", ["deleted or ended", "replaced", "seen to end"])
 def test_pod_that_loses_its_label_holds_quota_until_it_has_ended(end: str) -> None:
     queue = Queue(max_size=2)
     queue.put_job("a", "QuotaReserved", size=1)
     queue.put_pod("a-0", "a", uid="1")
     queue.lose("a-0")
-    assert queue.lost == [NamespacedName("ns", "a-0")]
+    assert queue.lost == [NamespacedName("", "ns")]
     queue.remove(FLUX_JOB, "a")
     assert queue.decide().pods == 1
-    queue.settle("a-0", running_pod("1"))
+    queue.settle([listed("a-0")])
     assert queue.decide().pods == 1
-    if end == "deleted":
-        queue.settle("a-0")
-    elif end == "ended":
-        queue.settle("a-0", running_pod("1", "Succeeded"))
+    if end == "deleted or ended":
+        queue.settle()
     elif end == "replaced":
-        queue.settle("a-0", running_pod("2"))
+        queue.settle([listed("a-0", "2")])
     else:
         queue.put_pod("a-0", "a", "Failed", uid="1")
     assert queue.decide().pods == 0
-    assert queue.ledger.count_lost("ns") == 0
+    assert queue.ledger.lost_pods("ns") is None
 
 
 def test_pod_that_loses_its_label_before_it_has_a_node_counts_when_it_runs() -> None:
-    queue = Queue(max_size=2)
-    queue.put_pod("a-0", "a", "Pending", uid="1")
+    queue = Queue(max_size=2, resources={"cpu": "4"})
+    spec = {"containers": [{"resources": {"requests": {"cpu": "4"}}}]}
+    queue.put_pod("a-0", "a", "Pending", uid="1", spec=spec)
     queue.lose("a-0")
     assert queue.decide().pods == 0
-    queue.settle("a-0", running_pod("1"))
+    queue.settle([listed("a-0")])
+    assert queue.decide().pods == 0
+    queue.settle([listed("a-0")], [listed("a-0", "of another pod"), listed("a-0")])
     assert queue.decide().pods == 1
+    assert not queue.ledger.needs_running_pods("ns")
+    queue.put_job("b", size=1, resources={"requests": {"cpu": "1"}})
+    queue.decide()
+    assert queue.reason("b") == "InsufficientQuota"
 
 
 def test_relabelled_pod_counts_for_its_first_minicluster_until_it_is_deleted() -> None:
@@ -264,24 +270,79 @@ def test_pod_that_has_ended_is_not_read_when_it_is_deleted() -> None:
     assert queue.lost == []
 
 
-def test_result_of_a_read_that_an_event_has_overtaken_is_ignored() -> None:
-    queue = Queue(max_size=2)
-    queue.put_pod("a-0", "a", uid="1")
+def test_list_settles_only_the_pods_that_were_lost_before_it_began() -> None:
+    queue = Queue(max_size=4)
+    for name in ("a-0", "a-1"):
+        queue.put_pod(name, "a", uid=name)
     queue.lose("a-0")
-    queue.put_pod("a-0", "a", uid="2")
-    queue.ledger.settle_pod(NamespacedName("ns", "a-0"), "1", None)
+    before = queue.ledger.lost_pods("ns")
+    assert before is not None
+    queue.put_pod("a-0", "a", uid="replaced")
+    queue.lose("a-0")
+    queue.lose("a-1")
+    queue.ledger.settle_lost("ns", before, [])
+    assert queue.decide().pods == 2
+    queue.settle()
+    assert queue.decide().pods == 0
+
+
+def lose_more_than_are_known(queue: Queue, others: int, cpu: str = "1") -> None:
+    """Lose 1,000 pods that run, and ``others``, all of different MiniClusters."""
+    spec = {"containers": [{"resources": {"requests": {"cpu": cpu}}}]}
+    for number in range(1000 + others):
+        name = f"pod-{number}"
+        queue.put_pod(name, name, uid=name, spec=spec)
+        queue.lose(name)
+
+
+def test_lost_pods_without_a_record_hold_quota_until_the_next_list() -> None:
+    queue = Queue(max_size=2000)
+    lose_more_than_are_known(queue, 10)
+    assert queue.count_lost() == 1000
+    assert queue.decide().pods == 1010
+    queue.settle()
+    assert queue.decide().pods == 0
+    assert queue.ledger.lost_pods("ns") is None
+
+
+def test_as_many_lost_pods_without_a_record_hold_quota_as_unknown_ones_run() -> None:
+    queue = Queue(max_size=2000, resources={"cpu": "10"})
+    lose_more_than_are_known(queue, 10)
+    running = [listed(f"pod-{number}", f"pod-{number}") for number in (1001, 1002)]
+    queue.settle(running, running)
+    assert queue.decide().pods == 2
+    queue.put_job("fits", size=1, resources={"requests": {"cpu": "8"}})
+    queue.put_job("waits", size=1, resources={"requests": {"cpu": "1"}})
+    queue.decide()
+    assert (queue.reason("fits"), queue.reason("waits")) == ("Admitted", "InsufficientQuota")
+    queue.settle(running[:1], running[:1])
+    assert queue.decide().admitted == 2
+
+
+def test_pods_that_are_lost_during_a_list_hold_quota_until_the_next_one() -> None:
+    queue = Queue(max_size=2000)
+    lose_more_than_are_known(queue, 1)
+    before = queue.ledger.lost_pods("ns")
+    assert before is not None
+    queue.put_pod("late", "late")
+    queue.lose("late")
+    queue.ledger.settle_lost("ns", before, [])
+    queue.ledger.settle_running("ns", before, [])
     assert queue.decide().pods == 1
+    queue.settle()
+    assert queue.decide().pods == 0
 
 
-def test_lost_pods_without_a_node_are_limited_and_those_with_one_are_not() -> None:
+def test_lost_pods_without_a_node_are_limited() -> None:
     queue = Queue(max_size=2)
     for number in range(1010):
         queue.put_pod(f"waiting-{number}", "a", "Pending")
         queue.lose(f"waiting-{number}")
-    assert queue.ledger.count_lost("ns") == 1000
+    assert queue.count_lost() == 1000
+    assert queue.decide().pods == 0
     queue.put_pod("a-0", "a")
     queue.lose("a-0")
-    assert queue.ledger.count_lost("ns") == 1001
+    assert queue.count_lost() == 1000
     assert queue.decide().pods == 1
 
 

@@ -1,0 +1,93 @@
+"""Reads the metadata of a namespace's pods from the API server, for decisions that a cache by label cannot make.
+
+Users can remove labels. The lists have pages, of which only the fields of :class:`PodMeta` are decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.runtime import POD, Client
+from cfo.runtime.cache import OwnerReference
+from cfo.runtime.client import APIRequest
+
+ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of pods that have not ended."""
+
+RUNNING: Final = "status.phase=Running"
+"""The field selector of pods that run on a node."""
+
+_PAGE_SIZE: Final = "100"
+_MAX_PAGE_BYTES: Final = 64 << 20
+"""More than the metadata of a page can have, compressed or not."""
+_ACCEPT: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+
+class _Labels(msgspec.Struct, gc=False):
+    wrapper: str = msgspec.field(default="", name=APPWRAPPER_LABEL)
+
+
+class PodMeta(msgspec.Struct, gc=False, rename="camel"):
+    """The metadata of a pod that shows which one it is, and from which AppWrapper it descends."""
+
+    name: str = ""
+    uid: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] | None = None
+    labels: _Labels | None = None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference whose ``controller`` is true, or ``None``."""
+        for owner in self.owner_references or ():
+            if owner.controller:
+                return owner
+        return None
+
+    def is_labelled(self, wrapper: str) -> bool:
+        """Return whether its label names the AppWrapper ``wrapper``; any client can set the label."""
+        return self.labels is not None and self.labels.wrapper == wrapper
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: PodMeta
+
+
+class _PageMeta(msgspec.Struct, gc=False, rename="camel"):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _PageMeta
+    items: list[_Pod] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Page)
+
+
+async def list_pods(
+    client: Client, namespace: str, *, labels: str = "", fields: str = ACTIVE
+) -> list[PodMeta]:
+    """Return the metadata of the pods that both selectors match. Raises the errors of API requests."""
+    params = {"labelSelector": labels, "fieldSelector": fields, "limit": _PAGE_SIZE}
+    found: list[PodMeta] = []
+    while True:
+        request = APIRequest(
+            "GET",
+            f"/api/{POD.version}/namespaces/{namespace}/pods",
+            params=params,
+            accept=_ACCEPT,
+            compress=True,
+            max_response_bytes=_MAX_PAGE_BYTES,
+            verb="list",
+            resource="pods",
+        )
+        page = _decoder.decode((await client.transport.request(request)).body)
+        found += [pod.metadata for pod in page.items or ()]
+        if not page.metadata.continue_:
+            return found
+        params = {**params, "continue": page.metadata.continue_}
