@@ -37,6 +37,7 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
     uid: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] | None = None
     labels: _Labels | None = None
 

@@ -70,7 +70,7 @@ def _when_appwrappers(
         kept = None
         if workload is not None:
             queueing = kueue.setup(manager, workload, components)
-            kept = reservations.setup(manager, client, workload)
+            kept = reservations.setup(manager, client, workload, config.fault_tolerance)
         reconciler.setup(manager, config, components, queueing, kept)
 
     manager.when_available(APPWRAPPER, start, hint="install the CRDs of the operator")

@@ -1,12 +1,14 @@
-"""The active pods of a namespace, by the AppWrapper from which they may descend.
+"""The active pods of a namespace, by the AppWrapper from which they descend, or may descend.
 
-For Workloads whose AppWrapper no longer exists. The garbage collector has then deleted owners of its pods as well. So a
-pod may descend from any deleted AppWrapper if one of its owners no longer exists, or if it has the AppWrapper's label.
-The uids of a pod's owners count more than its label, which users can change.
+For Workloads whose AppWrapper no longer exists. Uids prove from which AppWrapper a pod descends: that of the
+AppWrapper, if its owners lead there, or those that were known before. The garbage collector may have deleted owners as
+well. So there are hints: an owner that no longer exists, and the AppWrapper's label. Any user can create pods with
+either, so a hint keeps quota only for a limited time (:mod:`.reservations`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum, auto
@@ -62,51 +64,61 @@ class _Lineage(msgspec.Struct, frozen=True):
 _NO_OWNER: Final = _Lineage(_End.OTHER)
 
 
-class ActivePods(msgspec.Struct):
-    """The names of the active pods of a namespace.
+class _LostPod(msgspec.Struct, frozen=True):
+    """A pod that has an owner which no longer exists."""
 
-    ``by_wrapper_uid`` has those whose owners lead to an AppWrapper, ``by_label`` those without such owners by their
-    label, and ``by_uid`` all by their uid and by their controller's. ``lost`` is the first created pod that has an
-    owner which no longer exists, and ``unresolved`` is one whose owners are not known yet.
+    created_at: datetime
+    name: str
+
+
+class ActivePods(msgspec.Struct):
+    """The active pods of a namespace.
+
+    Two fields prove owners: ``by_wrapper_uid`` has the pods whose owners lead to an AppWrapper, and ``by_uid`` has all
+    by their uid and by their controller's. The others are hints: ``by_label`` has the name of a pod without such owners
+    by its label, ``lost`` the pods with an owner that no longer exists, ordered by creation, and ``unresolved`` the
+    name of a pod whose owners are not known yet.
     """
 
-    by_wrapper_uid: dict[str, str] = {}
+    by_wrapper_uid: dict[str, list[PodMeta]] = {}
+    by_uid: dict[str, list[PodMeta]] = {}
     by_label: dict[str, str] = {}
-    by_uid: dict[str, str] = {}
-    lost: PodMeta | None = None
+    lost: list[_LostPod] = []
     unresolved: str = ""
 
-    def user_of(
-        self,
-        wrapper_uid: str,
-        wrapper_name: str,
-        known_uids: Iterable[str],
-        last_creation: datetime | None,
-    ) -> str:
-        """Return the name of a pod that may use the quota of an AppWrapper which no longer exists; empty if none does.
-
-        ``known_uids`` are those of its pods, and of their owners, as far as they are known. No pod of the AppWrapper
-        was created after ``last_creation``, if that is known.
-        """
-        user = self.by_wrapper_uid.get(wrapper_uid) or self.by_label.get(wrapper_name)
-        if user:
-            return user
+    def descendants(self, wrapper_uid: str, known_uids: Iterable[str]) -> list[PodMeta]:
+        """Return the pods that descend from an AppWrapper; ``known_uids`` are those of its pods and of their owners."""
+        found = {pod.uid: pod for pod in self.by_wrapper_uid.get(wrapper_uid, ())}
         for uid in known_uids:
-            if uid in self.by_uid:
-                return self.by_uid[uid]
-        if self.lost is not None:
-            created_at = time_or_none(self.lost.creation_timestamp)
-            if created_at is None or last_creation is None or created_at <= last_creation:
-                return self.lost.name
+            for pod in self.by_uid.get(uid, ()):
+                found[pod.uid] = pod
+        return list(found.values())
+
+    def candidate(self, wrapper_name: str, earliest: datetime | None, latest: datetime) -> str:
+        """Return the name of a pod that may descend from an AppWrapper; empty if none does.
+
+        All pods of the AppWrapper were created between ``earliest``, if that is known, and ``latest``.
+        """
+        labelled = self.by_label.get(wrapper_name)
+        if labelled:
+            return labelled
+        first = 0
+        if earliest is not None:
+            first = bisect_left(self.lost, earliest, key=lambda pod: pod.created_at)
+        if first < len(self.lost) and self.lost[first].created_at <= latest:
+            return self.lost[first].name
         return self.unresolved
 
     def add(self, pod: PodMeta, lineage: _Lineage) -> None:
         """Add an active pod whose owners end with ``lineage``."""
         if lineage.wrapper_uid:
-            self.by_wrapper_uid[lineage.wrapper_uid] = pod.name
-        is_lost = lineage.end in (_End.LOST, _End.LOST_WRAPPER)
-        if is_lost and (self.lost is None or pod.creation_timestamp < self.lost.creation_timestamp):
-            self.lost = pod
+            self.by_wrapper_uid.setdefault(lineage.wrapper_uid, []).append(pod)
+        if lineage.end in (_End.LOST, _End.LOST_WRAPPER):
+            created_at = time_or_none(pod.creation_timestamp)
+            if created_at is None:
+                self.unresolved = pod.name
+            else:
+                self.lost.append(_LostPod(created_at, pod.name))
         if lineage.end is not _End.WRAPPER and pod.labels is not None and pod.labels.wrapper:
             self.by_label[pod.labels.wrapper] = pod.name
 
@@ -176,12 +188,12 @@ class NamespacePods:
         resolved: dict[str, _Lineage] = {}
         reads = 0
         for pod in await list_pods(self._client, namespace):
-            pods.by_uid[pod.uid] = pod.name
+            pods.by_uid.setdefault(pod.uid, []).append(pod)
             controller = pod.controller
             if controller is None:
                 pods.add(pod, _NO_OWNER)
                 continue
-            pods.by_uid[controller.uid] = pod.name
+            pods.by_uid.setdefault(controller.uid, []).append(pod)
             lineage = resolved.get(controller.uid) or state.lineages.get(controller.uid)
             if lineage is None:
                 if reads == _MAX_RESOLVED:
@@ -191,6 +203,7 @@ class NamespacePods:
                 lineage = await self._lineage_of(controller, namespace)
             resolved[controller.uid] = lineage
             pods.add(pod, lineage)
+        pods.lost.sort(key=lambda pod: pod.created_at)
         state.lineages = resolved
         return pods
 

@@ -9,8 +9,8 @@ starts when the condition ``DeletingResources`` becomes true, and only once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -144,17 +144,28 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     if not overdue:
         decision.requeue_at(deadline)
         return False
-    to_force = [pod for pod in awaited if not pod.forced]
-    decision.deletions += [Deletion(POD, pod.key, pod.uid, force=True) for pod in to_force]
-    if to_force:
-        names = ", ".join(pod.key.name for pod in to_force[:_MAX_NAMED_PODS])
-        if len(to_force) > _MAX_NAMED_PODS:
-            names += ", ..."
-        decision.record_warning(
-            "ForcefulDeletion",
-            f"The deletion has exceeded its grace period of {format_duration(grace)}; force-deleting pods: {names}",
-        )
+    forced = forced_deletions(awaited)
+    decision.deletions += forced
+    if forced:
+        decision.events.append(forced_event(forced, grace))
     return False
+
+
+def forced_deletions(pods: Iterable[WrapperPod]) -> list[Deletion]:
+    """Return the deletions by force of those of ``pods`` that are not being deleted by force."""
+    return [Deletion(POD, pod.key, pod.uid, force=True) for pod in pods if not pod.forced]
+
+
+def forced_event(deletions: Sequence[Deletion], grace: timedelta) -> PendingEvent:
+    """Return the Event that says that pods are deleted by force after the grace period ``grace``."""
+    names = ", ".join(deletion.key.name for deletion in deletions[:_MAX_NAMED_PODS])
+    if len(deletions) > _MAX_NAMED_PODS:
+        names += ", ..."
+    message = (
+        f"The deletion has exceeded its grace period of {format_duration(grace)}; "
+        f"force-deleting pods: {names}"
+    )
+    return PendingEvent("Warning", "ForcefulDeletion", message)
 
 
 def _delete_objects(

@@ -28,14 +28,15 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
-from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, WrapperObservation
+from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
+from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
-from cfo.controllers.appwrapper.reservations import Reservations
+from cfo.controllers.appwrapper.reservations import Reservations, has_lost_finalizer
 from cfo.controllers.appwrapper.transition import (
     Creation,
     after_creation,
@@ -50,14 +51,12 @@ from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
     CRUD,
-    GVK,
     POD,
     READ,
     APIError,
     BadRequest,
     Builder,
     Client,
-    Conflict,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
@@ -66,7 +65,6 @@ from cfo.runtime import (
     Invalid,
     Manager,
     Object,
-    Propagation,
     Request,
     ResourceVersionChanged,
     Result,
@@ -89,12 +87,9 @@ from cfo.runtime.client import (
     reconcile_children,
 )
 from cfo.runtime.controller import Kind
-from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION, raise_together
+from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
-
-_DELETIONS_PER_STEP: Final = 50
-"""How many objects one reconcile deletes, so that AppWrappers with many objects do not delay others."""
 
 _UNWATCHED_RETRY: Final = timedelta(seconds=2)
 """How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
@@ -141,7 +136,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
-        if wrapper is None or not is_managed_here(wrapper):
+        if wrapper is None or not is_managed_here(wrapper) or has_lost_finalizer(wrapper):
             self.observer.hand_over_pods(request)
             self.unlabelled.forget(request)
             self.refused.forget(request)
@@ -218,9 +213,9 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         deleting = decision.status.is_true(DELETING_RESOURCES)
         if deleting and self.observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
-        if len(decision.deletions) > _DELETIONS_PER_STEP:
+        if len(decision.deletions) > DELETIONS_PER_STEP:
             decision.requeue_at(observation.now)
-        await self._delete(decision.deletions[:_DELETIONS_PER_STEP])
+        await delete_objects(self.client, decision.deletions[:DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             if self.reservations is not None:
                 self.reservations.release(namespace_of(wrapper), uid_of(wrapper))
@@ -241,31 +236,6 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             self.metrics.transitions.labels(namespace_of(wrapper), phase.value).inc()
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
-
-    async def _delete(self, deletions: Iterable[Deletion]) -> None:
-        """Execute the deletions; a failed deletion does not prevent the others."""
-        failures: list[Exception] = []
-        for deletion in deletions:
-            try:
-                await self.client.delete(
-                    deletion.gvk,
-                    deletion.key,
-                    uid=deletion.uid,
-                    propagation_policy=_propagation(deletion.gvk),
-                    grace_period_seconds=0 if deletion.force else None,
-                )
-            except (Conflict, UnknownKind):
-                continue  # another object has the name, or the kind is no longer served
-            except Exception as error:  # noqa: BLE001 - raised below
-                failures.append(error)
-        raise_together(failures, "failed to delete several objects")
-
-
-def _propagation(gvk: GVK) -> Propagation:
-    """Return how an object is deleted: it must exist as long as what it owns can create pods, except for pods."""
-    if gvk == POD:
-        return Propagation.BACKGROUND
-    return Propagation.FOREGROUND
 
 
 _FATAL: Final = (Invalid, BadRequest)

@@ -3,7 +3,12 @@
 Users can delete an AppWrapper so that the garbage collector deletes its Workload at once, such as in the foreground, or
 after they removed its finalizer. So the Workload, which users cannot write, has a finalizer of its own. It is removed
 at once if the Workload holds no quota. Otherwise it is removed, while the AppWrapper exists, when that has released its
-quota (:mod:`.reconciler`), and later when no active pod may descend from the AppWrapper (:mod:`.active_pods`).
+quota (:mod:`.reconciler`), and later when no active pod descends, or may descend, from the AppWrapper
+(:mod:`.active_pods`).
+
+A reservation without its AppWrapper ends no later than with it. Its grace period begins when the Workload is deleted,
+or earlier, when Kueue evicts it; both times are in the Workload, as is the AppWrapper's annotation. After it, pods that
+are proven to descend from the AppWrapper are deleted by force, as of an existing one, and only they keep the quota.
 """
 
 from __future__ import annotations
@@ -22,9 +27,16 @@ from cfo.api.appwrapper.names import (
     QUOTA_FINALIZER,
     QUOTA_RESERVED,
 )
+from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.controllers.appwrapper.active_pods import ActivePods, NamespacePods
+from cfo.controllers.appwrapper.decision import forced_deletions, forced_event
+from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
+from cfo.controllers.appwrapper.pods import time_or_none
+from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
-from cfo.controllers.appwrapper.workload import holds_quota
+from cfo.controllers.appwrapper.unlabelled_pods import active_pod
+from cfo.controllers.appwrapper.workload import evicted_at, holds_quota
+from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
     Builder,
@@ -125,8 +137,15 @@ class ReservationReconciler:
 
     name: Final = "appwrapper-reservation"
 
-    def __init__(self, manager: Manager, client: Client, reservations: Reservations) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        client: Client,
+        reservations: Reservations,
+        fault_tolerance: FaultToleranceConfiguration,
+    ) -> None:
         self._client = client
+        self._fault_tolerance = fault_tolerance
         self._clock = manager.clock
         self._events = manager.events(self.name)
         self._workloads = reservations.workloads.reader
@@ -151,9 +170,13 @@ class ReservationReconciler:
         if holds_quota(workload) and not self._reservations.is_released(request):
             waiting = self._wait(request, labels_of(workload).get(APPWRAPPER_UID_LABEL, ""))
             wrapper = await self._wrapper_of(workload, waiting.uid)
-            if wrapper is None or _has_lost_finalizer(wrapper):
+            if wrapper is None or has_lost_finalizer(wrapper):
+                if not is_deleting(workload):
+                    # Its grace period begins, and the finalizer keeps it. Its next event triggers another reconcile.
+                    await self._delete(workload)
+                    return Result()
                 pods = await self._namespaces.read(request.namespace, waiting.since)
-                if pods is None or self._uses_quota(request, workload, pods):
+                if pods is None or await self._is_in_use(request, workload, pods):
                     return Result(requeue_after=self._namespaces.retry_after(request.namespace))
             elif is_true((wrapper.get("status") or {}).get("conditions"), QUOTA_RESERVED):
                 return Result()  # the next event of the AppWrapper triggers another reconcile
@@ -161,21 +184,46 @@ class ReservationReconciler:
         self._stop_waiting(request)
         return Result()
 
-    def _uses_quota(self, request: Request, workload: Object, pods: ActivePods) -> bool:
-        """Return whether one of the active pods may use the quota, and record an Event, once."""
+    async def _is_in_use(self, request: Request, workload: Object, pods: ActivePods) -> bool:
+        """Return whether one of the active pods keeps the quota.
+
+        Records an Event, once. After the grace period, deletes by force the pods that descend from the AppWrapper.
+        """
         waiting = self._waiting[request]
-        user = pods.user_of(
-            waiting.uid,
-            _wrapper_name(workload),
-            self._reservations.known_uids(request),
-            _last_creation(workload),
-        )
-        if user and not waiting.is_reported:
-            waiting.is_reported = True
-            message = f"The AppWrapper was deleted before its pods; keeping the quota until they end, such as {user}"
-            self._events.event(workload, "Normal", "QuotaInUse", message)
         waiting.since = self._clock.monotonic()
-        return bool(user)
+        own = pods.descendants(waiting.uid, self._reservations.known_uids(request))
+        grace = Settings.of(workload, self._fault_tolerance).forceful_deletion_grace
+        ends_at = _release_began_at(workload) + grace
+        if self._clock.now() >= ends_at:
+            await self._force_deletion(workload, own, grace)
+            return bool(own)
+        if own:
+            end = f"until they end, such as {own[0].name}"
+        else:
+            earliest = time_or_none(workload["metadata"].get("creationTimestamp") or "")
+            latest = _deleted_at(workload) + _LAST_CREATION
+            user = pods.candidate(_wrapper_name(workload), earliest, latest)
+            if not user:
+                return False
+            end = f"until {ends_at:%Y-%m-%d %H:%M:%S} UTC, because {user} may be one of them"
+        if not waiting.is_reported:
+            waiting.is_reported = True
+            message = f"The AppWrapper was deleted before its pods; keeping the quota {end}"
+            self._events.event(workload, "Normal", "QuotaInUse", message)
+        return True
+
+    async def _force_deletion(
+        self, workload: Object, own: Iterable[PodMeta], grace: timedelta
+    ) -> None:
+        """Delete by force the first of the pods ``own`` that are not being deleted by force yet."""
+        uid = labels_of(workload)[APPWRAPPER_UID_LABEL]
+        pods = [active_pod(namespace_of(workload), pod, uid) for pod in own]
+        deletions = forced_deletions(pods)[:DELETIONS_PER_STEP]
+        if not deletions:
+            return
+        notice = forced_event(deletions, grace)
+        self._events.event(workload, notice.type, notice.reason, notice.message)
+        await delete_objects(self._client, deletions)
 
     async def _release(self, workload: Object) -> None:
         if is_deleting(workload):
@@ -184,6 +232,9 @@ class ReservationReconciler:
         # It has lost its owner, so the garbage collector does not delete it.
         uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
         self._reservations.release(namespace_of(workload), uid)
+        await self._delete(workload)
+
+    async def _delete(self, workload: Object) -> None:
         await self._client.delete(gvk_of(workload), key_of(workload), uid=uid_of(workload))
 
     async def _wrapper_of(self, workload: Object, uid: str) -> Object | None:
@@ -228,7 +279,7 @@ def _concerns(event: Event) -> bool:
     return meta.is_deleting or meta.controller is None
 
 
-def _has_lost_finalizer(wrapper: Mapping[str, Any]) -> bool:
+def has_lost_finalizer(wrapper: Mapping[str, Any]) -> bool:
     """Return whether an AppWrapper is being deleted without the finalizer, so that it does not wait for its pods."""
     return is_deleting(wrapper) and not has_finalizer(wrapper, FINALIZER)
 
@@ -237,18 +288,31 @@ def _wrapper_name(workload: Mapping[str, Any]) -> str:
     return annotations_of(workload).get(APPWRAPPER_LABEL, "")
 
 
-def _last_creation(workload: Mapping[str, Any]) -> datetime | None:
-    """Return when the last pod that belongs to a Workload may have been created; ``None`` if that is not known."""
-    deleted_at = workload["metadata"].get("deletionTimestamp")
-    if deleted_at is None:
-        return None
-    return parse_time(deleted_at) + _LAST_CREATION
+def _deleted_at(workload: Mapping[str, Any]) -> datetime:
+    """Return when the deletion of a Workload that is being deleted began."""
+    return parse_time(workload["metadata"]["deletionTimestamp"])
+
+
+def _release_began_at(workload: Mapping[str, Any]) -> datetime:
+    """Return since when a Workload that is being deleted must give back its quota: its deletion or eviction."""
+    deleted_at = _deleted_at(workload)
+    evicted = evicted_at(workload)
+    if evicted is None:
+        return deleted_at
+    return min(deleted_at, evicted)
 
 
 def setup(
-    manager: Manager, client: Client, workload: GVK, *, label_selector: str = ""
+    manager: Manager,
+    client: Client,
+    workload: GVK,
+    fault_tolerance: FaultToleranceConfiguration,
+    *,
+    label_selector: str = "",
 ) -> Reservations:
     """Add the controller that removes the finalizer of Workloads, of version ``workload``, to ``manager``.
+
+    ``fault_tolerance`` has the grace period of those without the annotation of their AppWrapper, and its maximum.
 
     Other Workloads than those that ``label_selector`` matches are not cached. Returns what the controller of
     AppWrappers reports to it.
@@ -258,7 +322,7 @@ def setup(
             _UID_INDEX, _index_wrapper
         )
     )
-    reconciler = ReservationReconciler(manager, client, reservations)
+    reconciler = ReservationReconciler(manager, client, reservations, fault_tolerance)
     builder = Builder(manager, reconciler.name)
     builder.for_(workload, _concerns, label_selector=label_selector)
     builder.watches(APPWRAPPER, EnqueueRequestsFromMapFunc(reconciler.waiting)).complete(reconciler)

@@ -23,6 +23,9 @@ from cfo.runtime.process import printable
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
 """The annotation that delays the deletion of a failed AppWrapper's resources."""
 
+FORCEFUL_DELETION: Final = f"{ANNOTATION_PREFIX}forcefulDeletionGracePeriodDuration"
+"""The annotation that limits how long a deletion may take before pods are deleted by force."""
+
 _T = TypeVar("_T")
 
 _ZERO: Final = timedelta(0)

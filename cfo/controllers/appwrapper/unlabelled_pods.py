@@ -127,15 +127,20 @@ def descendants(
         owner = controller.uid if controller is not None else ""
         ancestor = ancestors.get(pod.uid) or ancestors.get(owner, "")
         if ancestor:
-            found.append(_active(namespace, pod, ancestor))
+            found.append(active_pod(namespace, pod, ancestor))
     return found
 
 
-def _active(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:
-    """Return a pod that counts as waiting: whether it runs is not in its metadata, and does not matter."""
+def active_pod(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:
+    """Return a pod that counts as waiting: whether it runs is not in its metadata, and does not matter.
+
+    ``ancestor`` is the uid of the component or AppWrapper from which it descends.
+    """
+    deleting = metadata.deletion_timestamp is not None
     return WrapperPod(
         phase="Pending",
-        deleting=metadata.deletion_timestamp is not None,
+        deleting=deleting,
+        forced=deleting and metadata.deletion_grace_period_seconds == 0,
         key=NamespacedName(namespace, metadata.name),
         uid=metadata.uid,
         ancestor=ancestor,

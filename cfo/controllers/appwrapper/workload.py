@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,8 @@ from cfo.api.appwrapper.podsets import (
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
 from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX, QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.components import components_of
+from cfo.controllers.appwrapper.pods import time_or_none
+from cfo.controllers.appwrapper.settings import FORCEFUL_DELETION
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
@@ -45,7 +48,7 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
-from cfo.runtime.objects import new_object, parse_integer, set_controller_owner
+from cfo.runtime.objects import new_object, parse_duration, parse_integer, set_controller_owner
 
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 """Kueue finishes a Workload that has it and no owner, which gives back the quota; users can orphan Workloads."""
@@ -120,7 +123,7 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> O
         workload_name(wrapper),
         namespace_of(wrapper),
         labels={APPWRAPPER_UID_LABEL: uid_of(wrapper)},
-        annotations={APPWRAPPER_LABEL: name_of(wrapper)},
+        annotations=_annotations(wrapper),
         spec=spec,
     )
     workload["metadata"]["finalizers"] = [QUOTA_FINALIZER]
@@ -140,9 +143,21 @@ def protection_patch(wrapper: Mapping[str, Any], workload: Object) -> Object:
         "metadata": {
             "finalizers": [*(metadata.get("finalizers") or ()), QUOTA_FINALIZER],
             "labels": {APPWRAPPER_UID_LABEL: uid_of(wrapper), _JOB_UID_LABEL: None},
-            "annotations": {APPWRAPPER_LABEL: name_of(wrapper)},
+            "annotations": _annotations(wrapper),
         }
     }
+
+
+def _annotations(wrapper: Mapping[str, Any]) -> dict[str, str]:
+    """Return what must be known of an AppWrapper when only its Workload exists."""
+    found = {APPWRAPPER_LABEL: name_of(wrapper)}
+    grace = annotations_of(wrapper).get(FORCEFUL_DELETION, "").strip()
+    try:
+        parse_duration(grace)
+    except ValueError:
+        return found  # the default applies
+    found[FORCEFUL_DELETION] = grace
+    return found
 
 
 def is_finished(workload: Mapping[str, Any]) -> bool:
@@ -282,6 +297,14 @@ def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
     if is_deleting(workload):
         return "Deleted", "The workload is being deleted"
     return None
+
+
+def evicted_at(workload: Mapping[str, Any]) -> datetime | None:
+    """Return since when Kueue evicts the Workload; ``None`` if it does not, or if that is not known."""
+    condition = find_condition((workload.get("status") or {}).get("conditions"), "Evicted") or {}
+    if condition.get("status") != "True":
+        return None
+    return time_or_none(condition.get("lastTransitionTime") or "")
 
 
 def pod_set_infos(

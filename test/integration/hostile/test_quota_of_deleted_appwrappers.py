@@ -22,6 +22,7 @@ from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
     configuration,
     job,
+    pod,
     run_appwrapper_controllers,
     start_appwrapper_environment,
     wrapper,
@@ -46,7 +47,7 @@ WRAPPER = NamespacedName("ns", "w")
 QUEUED = configuration(kueueIntegration=True)
 EDIT = (
     Rule(APPWRAPPER.group, "appwrappers", ("get", "create", "update", "patch", "delete")),
-    Rule("", "pods", ("get", "list", "patch")),
+    Rule("", "pods", ("get", "list", "create", "patch")),
 )
 DELETIONS = ("Background", "Foreground", "Orphan", "finalizer removed")
 
@@ -71,9 +72,16 @@ async def workloads(environment: AppWrapperEnvironment) -> list[Object]:
     return await environment.client.list(WORKLOAD, namespace="ns")
 
 
-async def start_held_pod(environment: AppWrapperEnvironment) -> Object:
-    """Create an AppWrapper of one pod, admit it, and return its pod, whose deletion does not end."""
-    obj = wrapper(job(), deletionGracePeriodDuration="24h")
+async def start_held_pod(
+    environment: AppWrapperEnvironment, grace: str = "10s", *, stop_seconds: int = 0
+) -> Object:
+    """Create an AppWrapper of one pod, admit it, and return its pod, whose deletion does not end.
+
+    ``grace`` is the period after which its deletion is forced; its containers need ``stop_seconds`` to stop.
+    """
+    template = job(stop_after=str(stop_seconds))
+    template["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = stop_seconds
+    obj = wrapper(template, forcefulDeletionGracePeriodDuration=grace)
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     await environment.create(obj)
 
@@ -149,7 +157,7 @@ async def test_pod_with_changed_owner_or_label_keeps_the_quota(
     environment: AppWrapperEnvironment, label: str | None, loses_owner: bool
 ) -> None:
     async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
-        held = await start_held_pod(environment)
+        held = await start_held_pod(environment, "24h")
         changed: Object = {"labels": {APPWRAPPER_LABEL: label}}
         if loses_owner:
             changed["ownerReferences"] = None
@@ -167,7 +175,7 @@ async def test_quota_is_kept_after_a_restart_of_the_operator(
 ) -> None:
     """The Workload is the only record that remains; the Job, from which the pod descends, is deleted as well."""
     async with run_appwrapper_controllers(environment, QUEUED):
-        held = await start_held_pod(environment)
+        held = await start_held_pod(environment, "24h")
     async with start_tenant_client(environment, *EDIT) as tenant:
         await delete_wrapper(tenant, "finalizer removed")
         await tenant.patch(POD, key_of(held), {"metadata": {"labels": {APPWRAPPER_LABEL: label}}})
@@ -182,11 +190,105 @@ async def test_quota_is_kept_after_a_restart_of_the_operator(
         await wait_until_released(environment)
 
 
+async def create_decoy(tenant: Client, how: str) -> None:
+    """Create a pod that does not belong to the AppWrapper, and that does not end."""
+    decoy = pod("decoy")
+    decoy["metadata"]["namespace"] = "ns"
+    if how == "label":
+        decoy["metadata"]["labels"] = {APPWRAPPER_LABEL: "w"}
+    else:
+        decoy["metadata"]["finalizers"] = ["test.example.com/hold"]
+        lost = {"apiVersion": "batch/v1", "kind": "Job", "name": "lost", "uid": "lost"}
+        decoy["metadata"]["ownerReferences"] = [{**lost, "controller": True}]
+    await tenant.create(decoy)
+
+
+async def evict(environment: AppWrapperEnvironment) -> None:
+    """Evict the Workload, as Kueue did long ago."""
+    (workload,) = await workloads(environment)
+    conditions = [*workload["status"]["conditions"], workload_condition("Evicted")]
+    await environment.patch(workload, {"status": {"conditions": conditions}}, subresource="status")
+
+
+@pytest.mark.parametrize("how", ["label", "lost owner"])
+@pytest.mark.parametrize("is_evicted", [False, True])
+async def test_pod_of_another_owner_keeps_the_quota_no_longer_than_the_grace_period(
+    environment: AppWrapperEnvironment, how: str, is_evicted: bool
+) -> None:
+    grace = "24h" if is_evicted else "25s"
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment, grace)
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await create_decoy(tenant, how)
+            await delete_wrapper(tenant, "finalizer removed")
+        await let_pod_end(environment, held)
+        await assert_kept(environment)
+        if is_evicted:
+            await evict(environment)
+        await wait_until_released(environment)
+        await environment.get(POD, "decoy")
+        assert ("delete", "pods") not in environment.requests()
+    notes = [note for _, reason, note in await environment.events() if reason == "QuotaInUse"]
+    assert len(notes) == 1
+    reasons = {reason for _, reason, _ in await environment.events()}
+    assert "ForcefulDeletion" not in reasons
+
+
+async def test_grace_period_of_the_quota_passes_while_no_operator_runs(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED):
+        held = await start_held_pod(environment, "1h")
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await create_decoy(tenant, "label")
+            await delete_wrapper(tenant, "Orphan")
+            await tenant.patch(APPWRAPPER, WRAPPER, {"metadata": {"finalizers": None}})
+        await environment.wait_until_idle()
+    await environment.client.delete(JOB, NamespacedName("ns", "j"))
+    await let_pod_end(environment, held)
+    clock = SteppedClock()
+    clock.step(3600.0)
+    async with run_appwrapper_controllers(environment, QUEUED, clock=clock):
+
+        async def is_released() -> bool:
+            return not await workloads(environment)
+
+        await eventually(is_released, "no Workload")
+
+
+async def test_pods_of_a_deleted_appwrapper_are_deleted_by_force_after_the_grace_period(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment, stop_seconds=3600)
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await create_decoy(tenant, "label")
+            await delete_wrapper(tenant, "finalizer removed")
+
+        async def is_forced() -> bool:
+            await environment.wait_until_idle()
+            await environment.skip_to_next_timer()
+            assert ("delete", "pods") in environment.requests()
+            return True
+
+        await eventually(is_forced, "a forceful deletion")
+        found = await environment.get(POD, held["metadata"]["name"])
+        assert found["metadata"]["deletionGracePeriodSeconds"] == 0
+        environment.clear_requests()
+        await assert_kept(environment)
+        assert "delete" not in {verb for verb, _ in environment.requests()}
+        await environment.wait_for_event("ForcefulDeletion", held["metadata"]["name"])
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+        decoy = await environment.get(POD, "decoy")
+        assert "deletionTimestamp" not in decoy["metadata"]
+
+
 async def test_new_appwrapper_of_the_same_name_does_not_hold_the_quota_of_its_predecessor(
     environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
-        held = await start_held_pod(environment)
+        held = await start_held_pod(environment, "24h")
         async with start_tenant_client(environment, *EDIT) as tenant:
             await delete_wrapper(tenant, "finalizer removed")
             await tenant.create({**wrapper(job("k"))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -27,18 +28,19 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod, pod_of, pods_of
-from cfo.controllers.appwrapper.settings import Settings
+from cfo.controllers.appwrapper.settings import FORCEFUL_DELETION, Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     _topology,
     desired_workload,
+    evicted_at,
     pod_set_infos,
     reclaimable_pods,
     workload_name,
 )
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, annotations_of
 from test.support.observations import CONFIG, wrapper
 
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
@@ -363,6 +365,33 @@ def test_workload_has_pod_sets_of_all_components() -> None:
         obj, GVK("kueue.x-k8s.io", "v1beta1", "Workload"), WorkloadPriority("g", "K", "high", 7)
     )
     assert (old["spec"]["priorityClassName"], old["spec"]["priorityClassSource"]) == ("high", "g/k")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("5m", "5m"), (" 5m ", "5m"), ("soon", None), ("", None), ("9" * 1000 + "s", None)],
+)
+def test_workload_has_the_grace_period_of_its_appwrapper(value: str, expected: str | None) -> None:
+    obj = wrapper("Job")
+    obj["metadata"]["annotations"] = {FORCEFUL_DELETION: value}
+    created = desired_workload(obj, WORKLOAD, WorkloadPriority())
+    assert annotations_of(created).get(FORCEFUL_DELETION) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "time", "expected"),
+    [
+        ("True", "2026-01-01T00:00:00Z", datetime(2026, 1, 1, tzinfo=UTC)),
+        ("False", "2026-01-01T00:00:00Z", None),
+        ("True", "then", None),
+        ("True", None, None),
+    ],
+)
+def test_eviction_of_a_workload_has_a_time(
+    status: str, time: str | None, expected: datetime | None
+) -> None:
+    condition = {"type": "Evicted", "status": status, "lastTransitionTime": time}
+    assert evicted_at({"status": {"conditions": [condition]}}) == expected
 
 
 def ray_job_wrapper(**spec: Any) -> Object:

@@ -1,0 +1,86 @@
+"""Pods that may descend from deleted AppWrappers are found for each of these by uids, labels and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from cfo.controllers.appwrapper.active_pods import _MAX_RESOLVED, ActivePods, NamespacePods
+from cfo.runtime import Client
+from test.support.clocks import FakeClock
+
+
+def at(minute: int) -> datetime:
+    return datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
+
+
+def pod(name: str, minute: int, owner: str = "", label: str = "") -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "uid": name,
+        "creationTimestamp": f"2026-01-01T00:{minute:02}:00Z",
+    }
+    if owner:
+        kind = {"apiVersion": "batch/v1", "kind": "Job", "name": owner}
+        metadata["ownerReferences"] = [{**kind, "uid": owner, "controller": True}]
+    if label:
+        metadata["labels"] = {"workload.codeflare.dev/appwrapper": label}
+    return {"metadata": metadata}
+
+
+async def read(*pods: dict[str, Any]) -> ActivePods:
+    """Return the active pods of a namespace in which no owner exists."""
+
+    async def request(_: Any) -> Any:
+        return SimpleNamespace(body=orjson.dumps({"metadata": {}, "items": pods}))
+
+    async def get(*_: Any, **__: Any) -> None:
+        return None
+
+    client = cast("Client", SimpleNamespace(transport=SimpleNamespace(request=request), get=get))
+    namespaces = NamespacePods(client, FakeClock())
+    namespaces.add_waiting("ns")
+    found = await namespaces.read("ns", 0.0)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("earliest", "latest", "expected"),
+    [
+        (at(0), at(1), ""),
+        (at(0), at(10), "old"),
+        (at(5), at(10), "old"),
+        (at(6), at(19), ""),
+        (at(6), at(30), "new"),
+        (at(21), at(30), ""),
+        (None, at(10), "old"),
+    ],
+)
+async def test_pod_with_a_lost_owner_is_a_candidate_for_appwrappers_of_its_time(
+    earliest: datetime | None, latest: datetime, expected: str
+) -> None:
+    pods = await read(pod("new", 20, "job-b"), pod("old", 5, "job-a"))
+    assert pods.candidate("w", earliest, latest) == expected
+
+
+async def test_label_makes_a_candidate_only_for_its_appwrapper() -> None:
+    pods = await read(pod("p", 5, label="w"))
+    assert pods.candidate("w", at(0), at(10)) == "p"
+    assert pods.candidate("v", at(0), at(10)) == ""
+
+
+async def test_descendants_are_found_only_by_uid() -> None:
+    pods = await read(pod("a", 5, "job"), pod("b", 5, "job"), pod("c", 5), pod("d", 5, label="w"))
+    found = pods.descendants("wrapper", ["job", "a", "c"])
+    assert [each.name for each in found] == ["a", "b", "c"]
+    assert pods.descendants("wrapper", []) == []
+
+
+async def test_pod_with_unresolved_owners_is_a_candidate_for_each_appwrapper() -> None:
+    pods = await read(*(pod(f"p{n}", 5, f"job-{n}") for n in range(_MAX_RESOLVED + 1)))
+    assert pods.candidate("w", at(6), at(10)) == f"p{_MAX_RESOLVED}"
