@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import click
 import yaml
+from click.core import ParameterSource
 
+from cfo.config.document import parse
 from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.console.errors import InvalidInput, echo
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails
+from cfo.manifests.additional import FIRST_ONLY, configuration
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.runtime import Object
@@ -25,6 +31,24 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
 @click.command("manifests")
 @click.option(
     "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator."
+)
+@click.option(
+    "--additional",
+    is_flag=True,
+    help="Print an additional operator for a cluster that has one, which keeps what it has; requires --namespace, and "
+    "--watch-namespace or --label-selector. Without it, manifests for another namespace move the installation.",
+)
+@click.option(
+    "--watch-namespace",
+    "watch_namespaces",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="With --additional: a namespace whose objects it reconciles. Repeatable.",
+)
+@click.option(
+    "--label-selector",
+    metavar="SELECTOR",
+    help="With --additional: the labels of the objects that it reconciles.",
 )
 @click.option("--image", default=default_image(), show_default=True, help="Image of the operator.")
 @click.option(
@@ -48,8 +72,13 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     help="Print what protects a namespace of tenants instead: quota, default requests, NetworkPolicies, Pod Security "
     "admission, and the policy of the component reserved-hosts.",
 )
+@click.pass_context
 def command(
+    ctx: click.Context,
     namespace: str,
+    additional: bool,
+    watch_namespaces: tuple[str, ...],
+    label_selector: str | None,
     image: str,
     components: tuple[str, ...],
     api_servers: tuple[str, ...],
@@ -62,8 +91,10 @@ def command(
     if tenant is not None:
         if not is_dns_label(tenant):
             raise InvalidInput(f"--tenant: {tenant!r}: must be a lower-case DNS label")
-        if components or api_servers:
-            raise InvalidInput("--tenant: must not be combined with --with or --api-server-cidr")
+        if components or api_servers or additional:
+            raise InvalidInput(
+                "--tenant: must not be combined with --with, --api-server-cidr or --additional"
+            )
         _print(guardrails.render(tenant))
         return
     if not is_dns_label(namespace):
@@ -79,6 +110,19 @@ def command(
             raise InvalidInput(
                 f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28"
             ) from None
+    part: dict[str, Any] = {}
+    if watch_namespaces:
+        part["watchNamespaces"] = list(watch_namespaces)
+    if label_selector:
+        part["labelSelector"] = label_selector
+    if additional:
+        has_namespace = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
+        _check_additional(namespace, part, components, has_namespace=has_namespace)
+    elif part:
+        raise InvalidInput(
+            "--watch-namespace, --label-selector: require --additional; the first operator has these settings in the "
+            f"ConfigMap {CONFIG_MAP_NAME}"
+        )
     unused = [
         role.name
         for role in OPTIONAL_ROLES
@@ -90,7 +134,27 @@ def command(
             f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default",
             err=True,
         )
-    _print(render(namespace, image, components, api_servers))
+    selected = part or None
+    _print(render(namespace, image, components, api_servers, selected))
+
+
+def _check_additional(
+    namespace: str, part: Mapping[str, Any], components: Iterable[str], *, has_namespace: bool
+) -> None:
+    """Raise :class:`InvalidInput` if an additional operator cannot have these options."""
+    if not has_namespace:
+        raise InvalidInput("--additional: requires --namespace, which the first operator is not in")
+    if not part:
+        raise InvalidInput(
+            "--additional: requires --watch-namespace or --label-selector: no two operators may reconcile an object"
+        )
+    for name in components:
+        if name in FIRST_ONLY:
+            raise InvalidInput(f"--with {name}: only for the first operator, not with --additional")
+    try:
+        parse(configuration(namespace, part)["data"]["config.yaml"])
+    except ConfigurationError as error:
+        raise InvalidInput(f"--additional: {error}") from None
 
 
 def _print(objects: list[Object]) -> None:

@@ -159,11 +159,14 @@ async def check_installation(
 async def _stored_objects(client: Client, namespace: str) -> list[Object]:
     """Return the objects of an installation in ``namespace`` that exist, without Namespace and CRDs.
 
-    Cluster-scoped objects have the same names in all installations, except for the ClusterRoleBindings of additional
-    operators, which are found by their labels.
+    Cluster-scoped objects have the same names in all installations, except for those of an additional operator in the
+    namespace, and the ClusterRoleBindings of others, which are found by their labels.
     """
     found: dict[tuple[GVK, NamespacedName], Object] = {}
-    for obj in render(namespace=namespace, components=COMPONENTS):
+    for obj in [
+        *render(namespace=namespace, components=COMPONENTS),
+        *_additional_objects(namespace),
+    ]:
         if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
             continue
         with suppress(UnknownKind):
@@ -177,16 +180,28 @@ async def _stored_objects(client: Client, namespace: str) -> list[Object]:
     return list(found.values())
 
 
+def _additional_objects(namespace: str) -> list[Object]:
+    """Return the ClusterRoles and ClusterRoleBindings that only an additional operator in ``namespace`` has."""
+    of_all = {name_of(obj) for obj in render(namespace=namespace, components=COMPONENTS)}
+    objects = render(namespace=namespace, components=COMPONENTS, part={})
+    return [
+        obj for obj in objects if not namespace_of(obj) and name_of(obj) not in {namespace, *of_all}
+    ]
+
+
 async def _check_leases(client: Client, namespace: str, stored: Iterable[Object]) -> None:
     """Raise :class:`UninstallRefused` if an operator runs that is not a pod of the Deployment in ``namespace``.
 
-    It renews the Lease in the namespace, or serves the webhooks from outside the cluster.
+    It renews the Lease in the namespace, or serves the webhooks from outside the cluster, which are kept if there is
+    another installation.
     """
     leases = {NamespacedName(namespace, LeaderElection().resource_name)}
+    has_others = any(_namespaces_in(obj) - {namespace} for obj in stored)
     for obj in stored:
         owner = owner_of(obj, "", "")
-        if owner is not None and owner.lease is not None and not _namespaces_in(obj):
-            leases.add(owner.lease)
+        if owner is None or owner.lease is None or _namespaces_in(obj) or has_others:
+            continue
+        leases.add(owner.lease)
     pods = await _list(client, POD, namespace=namespace, label_selector=_SELECTOR)
     identities = tuple(f"{name_of(pod)[:_MAX_HOSTNAME]}_" for pod in pods)
     for key in sorted(leases):
@@ -275,10 +290,13 @@ async def _remove_own_objects(
     removal: _Removal, stored: Iterable[Object], namespace: str, timeout: float
 ) -> None:
     """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer to no other one."""
+    additional = [(obj["kind"], name_of(obj)) for obj in _additional_objects(namespace)]
     own = [
         obj
         for obj in stored
-        if namespace_of(obj) == namespace or _namespaces_in(obj) == {namespace}
+        if namespace_of(obj) == namespace
+        or _namespaces_in(obj) == {namespace}
+        or (obj["kind"], name_of(obj)) in additional
     ]
     for obj in own:
         if obj["kind"].endswith("WebhookConfiguration"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfo.runtime import Object
+from cfo.runtime import NamespacedName, Object
 from cfo.version import __version__
 
 PREFIX: Final = "codeflare-operator"
@@ -17,6 +17,8 @@ DEFAULT_NAMESPACE: Final = "openshift-operators"
 IMAGE_REPOSITORY: Final = "quay.io/project-codeflare/codeflare-operator"
 DEPLOYMENT: Final = f"{PREFIX}-manager"
 SERVICE_ACCOUNT: Final = f"{PREFIX}-controller-manager"
+MANAGER_BINDING: Final = NamespacedName("", f"{PREFIX}-manager-rolebinding")
+"""The ClusterRoleBinding of the permissions that are always needed."""
 
 LABELS: Final = {"app.kubernetes.io/name": PREFIX, "app.kubernetes.io/part-of": "codeflare"}
 """The labels of all objects, and the selector of the Deployment, which is immutable."""

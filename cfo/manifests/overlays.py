@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import jsonpatch
 from cfo.config.model import OperatorConfiguration
 from cfo.features import KINDS, OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
-from cfo.manifests import host_policy, monitoring, rbac, workload
+from cfo.manifests import additional, host_policy, monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.operator import webhook_configurations
@@ -178,11 +178,13 @@ def render(
     image: str = default_image(),
     components: Iterable[str] = (),
     api_servers: Iterable[str] = (),
+    part: Mapping[str, Any] | None = None,
 ) -> list[Object]:
     """Return all objects of an installation, in an order in which they can be applied.
 
     ``components`` are names in :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs
-    from which webhooks can be called; every address if there are none.
+    from which webhooks can be called; every address if there are none. With ``part``, the installation is that of an
+    additional operator (see :func:`.additional.adapt`).
     """
     objects: list[Object] = []
     for group in bases(namespace, image).values():
@@ -193,6 +195,8 @@ def render(
     if blocks and "network-policy" in components:
         objects = [obj for obj in objects if obj["kind"] != "NetworkPolicy"]
         objects += network_policies(namespace, blocks)
+    if part is not None:
+        objects = additional.adapt(objects, namespace, part)
     return sorted(
         objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj))
     )

@@ -364,3 +364,29 @@ def test_unreachable_cluster_is_reported_in_one_line(tmp_path: Path, unused_tcp_
     assert result.output.endswith("; no cluster available? Try: cfo run --embedded\n")
     result = CliRunner().invoke(cli, ["doctor", "--kubeconfig", "/nowhere"], prog_name="cfo")
     assert (result.exit_code, result.output) == (3, "Error: /nowhere: no such file\n")
+
+
+async def test_permissions_that_another_installation_took_are_named(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        for obj in render(namespace=NAMESPACE):
+            await environment.client.apply(obj)
+        kubeconfig = tmp_path / "admin"
+        environment.plane.kubeconfig(kubeconfig)
+        _, found = await doctor(kubeconfig)
+        assert [status for status, _ in found["permissions"]] == ["ok"]
+        part = {"watchNamespaces": ["team"]}
+        for obj in render(namespace="additional", part=part):
+            await environment.client.apply(obj)
+        _, found = await doctor(kubeconfig)
+        assert [status for status, _ in found["permissions"]] == ["ok"]
+
+        for obj in render(namespace="second"):
+            await environment.client.apply(obj)
+
+        _, found = await doctor(kubeconfig)
+        status, message = found["permissions"][0]
+        assert status == "fail"
+        assert "is for namespace second" in message
+        assert "the operator in ops lost its permissions" in message
+        _, found = await doctor(kubeconfig, "-n", "additional")
+        assert [status for status, _ in found["permissions"]] == ["ok"]

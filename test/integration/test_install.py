@@ -13,10 +13,13 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from cfo.api.flux.names import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import DEFAULT_DENY_NAME, RAY_CLUSTER, ROUTE
+from cfo.cli import cli
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
@@ -27,6 +30,7 @@ from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
     EVENT,
     INGRESS,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -42,8 +46,10 @@ from cfo.runtime.objects.unstructured import (
     gvk_of,
     key_of,
     name_of,
+    namespace_of,
 )
 from cfo.runtime.webhook.ownership import OPERATOR_ANNOTATION, OperatorMark
+from cfo.version import CONFIG_MAP_NAME
 from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import (
@@ -716,37 +722,122 @@ def _webhook_configuration_names() -> list[str]:
     ]
 
 
-async def test_documented_further_operator_takes_nothing_from_the_first(tmp_path: Path) -> None:
-    """Builds and applies the kustomization of docs/operations.md."""
+async def apply_additional(environment: Environment, directory: Path) -> None:
+    """Run the command of docs/operations.md."""
     text = (ROOT / "docs" / "operations.md").read_text()
     section = text.split("### Several operators\n")[1].split("\n### ")[0]
+    command = section.split("```sh\n")[1].split("```")[0]
+    printing, applying = command.split(" | ")
+    assert printing.startswith("cfo ")
+    result = CliRunner().invoke(cli, printing.split()[1:], prog_name="cfo")
+    assert result.exit_code == 0, result.output
+    code, output = await kubectl(environment, directory, *applying.split()[1:], stdin=result.stdout)
+    assert code == 0, output
+
+
+async def can_list_clusters(environment: Environment, directory: Path, namespace: str) -> bool:
+    """Return whether the operator in ``namespace`` is allowed to list RayClusters."""
+    account = f"--as=system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}"
+    rule = ("auth", "can-i", "list", "rayclusters.ray.io", "--all-namespaces", account)
+    _, output = await kubectl(environment, directory, *rule)
+    return output == "yes\n"
+
+
+async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_path: Path) -> None:
     second = "codeflare-b"
-    folder = tmp_path / second
-    folder.mkdir()
-    kustomization = section.split("```yaml\n")[1].split("```")[0]
-    (folder / "kustomization.yaml").write_text(kustomization)
-    (folder / "codeflare.yaml").write_text(dump_all(render(namespace=second)))
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
-        configurations = [obj for obj in render() if obj["kind"].endswith("WebhookConfiguration")]
-        assert len(configurations) == 2
-        before = [
-            await environment.get(gvk_of(obj), name_of(obj), namespace="") for obj in configurations
-        ]
+        first = [obj for obj in render() if not namespace_of(obj) or obj["kind"] == "Service"]
+        before = [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in first]
+        assert None not in before
 
-        code, manifests = await kubectl(environment, tmp_path, "kustomize", str(folder))
-        assert code == 0, manifests
-        code, output = await kubectl(
-            environment, tmp_path, "apply", "--server-side", "-f", "-", stdin=manifests
-        )
+        await apply_additional(environment, tmp_path)
 
-        assert code == 0, output
-        for obj, configuration in zip(configurations, before, strict=True):
-            assert await environment.get(gvk_of(obj), name_of(obj), namespace="") == configuration
+        after = [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in first]
+        assert after == before
         for namespace in (DEFAULT_NAMESPACE, second):
-            account = f"--as=system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}"
-            rule = ("auth", "can-i", "list", "rayclusters.ray.io", "--all-namespaces", account)
-            assert await kubectl(environment, tmp_path, *rule) == (0, "yes\n")
+            assert await can_list_clusters(environment, tmp_path, namespace)
+
+        options = ("--namespace", second, "--timeout", "1")
+        planned = await run_uninstall(environment, tmp_path, *options, "--dry-run")
+        output = await run_uninstall(environment, tmp_path, *options)
+
+        removed = {line.removeprefix("deleted ") for line in output.splitlines()[:-1]}
+        assert removed == {line.removeprefix("would delete ") for line in planned.splitlines()[:-1]}
+        assert "ClusterRole codeflare-operator-manager-role-codeflare-b" in removed
+        assert all(second in line for line in removed)
+        code, left = await kubectl(
+            environment, tmp_path, "get", "clusterroles,clusterrolebindings", "-o", "name"
+        )
+        assert code == 0, left
+        assert second not in left
+        after = [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in first]
+        assert after == before
+        assert await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
+
+
+async def test_additional_operator_reconciles_its_part_next_to_the_first(tmp_path: Path) -> None:
+    second = "codeflare-b"
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        for namespace in ("team-a", "team-b", "team-c"):
+            await environment.create_namespace(namespace)
+        await create_config_map(environment, watchNamespaces=["team-a"])
+        await apply_additional(environment, tmp_path)
+        key = NamespacedName(second, CONFIG_MAP_NAME)
+        config_map = await environment.client.get(CONFIG_MAP, key)
+        assert config_map is not None
+        loopback = {"bindAddress": "127.0.0.1:0"}
+        document = yaml.safe_load(config_map["data"]["config.yaml"])
+        document |= {"metrics": loopback, "health": loopback}
+        data = {"config.yaml": yaml.safe_dump(document)}
+        await environment.client.patch(CONFIG_MAP, key, {"data": data})
+        url = str(free_url())
+        async with run_in_cluster(environment, tmp_path, "--webhook-url", url) as first:
+            await first.ready()
+            async with run_in_cluster(environment, tmp_path, namespace=second) as additional:
+                await additional.ready()
+                for namespace in ("team-c", "team-a", "team-b"):
+                    await environment.create(ray_cluster(namespace=namespace))
+                await wait_for_policies(environment, "rc", "team-a", "team-b")
+                refusal = await run_uninstall(environment, tmp_path, "--namespace", second, code=1)
+                assert "stop that operator" in refusal
+                additional.process.terminate()
+                assert await additional.exit_code() == 0
+            await run_uninstall(environment, tmp_path, "--namespace", second, "--timeout", "1")
+            for namespace in ("team-b", "team-a"):
+                await environment.create(ray_cluster("later", namespace))
+            await wait_for_policies(environment, "later", "team-a")
+
+
+async def wait_for_policies(environment: Environment, cluster: str, *namespaces: str) -> None:
+    """Wait until ``cluster`` is protected in these namespaces; fail if it is in any other one."""
+
+    async def are_protected() -> bool:
+        found = await environment.client.list(NETWORK_POLICY)
+        protected = {
+            namespace_of(policy)
+            for policy in found
+            if policy["metadata"]["ownerReferences"][0]["name"] == cluster
+        }
+        assert protected <= set(namespaces)
+        return protected == set(namespaces)
+
+    await eventually(are_protected, f"NetworkPolicies of {cluster} in {namespaces}")
+
+
+async def test_uninstall_of_the_first_operator_keeps_what_an_additional_one_needs(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        await apply_additional(environment, tmp_path)
+
+        output = await run_uninstall(environment, tmp_path, "--timeout", "1")
+
+        assert "kept what the operator in namespace codeflare-b needs" in output
+        assert not await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
+        assert await can_list_clusters(environment, tmp_path, "codeflare-b")
 
 
 async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:

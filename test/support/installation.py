@@ -83,9 +83,11 @@ async def install(
     assert code == 0, output
 
 
-async def write_service_account_files(environment: Environment, directory: Path) -> Path:
+async def write_service_account_files(
+    environment: Environment, directory: Path, namespace: str = DEFAULT_NAMESPACE
+) -> Path:
     """Write the files that a pod of the operator has mounted: token, CA certificate and namespace."""
-    token_url = f"{environment.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+    token_url = f"{environment.plane.url}/api/v1/namespaces/{namespace}/serviceaccounts/{SERVICE_ACCOUNT}/token"
     response = await environment.client.transport.request(
         APIRequest(
             "POST",
@@ -93,17 +95,17 @@ async def write_service_account_files(environment: Environment, directory: Path)
             body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
         )
     )
-    folder = directory / "serviceaccount"
+    folder = directory / f"serviceaccount-{namespace}"
     folder.mkdir()
     (folder / "token").write_text(yaml.safe_load(response.body)["status"]["token"])
     (folder / "ca.crt").write_bytes(environment.plane.ca_pem)
-    (folder / "namespace").write_text(DEFAULT_NAMESPACE)
+    (folder / "namespace").write_text(namespace)
     return folder
 
 
 @asynccontextmanager
 async def run_in_cluster(
-    environment: Environment, directory: Path, *arguments: str
+    environment: Environment, directory: Path, *arguments: str, namespace: str = DEFAULT_NAMESPACE
 ) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
     server = urlsplit(environment.plane.url)
@@ -112,11 +114,11 @@ async def run_in_cluster(
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(directory / "empty-home"),
-            "NAMESPACE": DEFAULT_NAMESPACE,
+            "NAMESPACE": namespace,
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
             "KUBERNETES_SERVICE_PORT": str(server.port),
             "CFO_SERVICE_ACCOUNT_DIR": str(
-                await write_service_account_files(environment, directory)
+                await write_service_account_files(environment, directory, namespace)
             ),
             "PYTHONPATH": str(ROOT),
         },

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from cfo.api.reading import time_of
+from cfo.api.reading import text, time_of
 from cfo.checks.components import parse_version, tag_of, version_of
 from cfo.checks.findings import APPLY, Finding, fail, not_needed, ok, skip, warn
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
-from cfo.manifests.names import DEPLOYMENT
+from cfo.manifests.names import DEPLOYMENT, MANAGER_BINDING
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules
 from cfo.runtime.pki import is_trusted, subject_names
 
@@ -202,6 +202,7 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
     """Check the permissions that ``account`` lacks of those that were ``checked``; they are shown as rules."""
     if not missing:
         yield ok(f"{account} has all {checked} permissions")
+        return
     by_namespace: dict[str, list[Any]] = {}
     for rule in missing:
         by_namespace.setdefault(rule.namespace, []).append(rule)
@@ -212,6 +213,22 @@ def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> It
             yield fail(f"missing{where}: {_rule_text(policy)}", APPLY)
         if len(policies) > _MAX_SHOWN:
             yield fail(f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
+
+
+def check_binding(namespace: str, bound: Sequence[str]) -> Iterator[Finding]:
+    """Check whether the manifests of another installation took the permissions of the one in ``namespace``.
+
+    ``bound``: the namespaces that the ClusterRoleBinding of the manifests names.
+    """
+    if not bound or namespace in bound:
+        return
+    other = text(", ".join(bound), 80)
+    yield fail(
+        f"ClusterRoleBinding {MANAGER_BINDING.name} is for namespace {other}: the manifests were applied for that "
+        f"namespace, and the operator in {namespace} lost its permissions",
+        f"to keep only the other operator, cfo uninstall --namespace {namespace}; to keep both, apply the manifests "
+        f"for {namespace} again, and then those for {other} with --additional",
+    )
 
 
 def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:

@@ -89,9 +89,12 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
         checked, missing = await facts.read_permissions(client, installation, account)
-        return checks.check_permissions(
-            f"system:serviceaccount:{namespace}:{account}", checked, missing
-        )
+        user = f"system:serviceaccount:{namespace}:{account}"
+        found = list(checks.check_permissions(user, checked, missing))
+        if missing:
+            bound = await facts.read_bound_namespaces(client, namespace)
+            found = [*checks.check_binding(namespace, bound), *found]
+        return found
 
     all_checks: dict[str, _Check] = {
         "kubernetes": lambda: checks.check_kubernetes(

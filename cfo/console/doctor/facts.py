@@ -24,7 +24,9 @@ from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.features.roles import attributes_of, enabled_roles
+from cfo.manifests.additional import own_name
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
+from cfo.manifests.names import MANAGER_BINDING
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -41,6 +43,7 @@ from cfo.runtime import (
     Rule,
 )
 from cfo.runtime.client import APIRequest, is_allowed, service_account
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.runtime.webhook import owner_of
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
@@ -306,6 +309,19 @@ async def read_permissions(
         for rule in wanted[1:]:
             tasks.start_soon(review, rule)
     return len(wanted), missing
+
+
+async def read_bound_namespaces(client: Client, namespace: str) -> list[str]:
+    """Return the namespaces that the ClusterRoleBinding of the manifests names.
+
+    Empty if there is none, or if the operator in ``namespace`` is an additional one, which has its own.
+    """
+    own = NamespacedName("", own_name(MANAGER_BINDING.name, namespace))
+    if await client.get(CLUSTER_ROLE_BINDING, own, live=True) is not None:
+        return []
+    binding = await client.get(CLUSTER_ROLE_BINDING, MANAGER_BINDING, live=True)
+    subjects = (binding or {}).get("subjects") or ()
+    return sorted({str(subject.get("namespace")) for subject in subjects})
 
 
 def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> list[Rule]:

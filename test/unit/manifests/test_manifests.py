@@ -10,10 +10,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from cfo.api.raycluster.names import REQUESTER_ROLE
 from cfo.cli import cli
+from cfo.manifests.additional import FIRST_ONLY
 from cfo.manifests.names import LABELS, default_image
 from cfo.manifests.overlays import COMPONENTS, crds, render
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 from hack.generate.kustomize import ODH_COMPONENTS
 from test.support.manifests import by_key, kustomize, load_all
 
@@ -149,12 +151,44 @@ def test_references_between_objects_are_valid() -> None:
             assert ("Service", hook["clientConfig"]["service"]["name"]) in existing
 
 
+ADDITIONAL = ("--additional", "--namespace", "b", "--watch-namespace", "team")
+
+
+def test_additional_operator_shares_no_object_with_the_first_one() -> None:
+    components = sorted({*COMPONENTS} - {*FIRST_ONLY})
+    options = [word for name in components for word in ("--with", name)]
+    printed = print_manifests(*ADDITIONAL, "--label-selector", "a=b", *options)
+    shared = by_key(printed).keys() & by_key(render(components=COMPONENTS)).keys()
+    # The operators bind this role for RayClusters by its name.
+    assert {name for _, _, name in shared} == {REQUESTER_ROLE}
+    by_kind = {(obj["kind"], obj["metadata"]["name"]): obj for obj in printed}
+    for kind, _ in by_kind:
+        assert not kind.endswith(("WebhookConfiguration", "CustomResourceDefinition"))
+    bindings = [obj for obj in printed if "roleRef" in obj]
+    for binding in bindings:
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in by_kind
+    assert yaml.safe_load(by_kind["ConfigMap", CONFIG_MAP_NAME]["data"]["config.yaml"]) == {
+        "webhook": {"enabled": False},
+        "watchNamespaces": ["team"],
+        "labelSelector": "a=b",
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (("--namespace", "No_Such"), "--namespace"),
         (("--image", "a b"), "--image"),
         (("--with", "everything"), "--with"),
+        (("--additional", "--watch-namespace", "a"), "requires --namespace"),
+        (("--additional", "--namespace", "b"), "requires --watch-namespace or --label-selector"),
+        (("--watch-namespace", "a"), "require --additional"),
+        (("--label-selector", "a=b"), "require --additional"),
+        (("--tenant", "a", "--additional"), "--tenant"),
+        ((*ADDITIONAL, "--with", "certmanager"), "only for the first operator"),
+        ((*ADDITIONAL, "--with", "reserved-hosts"), "only for the first operator"),
+        ((*ADDITIONAL, "--watch-namespace", "No_Such"), "watchNamespaces"),
+        ((*ADDITIONAL, "--label-selector", "a=b=c"), "labelSelector"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -> None:

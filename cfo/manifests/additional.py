@@ -1,0 +1,69 @@
+"""An additional operator in a cluster that has one: it reconciles its own part of the objects.
+
+Its ClusterRoles and ClusterRoleBindings have names of their own, which end with its namespace. The first installation
+keeps what a cluster has once: CRDs, roles for users, and the webhooks, which the first operator serves for all objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from cfo.config.model import OperatorConfiguration
+from cfo.manifests import rbac
+from cfo.manifests.names import named
+from cfo.runtime import Object, name_of
+from cfo.version import CONFIG_MAP_NAME
+
+_OF_THE_CLUSTER = (
+    "CustomResourceDefinition",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+)
+"""Kinds of which the first installation has the only objects."""
+
+FIRST_ONLY = ("certmanager", "reserved-hosts")
+"""Components that only the first installation can have: they concern the webhooks, or all namespaces."""
+
+
+def adapt(objects: Sequence[Object], namespace: str, part: Mapping[str, Any]) -> list[Object]:
+    """Return what an additional operator in ``namespace`` needs of the ``objects`` of an installation.
+
+    ``part`` has the settings that select its part of the objects: ``watchNamespaces``, ``labelSelector``, or both.
+    Cluster-scoped objects get new names in place.
+    """
+    own_roles = {obj["roleRef"]["name"] for obj in objects if obj["kind"] == "ClusterRoleBinding"}
+    found = [configuration(namespace, part)]
+    for obj in objects:
+        if _belongs_to_the_first(obj):
+            continue
+        if obj["kind"] == "ClusterRoleBinding":
+            obj["metadata"]["name"] = own_name(name_of(obj), namespace)
+            obj["roleRef"]["name"] = own_name(obj["roleRef"]["name"], namespace)
+        elif obj["kind"] == "ClusterRole" and name_of(obj) in own_roles:
+            obj["metadata"]["name"] = own_name(name_of(obj), namespace)
+        found.append(obj)
+    return found
+
+
+def own_name(name: str, namespace: str) -> str:
+    """Return the name that a cluster-scoped object has for the additional operator in ``namespace``."""
+    return f"{name}-{namespace}"
+
+
+def configuration(namespace: str, part: Mapping[str, Any]) -> Object:
+    """Return the ConfigMap of an additional operator in ``namespace``, with the settings in ``part``."""
+    document = {"webhook": {"enabled": False}, **part}
+    data = {"config.yaml": yaml.safe_dump(document, sort_keys=False)}
+    return named("v1", "ConfigMap", CONFIG_MAP_NAME, namespace, data=data)
+
+
+def _belongs_to_the_first(obj: Object) -> bool:
+    if obj["kind"] in _OF_THE_CLUSTER:
+        return True
+    if obj["kind"] == "ClusterRole":
+        return name_of(obj) in map(name_of, rbac.user_roles())
+    service_name = OperatorConfiguration().webhook.service_name
+    return obj["kind"] == "Service" and name_of(obj) == service_name
