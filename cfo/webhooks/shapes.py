@@ -16,7 +16,7 @@ Mismatch = tuple[str, Any, type]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The type that a value must have, and the shapes of its ``fields`` or ``items``.
+    """The type that a value must have, and the shapes of its ``fields``, or of all its ``values`` or ``items``.
 
     Fields without a shape are not read. ``None`` is allowed unless ``required``; a missing field always is. ``type``
     ``object`` allows every type: the fields are checked if the value is an object. ``int`` includes 1.0, as for API
@@ -25,6 +25,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     type: type
     fields: Mapping[str, Shape] = msgspec.field(default_factory=dict)
+    values: Shape | None = None
     items: Shape | None = None
     required: bool = False
 
@@ -40,6 +41,10 @@ def mismatches(value: Any, shape: Shape) -> Iterator[Mismatch]:
             if name in value:
                 for path, wrong, expected in mismatches(value[name], inner):
                     yield f".{name}{path}", wrong, expected
+        if shape.values is not None:
+            for name, inner_value in value.items():
+                for path, wrong, expected in mismatches(inner_value, shape.values):
+                    yield f"[{name}]{path}", wrong, expected
     elif shape.items is not None:
         for at, item in enumerate(value):
             for path, wrong, expected in mismatches(item, shape.items):

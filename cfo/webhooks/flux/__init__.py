@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.reading import mapping
 from cfo.runtime import (
     GVK,
     FieldError,
@@ -25,6 +26,13 @@ from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.flux.json_types import (
+    FLUX_JOB_SPEC,
+    FLUX_SETUP_SPEC,
+    MINICLUSTER_SPEC,
+    json_type_errors,
+)
+from cfo.webhooks.shapes import Shape
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
@@ -42,13 +50,16 @@ class FluxValidator(Validator[Object]):
     the object they create has no effect.
     """
 
+    spec: ClassVar[Shape]
+    """The JSON types of the spec."""
+
     def __init__(self, reviewer: AccessReviewer | None = None, *, is_served: bool = True) -> None:
         self._reviewer = reviewer
         self._is_served = is_served
 
     @abstractmethod
     def errors(self, obj: Object) -> list[FieldError]:
-        """Return the errors in ``obj``."""
+        """Return the errors in ``obj``, whose fields have the right JSON types."""
 
     def update_errors(self, old: Object, new: Object) -> list[FieldError]:
         """Return the errors of rules that compare the new object with the old one."""
@@ -60,7 +71,7 @@ class FluxValidator(Validator[Object]):
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
-        FieldErrors.check(await request.compute(self.errors, obj))
+        FieldErrors.check(await request.compute(self._create_errors, obj))
         FieldErrors.check(await self.submission_errors(obj, request))
         if not self._is_served:
             request.warn(
@@ -90,21 +101,34 @@ class FluxValidator(Validator[Object]):
             return []
         if old.get("spec") == obj.get("spec"):
             if labels_of(old) != labels_of(obj):
-                FieldErrors.check(self.update_errors(old, obj))
+                FieldErrors.check(await request.compute(self._label_errors, old, obj))
             return []
         FieldErrors.check(await request.compute(self._change_errors, old, obj))
         if _changes_or_adds_pods(old, obj):
             FieldErrors.check(await self.submission_errors(obj, request))
         return self.warnings(obj)
 
+    def _create_errors(self, obj: Object) -> list[FieldError]:
+        return json_type_errors(obj, self.spec) or self.errors(obj)
+
+    def _label_errors(self, old: Object, new: Object) -> list[FieldError]:
+        return json_type_errors(new, self.spec) or self.update_errors(old, new)
+
     def _change_errors(self, old: Object, new: Object) -> list[FieldError]:
         from cfo.api.flux.validation import new_errors
 
+        errors = json_type_errors(new, self.spec)
+        if errors:
+            return errors
+        if json_type_errors(old, self.spec):
+            return self.errors(new)
         return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
 
 
 class MiniClusterValidator(FluxValidator):
     """The validator of MiniClusters."""
+
+    spec = MINICLUSTER_SPEC
 
     def errors(self, obj: Object) -> list[FieldError]:
         """Return the errors in a MiniCluster."""
@@ -127,6 +151,8 @@ class MiniClusterValidator(FluxValidator):
 
 class FluxJobValidator(FluxValidator):
     """The validator of FluxJobs. ``setups_for`` returns the FluxSetups that may govern a job."""
+
+    spec = FLUX_JOB_SPEC
 
     def __init__(
         self,
@@ -159,6 +185,8 @@ class FluxJobValidator(FluxValidator):
 
 class FluxSetupValidator(FluxValidator):
     """The validator of FluxSetups, of which those in ``admin_namespaces`` may select other namespaces."""
+
+    spec = FLUX_SETUP_SPEC
 
     def __init__(self, admin_namespaces: Collection[str] = (), *, is_served: bool = True) -> None:
         super().__init__(is_served=is_served)
@@ -199,7 +227,7 @@ def _changes_or_adds_pods(old: Object, new: Object) -> bool:
 
 
 def _pod_fields(obj: Object) -> dict[str, Any]:
-    spec = obj.get("spec") or {}
+    spec = mapping(obj.get("spec"))  # the old object may have any type
     return {key: value for key, value in spec.items() if key not in _FIELDS_WITHOUT_EFFECT_ON_PODS}
 
 

@@ -1,13 +1,20 @@
-"""The validators of Flux objects while the configuration disables their controllers."""
+"""The validators of Flux objects while the configuration disables their controllers, and with fields of any type."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager, ManagerOptions
-from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.objects.field import FieldErrors
+from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.webhooks import flux
 from test.support.config_map_webhooks import OPTIONS
@@ -38,3 +45,94 @@ async def test_creation_warns_while_the_configuration_disables_flux(
         any("its configuration disables them" in warning for warning in request.warnings)
         is not is_served
     )
+
+
+def example(schema: Object) -> Any:
+    """Return a value of the right type, with all fields of the schema."""
+    kind = schema.get("type")
+    if kind == "array":
+        return [example(schema["items"])]
+    if kind == "object":
+        values = schema.get("additionalProperties")
+        if isinstance(values, dict):
+            return {"a": example(values)}
+        return {name: example(field) for name, field in schema["properties"].items()}
+    scalars = {"string": "a", "integer": 1, "boolean": True}
+    return scalars.get(kind or "string", "1")
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each list or object in ``value`` with each of its indexes or keys."""
+    if isinstance(value, dict):
+        keys: list[Any] = list(value)
+    elif isinstance(value, list):
+        keys = list(range(len(value)))
+    else:
+        return
+    for key in keys:
+        yield value, key
+        yield from places(value[key])
+
+
+OTHER_TYPES: tuple[Any, ...] = (None, "x", 7, [None], {"a": None})
+
+
+@pytest.mark.parametrize(
+    ("kind", "crd"),
+    [(MINICLUSTER, minicluster_crd), (FLUX_JOB, fluxjob_crd), (FLUX_SETUP, fluxsetup_crd)],
+)
+async def test_field_of_another_type_is_an_error_and_not_an_exception(
+    kind: GVK, crd: Callable[[], Object]
+) -> None:
+    """Any pod can call the webhook, with objects that no API server has validated."""
+    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
+    validator = flux.setup(manager, [], check_permissions=False)[kind]
+    schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    metadata = {"name": "a", "namespace": "b"}
+    obj: Object = {"metadata": metadata, "spec": example(schema)}
+    valid: Object = {"metadata": metadata, "spec": VALID[kind]}
+    request = AdmissionRequest()
+    changed = [(obj, "spec"), *places(obj["spec"])]
+    for container, key in changed:
+        before = container[key]
+        for value in OTHER_TYPES:
+            container[key] = value
+            relabelled = {**obj, "metadata": {**metadata, "labels": {"a": "b"}}}
+            with suppress(FieldErrors):
+                await validator.validate_create(obj, request)
+            with suppress(FieldErrors):
+                await validator.validate_update(valid, obj, request)
+            with suppress(FieldErrors):
+                await validator.validate_update(obj, valid, request)
+            with suppress(FieldErrors):
+                await validator.validate_update(obj, relabelled, request)
+        container[key] = before
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("x", "spec: Invalid value: must be an object"),
+        ({"containers": [None]}, "spec.containers[0]: Invalid value: must be an object"),
+        (
+            {"containers": [{"environment": {"A": 1}}]},
+            "spec.containers[0].environment[A]: Invalid value: must be a string",
+        ),
+        ({"size": "1"}, "spec.size: Invalid value: must be an integer"),
+    ],
+)
+async def test_error_names_the_field_and_the_type(spec: Any, message: str) -> None:
+    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
+    validator = flux.setup(manager, [], check_permissions=False)[MINICLUSTER]
+    obj = {"metadata": {"name": "a", "namespace": "b"}, "spec": spec}
+    with pytest.raises(FieldErrors) as raised:
+        await validator.validate_create(obj, AdmissionRequest())
+    assert str(raised.value) == message
+
+
+async def test_types_of_too_many_values_are_not_checked() -> None:
+    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
+    validator = flux.setup(manager, [], check_permissions=False)[MINICLUSTER]
+    obj = {"metadata": {"name": "a", "namespace": "b"}, "spec": {"containers": [None] * 20_000}}
+    with pytest.raises(FieldErrors, match=r"spec: .*must have at most 10000 values"):
+        await validator.validate_create(obj, AdmissionRequest())
