@@ -79,6 +79,10 @@ _MAX_SHOWN_COMPONENTS: Final = 3
 _MAX_NAME_LENGTH: Final = 320
 """Characters of a component's kind and name in a message: the longest name and a usual kind."""
 
+_FIRST_PAUSE: Final = timedelta(milliseconds=10)
+_PAUSE_DOUBLINGS: Final = 13
+"""How often the shortest pause between two attempts doubles with the retries: up to 82 s."""
+
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
 
@@ -599,17 +603,24 @@ def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if status.is_true(RESOURCES_DEPLOYED):
         if not delete_components(observation, decision):
             return
-        attempt = observation.now + observation.settings.retry_pause
+        attempt = observation.now + _retry_pause(observation, status)
         message = f"Resources deleted for resetting AppWrapper; next attempt at {attempt:%Y-%m-%d %H:%M:%S} UTC"
         status.set(RESOURCES_DEPLOYED, False, "Resetting", message)
     if not status.may_create_components:
         _fail_creation(decision)
         return
-    deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.retry_pause
+    deadline = status.last_transition(RESOURCES_DEPLOYED) + _retry_pause(observation, status)
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
     _begin_deployment(observation, decision, "Reset complete; resuming")
+
+
+def _retry_pause(observation: WrapperObservation, status: WrapperStatus) -> timedelta:
+    """Return the pause before the next attempt: that of the settings, or a longer one after many retries."""
+    doublings = min(status.retries, _PAUSE_DOUBLINGS)
+    shortest: timedelta = _FIRST_PAUSE * 2**doublings
+    return max(observation.settings.retry_pause, shortest)
 
 
 def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> None:

@@ -162,6 +162,22 @@ def test_failed_component_is_named_with_its_pods_and_the_time_of_the_next_attemp
 
 
 @pytest.mark.parametrize(
+    ("retries", "pause", "seconds"),
+    [(1, "0s", 0.02), (3, "0s", 0.08), (10, "0s", 10.24), (1_000_000, "0s", 81.92), (9, "8s", 8)],
+)
+def test_pause_before_a_retry_has_a_growing_minimum(
+    retries: int, pause: str, seconds: float
+) -> None:
+    obj = running_wrapper("Pod", retryPausePeriodDuration=pause, retryLimit="2000000")
+    obj["status"] |= {"resettingCount": retries, "phase": "Resetting"}
+    obj, decision = step(obj, objects=[None])
+    assert condition(obj, RESOURCES_DEPLOYED)["status"] == "False"
+    assert decision.deadline == seconds_later(seconds)
+    obj, _ = step(obj, objects=[None], now=seconds_later(seconds))
+    assert phase(obj) == Phase.RESUMING
+
+
+@pytest.mark.parametrize(
     ("limit", "outcome"),
     [
         (0, "not retried, because the retry limit is 0"),
