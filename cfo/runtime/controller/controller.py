@@ -24,6 +24,7 @@ from cfo.runtime.client.errors import (
     AlreadyExists,
     APIError,
     Conflict,
+    NotFound,
     OwnerDeleted,
     TransportError,
     UnknownKind,
@@ -307,17 +308,25 @@ class Controller:
         delay = max([self.queue.backoff(request), *requested_delays])
         cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
         self.queue.add_after(request, delay, priority=priority, cause=cause)
-        fields = {
-            "error": text,
-            "retry_in": round(delay, 3),
-            "failures": self.queue.num_requeues(request),
-        }
+        failures = self.queue.num_requeues(request)
+        fields = {"error": text, "retry_in": round(delay, 3), "failures": failures}
         if all(map(_is_transient_conflict, errors)):
             _log.debug("Reconcile conflict, will retry", **fields)
+        elif failures == 1 and all(self._is_missing(request, leaf) for leaf in errors):
+            # Only the retry can tell whether the object was deleted or lacks the subresource.
+            _log.debug("Reconciled object was not found, will retry", **fields)
         elif all(isinstance(leaf, _EXPECTED) for leaf in errors):
             _log.error("Reconcile failed, will retry", **fields)
         else:
             _log.error("Reconcile failed, will retry", **fields, exc_info=error)
+
+    def _is_missing(self, request: Request, error: BaseException) -> bool:
+        """Return whether the API server did not find the object of ``request``, as if it was deleted meanwhile."""
+        if not isinstance(error, NotFound) or self.kind is None:
+            return False
+        details = error.details
+        is_same_group = (details.get("group") or "") == self.kind.group
+        return is_same_group and details.get("name") == request.name
 
 
 def _flatten(error: BaseException) -> Iterator[BaseException]:

@@ -270,6 +270,32 @@ async def test_only_update_conflicts_are_logged_at_debug_level(
     assert line["log_level"] == level
 
 
+def missing(name: str, group: str) -> NotFound:
+    """Return the response of an API server that does not find an object."""
+    return NotFound(404, {"details": {"name": name, "group": group, "kind": "things"}})
+
+
+@pytest.mark.parametrize(
+    ("error", "levels"),
+    [
+        (missing("a", "example.com"), ["debug", "error"]),
+        (missing("b", "example.com"), ["error", "error"]),
+        (missing("a", "other.example.com"), ["error", "error"]),
+        (NotFound(404), ["error", "error"]),
+    ],
+)
+async def test_first_failure_to_find_the_reconciled_object_is_logged_at_debug_level(
+    error: Exception, levels: list[str]
+) -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(error, error))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(0.005)
+            await run_until_idle()
+    assert [line["log_level"] for line in lines if "retry_in" in line] == levels
+
+
 class NoSuchThing(ReconcileError):
     """An expected failure of a reconciler."""
 
