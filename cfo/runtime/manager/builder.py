@@ -55,6 +55,14 @@ class _Watch(msgspec.Struct, frozen=True, kw_only=True):
     selection: SelectionKeywords
     optional: bool = False
 
+    def __post_init__(self) -> None:
+        for predicate in self.predicates:
+            if isinstance(predicate, type) or not callable(predicate):
+                raise TypeError(
+                    f"predicate of {self.gvk}: {predicate!r}: must be a function or an instance, such as "
+                    "GenerationChanged()"
+                )
+
 
 class Builder:
     """Builds one controller for ``manager``.
@@ -85,7 +93,7 @@ class Builder:
     ) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
-        Raises :class:`ValueError` on a second call.
+        Raises :class:`ValueError` on a second call, and :class:`TypeError` for a predicate that is a class.
         """
         gvk = kind.gvk
         if self._primary is not None:

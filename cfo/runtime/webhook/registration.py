@@ -24,6 +24,11 @@ T = TypeVar("T")
 
 _PATH = re.compile(r"(/[a-zA-Z0-9\-_]+)+|/")
 _WRITES = (Operation.CREATE, Operation.UPDATE)
+_VALIDATING_METHODS = {
+    Operation.CREATE: "validate_create",
+    Operation.UPDATE: "validate_update",
+    Operation.DELETE: "validate_delete",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +149,19 @@ class Webhooks:
         :class:`Webhook`, for both webhooks.
 
         Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path or a name is
-        already registered.
+        already registered, and :class:`TypeError` if the defaulter or the validator lacks a method that is called.
         """
         gvk = kind.gvk
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")
+        if validator_operations is None:
+            validator_operations = operations
+        if defaulter is not None:
+            _check_method(gvk, defaulter, Defaulter, "default")
+        if validator is not None:
+            for operation in validator_operations:
+                if operation in _VALIDATING_METHODS:
+                    _check_method(gvk, validator, Validator, _VALIDATING_METHODS[operation])
         word = gvk.kind.lower()
         group = gvk.group.replace(".", "-")
         suffix = f"{group}-{gvk.version}-{word}{path_suffix}"
@@ -170,8 +183,6 @@ class Webhooks:
                 )
             )
         if validator is not None:
-            if validator_operations is None:
-                validator_operations = operations
             self.add(
                 new_webhook(
                     name=validator_name or f"v{word}.kb.io",
@@ -200,6 +211,18 @@ class Webhooks:
             "metadata": {"name": name},
             "webhooks": [hook.entry(_client_config(address, hook.path)) for hook in found],
         }
+
+
+def _check_method(gvk: GVK, handler: object, protocol: type, name: str) -> None:
+    """Raise :class:`TypeError` if ``handler`` is a class, or has no method ``name`` of its own."""
+    role = protocol.__name__.lower()
+    if isinstance(handler, type):
+        raise TypeError(f"{gvk}: {role} {handler.__name__}: must be an instance, not a class")
+    inherited = getattr(protocol, name)
+    # The method of the protocol accepts everything, which is only meant for deletions.
+    is_inherited = getattr(type(handler), name, None) is inherited and name != "validate_delete"
+    if is_inherited or not callable(getattr(handler, name, None)):
+        raise TypeError(f"{gvk}: {role} {type(handler).__name__}: must have a method {name}")
 
 
 def _client_config(address: ServiceReference | WebhookURL, path: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def command(
         found = await obstacles(client, operator_namespace)
         _echo_obstacles(found, "before --apply, because they would revert the migration")
         if not apply:
-            observed = await _observed(client, observer, where, names)
+            observed = await _observed(observer, where, names)
             return _show([plan_safely(cluster, options) for cluster in observed])
         keys = await _keys(client, observer, where, names)
         if found:
@@ -178,7 +178,7 @@ async def _keys(
 
 
 async def _observed(
-    client: Client, observer: Observer, namespace: str, names: Sequence[str]
+    observer: Observer, namespace: str, names: Sequence[str]
 ) -> list[ObservedCluster]:
     """Return the state of the RayClusters called ``names`` in ``namespace``, or of all there.
 
@@ -187,10 +187,12 @@ async def _observed(
     if not names:
         return await observer.clusters(namespace)
     found: list[ObservedCluster] = []
-    for key in await _keys(client, observer, namespace, names):
+    for name in names:
+        key = NamespacedName(namespace, name)
         observed = await observer.cluster(key)
-        if observed is not None:
-            found.append(observed)
+        if observed is None:
+            raise InvalidInput(f"RayCluster {key} does not exist")
+        found.append(observed)
     return found
 
 
@@ -233,7 +235,7 @@ async def _show_takeover(
     has_proxies = await _has_proxies(client, config)
     plans: list[ObjectPlan] = []
     are_managed = True
-    for observed in await _observed(client, observer, namespace, names):
+    for observed in await _observed(observer, namespace, names):
         plans.append(plan_takeover(observed, has_proxies=has_proxies))
         are_managed = are_managed and is_managed_by_cfo(observed)
     for plan in plans:

@@ -19,7 +19,9 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.controller import lifecycle
 from cfo.runtime.controller.controller import ControllerOptions
+from cfo.runtime.controller.handler import EnqueueRequestForObject
 from cfo.runtime.controller.lifecycle import GracePeriodExceeded, RunnableFailed, StartPhase
+from cfo.runtime.controller.predicate import GenerationChanged
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.manager.builder import Builder
@@ -500,6 +502,18 @@ MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMa
 async def test_builder_rejects_invalid_configuration(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(Builder(create_manager(), "name")).complete(GatedReconciler())
+
+
+@pytest.mark.parametrize("predicate", [GenerationChanged, "GenerationChanged"])
+async def test_builder_rejects_a_predicate_that_is_not_a_function_or_an_instance(
+    predicate: Any,
+) -> None:
+    builder = Builder(create_manager(), "name")
+    for declare in (builder.for_, builder.owns):
+        with pytest.raises(TypeError, match=r"must be a function or an instance, such as Gen"):
+            declare(MIRROR, predicate)
+    with pytest.raises(TypeError, match=r"predicate of .*Mirror.*: must be a function"):
+        builder.watches(MIRROR, EnqueueRequestForObject(), predicate)
 
 
 @pytest.mark.parametrize("name", ["namespaces", "field_managers"])

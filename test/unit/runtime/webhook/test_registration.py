@@ -12,7 +12,7 @@ from cfo.runtime.objects.kinds import (
     plural,
 )
 from cfo.runtime.objects.unstructured import GVK, Object
-from cfo.runtime.webhook.admission import AdmissionRequest, Operation
+from cfo.runtime.webhook.admission import AdmissionRequest, Operation, Validator
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 from cfo.runtime.webhook.registration import Webhooks
 
@@ -197,3 +197,33 @@ def test_webhook_url_is_parsed(text: str, host: str, port: int, bind: str) -> No
 def test_invalid_webhook_url_is_rejected_with_the_allowed_format(text: str) -> None:
     with pytest.raises(ValueError, match="must be https://HOST:PORT"):
         WebhookURL.parse(text)
+
+
+class EmptyValidator(Validator[Object]):
+    """A validator that overrides nothing."""
+
+
+class ValidatorOfCreations(Validator[Object]):
+    def validate_create(self, obj: Object, request: AdmissionRequest) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handlers", "message"),
+    [
+        ({"validator": object()}, "validator object: must have a method validate_create"),
+        ({"validator": EmptyValidator()}, "EmptyValidator: must have a method validate_create"),
+        ({"validator": ValidatorOfCreations()}, "must have a method validate_update"),
+        ({"validator": AllHandlers}, "validator AllHandlers: must be an instance, not a class"),
+        ({"defaulter": object()}, "defaulter object: must have a method default"),
+    ],
+)
+def test_handler_without_the_methods_that_are_called_is_rejected(
+    handlers: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        Webhooks().register(CLUSTER, **handlers)
+
+
+def test_validator_needs_only_the_methods_of_its_operations() -> None:
+    operations = (Operation.CREATE, Operation.DELETE)
+    Webhooks().register(CLUSTER, validator=ValidatorOfCreations(), operations=operations)
