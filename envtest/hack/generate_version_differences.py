@@ -42,8 +42,11 @@ DATA = Path(__file__).parents[1] / "src" / "envtest" / "data"
 FEATURES: dict[str, Any] = json.loads(Path(__file__).with_name("features.json").read_text())
 SHIPPED = "1.36"
 VERSIONS = ("1.34", "1.35")
-LIFECYCLE_VERSIONS = range(31, 37)
-"""The minor versions whose lifecycle comments are read: an API version is deleted from the code some years later."""
+LIFECYCLE_VERSIONS = range(19, 37)
+"""The minor versions whose lifecycle comments are read, from the first that has them.
+
+An API version is deleted from the code some years after its removal.
+"""
 
 MODULES = {
     "io.k8s.api": "k8s.io/api",
@@ -58,6 +61,14 @@ SCALARS = {
     "int64": {"type": "integer", "format": "int64"},
 }
 EARLIER_REMOVALS: dict[str, dict[str, str]] = {
+    "admissionregistration.k8s.io/v1alpha1 ExternalAdmissionHookConfiguration": {
+        "introduced": "1.7",
+        "removed": "1.9",
+    },
+    "admissionregistration.k8s.io/v1alpha1 InitializerConfiguration": {
+        "introduced": "1.7",
+        "removed": "1.14",
+    },
     "apiextensions.k8s.io/v1beta1 CustomResourceDefinition": {
         "introduced": "1.7",
         "removed": "1.22",
@@ -68,14 +79,95 @@ EARLIER_REMOVALS: dict[str, dict[str, str]] = {
         "removed": "1.22",
         "replacement": "apiregistration.k8s.io/v1 APIService",
     },
+    "auditregistration.k8s.io/v1alpha1 AuditSink": {"introduced": "1.13", "removed": "1.19"},
     "batch/v2alpha1 CronJob": {
-        "introduced": "1.4",
+        "introduced": "1.5",
         "removed": "1.21",
         "replacement": "batch/v1 CronJob",
     },
-    "policy/v1beta1 PodSecurityPolicy": {"introduced": "1.10", "removed": "1.25"},
+    "discovery.k8s.io/v1alpha1 EndpointSlice": {
+        "introduced": "1.16",
+        "removed": "1.21",
+        "replacement": "discovery.k8s.io/v1 EndpointSlice",
+    },
+    "node.k8s.io/v1alpha1 RuntimeClass": {
+        "introduced": "1.14",
+        "replacement": "node.k8s.io/v1 RuntimeClass",
+    },
+    "rbac.authorization.k8s.io/v1alpha1 ClusterRole": {
+        "introduced": "1.3",
+        "removed": "1.22",
+        "replacement": "rbac.authorization.k8s.io/v1 ClusterRole",
+    },
+    "rbac.authorization.k8s.io/v1alpha1 ClusterRoleBinding": {
+        "introduced": "1.3",
+        "removed": "1.22",
+        "replacement": "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
+    },
+    "rbac.authorization.k8s.io/v1alpha1 Role": {
+        "introduced": "1.3",
+        "removed": "1.22",
+        "replacement": "rbac.authorization.k8s.io/v1 Role",
+    },
+    "rbac.authorization.k8s.io/v1alpha1 RoleBinding": {
+        "introduced": "1.3",
+        "removed": "1.22",
+        "replacement": "rbac.authorization.k8s.io/v1 RoleBinding",
+    },
+    "resource.k8s.io/v1alpha1 PodScheduling": {"introduced": "1.26", "removed": "1.27"},
+    "resource.k8s.io/v1alpha1 ResourceClaim": {
+        "introduced": "1.26",
+        "removed": "1.27",
+        "replacement": "resource.k8s.io/v1 ResourceClaim",
+    },
+    "resource.k8s.io/v1alpha1 ResourceClaimTemplate": {
+        "introduced": "1.26",
+        "removed": "1.27",
+        "replacement": "resource.k8s.io/v1 ResourceClaimTemplate",
+    },
+    "resource.k8s.io/v1alpha1 ResourceClass": {
+        "introduced": "1.26",
+        "removed": "1.27",
+        "replacement": "resource.k8s.io/v1 DeviceClass",
+    },
+    "resource.k8s.io/v1alpha2 PodSchedulingContext": {"introduced": "1.27", "removed": "1.31"},
+    "resource.k8s.io/v1alpha2 ResourceClaim": {
+        "introduced": "1.27",
+        "removed": "1.31",
+        "replacement": "resource.k8s.io/v1 ResourceClaim",
+    },
+    "resource.k8s.io/v1alpha2 ResourceClaimTemplate": {
+        "introduced": "1.27",
+        "removed": "1.31",
+        "replacement": "resource.k8s.io/v1 ResourceClaimTemplate",
+    },
+    "resource.k8s.io/v1alpha2 ResourceClaimParameters": {"introduced": "1.30", "removed": "1.31"},
+    "resource.k8s.io/v1alpha2 ResourceClass": {
+        "introduced": "1.27",
+        "removed": "1.31",
+        "replacement": "resource.k8s.io/v1 DeviceClass",
+    },
+    "resource.k8s.io/v1alpha2 ResourceClassParameters": {"introduced": "1.30", "removed": "1.31"},
+    "resource.k8s.io/v1alpha2 ResourceSlice": {
+        "introduced": "1.30",
+        "removed": "1.31",
+        "replacement": "resource.k8s.io/v1 ResourceSlice",
+    },
+    "resource.k8s.io/v1alpha3 PodSchedulingContext": {"introduced": "1.31", "removed": "1.32"},
+    "scheduling.k8s.io/v1alpha1 PriorityClass": {
+        "introduced": "1.8",
+        "removed": "1.36",
+        "replacement": "scheduling.k8s.io/v1 PriorityClass",
+    },
+    "scheduling.k8s.io/v1alpha1 Workload": {"introduced": "1.35", "removed": "1.36"},
+    "settings.k8s.io/v1alpha1 PodPreset": {"introduced": "1.6", "removed": "1.20"},
 }
-"""Removed API versions without a lifecycle comment in k8s.io/api: of other modules, or deleted before."""
+"""API versions without a lifecycle comment in k8s.io/api.
+
+The lifecycle comments of CRDs and APIServices are in other modules. The other versions were deleted before there were
+comments, or are alpha versions without them: they were removed when their types were deleted from the code (and those
+of RBAC when a comment of their types says so).
+"""
 
 _FIELD = re.compile(r"^\t(?:\w+)?\s*(?P<type>[\w.*\[\]]+)\s+`json:\"(?P<json>[^\"]*)\"")
 _GATE = "// +featureGate="

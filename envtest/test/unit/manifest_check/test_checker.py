@@ -282,6 +282,9 @@ def test_problems_of_objects(name: str) -> None:
         ("apiregistration.k8s.io/v1beta1 APIService", "1.22; use apiregistration.k8s.io/v1 "),
         ("batch/v2alpha1 CronJob", "1.21; use batch/v1 "),
         ("policy/v1beta1 PodSecurityPolicy", "1.25"),
+        ("settings.k8s.io/v1alpha1 PodPreset", "1.20"),
+        ("rbac.authorization.k8s.io/v1alpha1 Role", "1.22; use rbac.authorization.k8s.io/v1 "),
+        ("resource.k8s.io/v1alpha2 ResourceClass", "1.31; use resource.k8s.io/v1 DeviceClass"),
     ],
 )
 def test_removed_api_version_is_no_unknown_kind(kind: str, advice: str) -> None:
