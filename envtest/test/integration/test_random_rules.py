@@ -551,3 +551,219 @@ async def test_a_status_update_keeps_owners_in_other_versions(api: APIClient) ->
         entry["apiVersion"]: entry["fieldsV1"] for entry in answer.body["metadata"]["managedFields"]
     }
     assert "f:targetCPUUtilizationPercentage" in owners["autoscaling/v1"]["f:spec"]
+
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+
+
+async def test_a_map_with_an_empty_key_is_shown_in_errors(api: APIClient) -> None:
+    path = "/apis/storage.k8s.io/v1/volumeattachments"
+    spec = {"attacher": "a.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}
+    await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    volume = {"accessModes": ["ReadWriteOnce"], "flexVolume": {"driver": "d", "options": {"": "x"}}}
+    answer = await api.merge(f"{path}/a", {"spec": {"source": {"inlineVolumeSpec": volume}}})
+    assert answer.code == 422
+    assert '"Options":{"":"x"}' in dict(causes(answer.body))["spec"]
+
+
+async def test_a_quantity_with_a_superfluous_sign_or_zero_is_kept(api: APIClient) -> None:
+    most = {"cpu": "+1", "memory": "010Gi", "example.com/a": "1.500", "example.com/b": "+1000"}
+    spec = {"limits": [{"type": "Pod", "max": most}]}
+    answer = await api.post(f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": spec})
+    expected = {**most, "example.com/b": "1k"}
+    assert answer.body["spec"]["limits"][0]["max"] == expected
+
+
+async def test_invalid_variables_are_declared_in_policies(api: APIClient) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "variables": [{"name": "1", "expression": "1"}],
+        "validations": [{"expression": "variables.v == 1"}],
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    assert "undefined field 'v'" in dict(causes(answer.body))["spec.validations[0].expression"]
+
+
+async def test_the_case_of_a_device_driver_is_ignored(api: APIClient) -> None:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "aA", "nodeName": "n", "pool": pool, "devices": [{"name": "d"}]}
+    body = {"metadata": {"name": "upper"}, "spec": spec}
+    answer = await api.post("/apis/resource.k8s.io/v1/resourceslices", body)
+    assert answer.code == 201
+
+
+async def test_a_role_without_rules_has_no_owner_of_them(api: APIClient) -> None:
+    answer = await api.post(ROLES, {"metadata": {"name": "none"}})
+    assert "managedFields" not in answer.body["metadata"]
+    answer = await api.post(ROLES, {"metadata": {"name": "empty"}, "rules": []})
+    (entry,) = answer.body["metadata"]["managedFields"]
+    assert entry["fieldsV1"] == {"f:rules": {}}
+
+
+async def test_unknown_fields_of_strategic_patches_are_sorted(api: APIClient) -> None:
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "c"}})
+    body = {"zz": 1, "aa": 1}
+    answer = await api.request("PATCH", f"{CORE}/configmaps/c", body, content_type=STRATEGIC)
+    warnings = answer.headers.getall("Warning")
+    assert ["aa" in warnings[0], "zz" in warnings[1]] == [True, True]
+
+
+@pytest.mark.parametrize(("replicas", "shown"), [(2**31, -(2**31)), (2**32 - 1, -1)])
+async def test_integers_of_converted_scales_overflow(
+    api: APIClient, replicas: int, shown: int
+) -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+    await api.post(f"{APPS}/deployments", {"metadata": {"name": "d"}, "spec": spec})
+    path = f"{APPS}/deployments/d/scale"
+    message = f"Invalid value: {shown}: must be greater than or equal to 0"
+    body = {"spec": {"replicas": replicas}}
+    answer = await api.request("PATCH", path, body, content_type=STRATEGIC)
+    assert causes(answer.body) == [("spec.replicas", message)]
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, **body}
+    answer = await api.apply(path, scale, "m", {"force": "true"})
+    assert causes(answer.body) == [("spec.replicas", message)]
+
+
+async def test_a_status_in_another_version_keeps_the_order_of_the_spec(api: APIClient) -> None:
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+    pods = {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+    metrics = [{"type": "Resource", "resource": cpu}, {"type": "Pods", "pods": pods}]
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 5, "metrics": metrics}
+    body = {"metadata": {"name": "ordered"}, "spec": spec}
+    await api.post(f"/apis/autoscaling/v2/{AUTOSCALERS}", body)
+    status = {"status": {"currentReplicas": 2}}
+    await api.merge(f"/apis/autoscaling/v1/{AUTOSCALERS}/ordered/status", status)
+    answer = await api.get(f"/apis/autoscaling/v2/{AUTOSCALERS}/ordered")
+    assert answer.body["status"]["currentReplicas"] == 2
+    assert answer.body["spec"]["metrics"] == metrics
+
+
+async def test_reports_about_devices_need_their_allocation(api: APIClient) -> None:
+    exactly = {"deviceClassName": "c"}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    await api.post(CLAIMS, {"metadata": {"name": "c"}, "spec": spec})
+    device = {"driver": "d.example.com", "pool": "p", "device": "x"}
+    results = [{"request": "r", **device}]
+    path = f"{CLAIMS}/c/status"
+
+    answer = await api.merge(path, {"status": {"devices": [device]}})
+    ((field, message),) = causes(answer.body)
+    assert field == "status.devices[0]"
+    assert "must be an allocated device in the claim" in message
+
+    network = {
+        "interfaceName": "i" * 257,
+        "hardwareAddress": "h" * 129,
+        "ips": ["1", "192.0.2.1/24", "192.0.2.1/24", "2001:DB8::1/64"],
+    }
+    report = {**device, "data": [], "networkData": network, "shareID": "abc"}
+    answer = await api.merge(path, {"status": {"devices": [report]}})
+    assert sorted(field for field, _ in causes(answer.body)) == [
+        "status.devices[0]",
+        "status.devices[0].data",
+        "status.devices[0].networkData.hardwareAddress",
+        "status.devices[0].networkData.interfaceName",
+        "status.devices[0].networkData.ips[0]",
+        "status.devices[0].networkData.ips[2]",
+        "status.devices[0].networkData.ips[3]",
+        "status.devices[0].shareID",
+    ]
+
+    allocation = {"devices": {"results": results}}
+    body = {"status": {"allocation": allocation, "devices": [device, device]}}
+    answer = await api.merge(path, body)
+    shown = '{"Driver":"d.example.com","Pool":"p","Device":"x","ShareID":""}'
+    assert causes(answer.body) == [("status.devices[1]", f"Duplicate value: {shown}")]
+
+    answer = await api.merge(path, {"status": {"allocation": allocation, "devices": [device]}})
+    assert answer.code == 200
+    answer = await api.merge(path, {"status": {"allocation": None}})
+    assert answer.code == 200
+    assert answer.body["status"] == {}
+
+
+async def test_claim_templates_of_stateful_sets_are_claims(api: APIClient) -> None:
+    claim = {
+        "apiVersion": "a:b",
+        "kind": "X",
+        "metadata": {"name": "d"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1.5"}},
+        },
+    }
+    spec = {
+        "serviceName": "s",
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": TEMPLATE,
+        "volumeClaimTemplates": [claim, claim],
+    }
+    path = f"{APPS}/statefulsets"
+    answer = await api.post(path, {"metadata": {"name": "s"}, "spec": spec})
+    assert answer.code == 201
+    templates = answer.body["spec"]["volumeClaimTemplates"]
+    kinds = [(each["apiVersion"], each["kind"]) for each in templates]
+    assert kinds == [("v1", "PersistentVolumeClaim")] * 2
+    warning = "spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value"
+    assert warning in answer.headers.getall("Warning")[0]
+    answer = await api.merge(f"{path}/s/scale", {"spec": {"replicas": 2}})
+    warning = warning.replace(".resources", ".Spec.resources")
+    assert warning in answer.headers.getall("Warning")[0]
+
+
+async def test_errors_of_expressions_contain_nul(api: APIClient) -> None:
+    spec = {"selectors": [{"cel": {"expression": "a\0b"}}]}
+    body = {"metadata": {"name": "nul"}, "spec": spec}
+    answer = await api.post("/apis/resource.k8s.io/v1/deviceclasses", body)
+    ((_, message),) = causes(answer.body)
+    assert "token recognition error at: '\0'\n | a\0b\n | .^\nERROR: <input>:1:3:" in message
+
+
+async def test_a_list_of_one_object_by_its_name_has_no_pages(api: APIClient) -> None:
+    created = await api.post(f"{CORE}/configmaps", {"metadata": {"name": "first"}})
+    before = created.body["metadata"]["resourceVersion"]
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "named"}})
+    query = {"limit": "1", "resourceVersion": before, "fieldSelector": "metadata.name=named"}
+    answer = await api.get(f"{CORE}/configmaps", query)
+    assert [each["metadata"]["name"] for each in answer.body["items"]] == ["named"]
+    answer = await api.get(f"{CORE}/configmaps", {**query, "resourceVersionMatch": "Exact"})
+    assert answer.body["items"] == []
+
+
+async def test_only_reads_of_the_cache_can_be_tried_again(api: APIClient) -> None:
+    future = {"resourceVersion": "99999999"}
+    answer = await api.get(f"{CORE}/configmaps", future)
+    assert answer.body["details"]["retryAfterSeconds"] == 1
+    named = {**future, "fieldSelector": "metadata.name=a"}
+    for query in ({"limit": "1"}, {"resourceVersionMatch": "Exact"}):
+        answer = await api.get(f"{CORE}/configmaps", {**future, **query})
+        assert answer.body["details"]["retryAfterSeconds"] == 1
+        answer = await api.get(f"{CORE}/configmaps", {**named, **query})
+        assert answer.code == 504
+        assert "retryAfterSeconds" not in answer.body["details"]
+
+
+async def test_objects_that_no_webhook_converts(plane: ControlPlane, api: APIClient) -> None:
+    definition = crd("stones", NOTE)
+    (version,) = definition["spec"]["versions"]
+    definition["spec"]["versions"].append({**version, "name": "v2", "storage": False})
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/x"}}
+    definition["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    await plane.install_crds(definition)
+    await api.post(f"{CUSTOM}/stones", custom("Stone"))
+    path = f"{CUSTOM}/stones".replace("/v1/", "/v2/")
+    answer = await api.get(path, {"labelSelector": "a=b"})
+    assert answer.code == 500
+    assert (
+        "conversion webhook for rules.example.com/v1, Kind=Stone failed" in answer.body["message"]
+    )
+    answer = await api.get(path, {"fieldSelector": "metadata.name=other"})
+    assert answer.body["items"] == []
+    answer = await api.get(path, {"watch": "1", "timeoutSeconds": "1"})
+    assert answer.code == 200
+    assert answer.body["type"] == "ERROR"
+    assert answer.body["object"]["code"] == 504

@@ -285,21 +285,17 @@ def plain_error(message: str) -> StatusError:
     return StatusError(500, "", message)
 
 
-def rv_too_large(requested: int, current: int) -> StatusError:
-    """Return a 504: the resourceVersion is newer than the server's."""
+def rv_too_large(requested: int, current: int, *, from_cache: bool = True) -> StatusError:
+    """Return a 504: the resourceVersion is newer than the server's.
+
+    A client can try again if kube-apiserver reads the state from its cache rather than from etcd.
+    """
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
-    return StatusError(
-        504,
-        "Timeout",
-        message,
-        {
-            "causes": [
-                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-            ],
-            "retryAfterSeconds": 1,
-        },
-        headers={"Retry-After": "1"},
-    )
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    if not from_cache:
+        return StatusError(504, "Timeout", message, {"causes": causes})
+    details = {"causes": causes, "retryAfterSeconds": 1}
+    return StatusError(504, "Timeout", message, details, headers={"Retry-After": "1"})
 
 
 _REASONS = {

@@ -240,7 +240,7 @@ class ObjectType:
     def builtin(cls, name: str) -> ObjectType:
         """Return the type of a built-in kind by the name of its schema (``io.k8s.api.core.v1.Pod``)."""
         schema = schema_of(name)
-        return cls(Type(schema), _zero_object(schema, zero(name)))
+        return cls(Type(schema), _zero_object(zero(name)))
 
     @classmethod
     def custom(cls, schema: Schema | None, metadata: Schema) -> ObjectType:
@@ -250,20 +250,6 @@ class ObjectType:
         return cls(Type(schema, metadata=Type(metadata), root=True), {})
 
 
-def _zero_object(schema: Schema, zero_value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a zero value without its optional lists and maps.
-
-    In kube-apiserver a client that sends an empty one changes the object; here it is the same as an absent one.
-    """
-    fields: dict[str, Any] = {}
-    for name, value in zero_value.items():
-        if isinstance(value, dict):
-            fields[name] = _zero_object(schema.properties[name], value)
-        elif name not in ("apiVersion", "kind"):
-            is_optional = name not in schema.required and schema.properties[name].type in (
-                "array",
-                "object",
-            )
-            if value is not None or not is_optional:
-                fields[name] = value
-    return fields
+def _zero_object(zero_value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a zero value without the identity of the object."""
+    return {name: value for name, value in zero_value.items() if name not in ("apiVersion", "kind")}

@@ -88,8 +88,8 @@ class PolicyStrategy(BuiltinStrategy):
             yield from _variable_errors(
                 variable, f"spec.variables[{position}]", variables, params=has_params
             )
-        # Without variables, only expressions of mutating policies can name them.
-        declared = variables if variables or mutates else None
+        # Without variables, also invalid ones, only expressions of mutating policies can name them.
+        declared = variables if spec.get("variables") or mutates else None
         environment = {"params": has_params, "variables": declared}
         if mutates:
             yield from _mutations_errors(spec, environment)

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from envtest.apimachinery.field_errors import (
     FieldError,
+    Verbatim,
     forbidden,
+    go_json,
     invalid,
     not_supported,
     required,
@@ -150,7 +152,8 @@ def _target_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]
     if not kind:
         yield required(f"{path}.type", "must specify a metric target type")
     if kind not in ("Utilization", "Value", "AverageValue"):
-        yield invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
+        shown = Verbatim(go_json(kind))
+        yield invalid(f"{path}.type", shown, "must be either Utilization, Value, or AverageValue")
     for name in ("value", "averageValue"):
         if target.get(name) is not None and parse_quantity(target[name]).value <= 0:
             yield invalid(f"{path}.{name}", target[name], "must be positive")

@@ -28,6 +28,8 @@ __all__ = [
     "claim_spec_errors",
     "claim_status_errors",
     "configuration_errors",
+    "driver_errors",
+    "pool_errors",
     "qualified_device_name_errors",
     "selector_errors",
 ]
@@ -323,7 +325,7 @@ def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterato
     if opaque is None:
         yield required(f"{path}.opaque")
         return
-    yield from _driver_errors(opaque.get("driver") or "", f"{path}.opaque.driver")
+    yield from driver_errors(opaque.get("driver") or "", f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
         yield required(f"{path}.opaque.parameters")
@@ -333,8 +335,8 @@ def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterato
         yield too_long(f"{path}.opaque.parameters", "", _MAX_PARAMETERS)
 
 
-def _driver_errors(name: str, path: str) -> Iterator[FieldError]:
-    # As for CSI drivers, the case is ignored.
+def driver_errors(name: str, path: str) -> Iterator[FieldError]:
+    """Yield the errors in a driver's name: a DNS subdomain whose case, as for CSI drivers, is ignored."""
     if not name:
         yield required(path)
         return
@@ -344,7 +346,7 @@ def _driver_errors(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, problem)
 
 
-def _pool_errors(name: str, path: str) -> Iterator[FieldError]:
+def pool_errors(name: str, path: str) -> Iterator[FieldError]:
     """Yield the errors in a pool's name: DNS subdomains separated by slashes."""
     if not name:
         yield required(path)
@@ -401,8 +403,8 @@ def _allocation_errors(allocation: Mapping[str, Any], names: set[str]) -> Iterat
         item_path = f"{path}.results[{position}]"
         device = result.get("device") or ""
         yield from _reference_problems(result.get("request") or "", f"{item_path}.request", names)
-        yield from _driver_errors(result.get("driver") or "", f"{item_path}.driver")
-        yield from _pool_errors(result.get("pool") or "", f"{item_path}.pool")
+        yield from driver_errors(result.get("driver") or "", f"{item_path}.driver")
+        yield from pool_errors(result.get("pool") or "", f"{item_path}.pool")
         for problem in dns_label(device):
             yield invalid(f"{item_path}.device", device, problem)
         yield from binding_errors(result, item_path)

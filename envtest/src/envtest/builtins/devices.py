@@ -14,6 +14,7 @@ from envtest.builtins.device_rules import (
     configuration_errors,
     selector_errors,
 )
+from envtest.builtins.device_status_rules import device_status_errors, without_deallocated
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.resource_names import is_extended
 from envtest.builtins.slice_rules import slice_errors
@@ -60,11 +61,23 @@ class DeviceClaimStrategy(BuiltinStrategy):
         """Set the defaults of the device requests: one device each."""
         _request_defaults(obj["spec"])
 
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: what drivers report about a device ends with its allocation."""
+        super().prepare_update(new, old, ctx)
+        status = new.get("status") or {}
+        if ctx.subresource == "status" and "devices" in status:
+            kept = without_deallocated(status, old.get("status") or {})
+            if kept is None:
+                del status["devices"]
+            else:
+                status["devices"] = kept
+
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the requests, which are immutable, or of the status."""
         if ctx.subresource == "status":
             assert old is not None
             yield from claim_status_errors(obj, old)
+            yield from device_status_errors(obj.get("status") or {})
         elif old is None:
             yield from claim_spec_errors(obj["spec"], "spec")
         else:

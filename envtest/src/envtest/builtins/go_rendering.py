@@ -83,6 +83,12 @@ def _json_name(go_name: str) -> str:
     return _SPECIAL_NAMES.get(go_name.lower()) or go_name[0].lower() + go_name[1:]
 
 
+_MAPS = frozenset(
+    {"annotations", "labels", "limits", "matchLabels", "options", "requests", "volumeAttributes"}
+)
+"""The fields of nested types that are maps: Go prints their keys as they are."""
+
+
 def _go_name(json_name: str) -> str:
     for prefix in _UPPER:
         if json_name == prefix or (
@@ -95,14 +101,17 @@ def _go_name(json_name: str) -> str:
 def internal(value: Any) -> str:
     """Return a value of a type that is not defined here: fields by their Go names, omitting unset ones."""
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items())
-            + "}"
-        )
+        parts = [
+            f'"{_go_name(name)}":{_internal_field(name, item)}' for name, item in value.items()
+        ]
+        return "{" + ",".join(parts) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(internal, value)) + "]"
     return go_json(value)
+
+
+def _internal_field(name: str, value: Any) -> str:
+    return go_json(value) if name in _MAPS else internal(value)
 
 
 def _selector(selector: Mapping[str, Any] | None) -> str:

@@ -16,6 +16,7 @@ __all__ = [
     "INVALID_IP",
     "cidr_errors",
     "cidr_warnings",
+    "interface_address_errors",
     "ip_errors",
     "ip_problem",
     "ip_warnings",
@@ -117,6 +118,21 @@ def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
         yield invalid(path, text, "must not have an IPv4-mapped IPv6 address")
     elif ip_address(first) != network.network_address:
         yield invalid(path, text, "must not have bits set beyond the prefix length")
+
+
+def interface_address_errors(path: str, text: str) -> Iterator[FieldError]:
+    """Yield an error unless ``text`` is an address with the length of its network's prefix, in canonical form."""
+    network = _network(text)
+    first, _, size = text.partition("/")
+    if network is None:
+        yield invalid(
+            path, text, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
+        )
+        return
+    address = ip_address(first)
+    if _has_zeros(first) or _has_zeros(size) or _is_mapped(address) or str(address) != first:
+        canonical = f"{address}/{network.prefixlen}"
+        yield invalid(path, text, f"must be in canonical form ({go_quote(canonical)})")
 
 
 def ip_warnings(path: str, text: str) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.apimachinery.field_errors import FieldError, key
 from envtest.apimachinery.objects import Object
+from envtest.builtins.image_names import image_pull_policy
 from envtest.builtins.pod_resize import (
     ephemeral_container_change_errors,
     keep_ephemeral_containers,
@@ -28,34 +28,15 @@ from envtest.registry.resource import RequestContext
 
 __all__ = [
     "PodStrategy",
-    "image_pull_policy",
     "merge_label_keys",
     "source_defaults",
     "template_defaults",
 ]
 
-_REPOSITORY = re.compile(r"{0}(/{0})*".format(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"))
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
-
-
-def image_pull_policy(image: str) -> str:
-    """Return ``Always`` for the tag ``latest``, which is also the default tag, and ``IfNotPresent`` otherwise.
-
-    A reference that cannot be parsed has no tag.
-    """
-    name, _, digest = image.partition("@")
-    domain, slash, path = name.partition("/")
-    if not slash or not (
-        domain == "localhost" or "." in domain or ":" in domain or domain != domain.lower()
-    ):
-        path = name
-    if not _REPOSITORY.fullmatch(path.partition(":")[0]):
-        return "IfNotPresent"
-    tag = name.rpartition("/")[2].partition(":")[2]
-    return "IfNotPresent" if digest or (tag and tag != "latest") else "Always"
 
 
 def template_defaults(spec: Object) -> None:

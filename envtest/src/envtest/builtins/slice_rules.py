@@ -65,7 +65,7 @@ def slice_errors(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iter
     elif len(driver) > _MAX_DRIVER:
         yield too_long("spec.driver", driver, _MAX_DRIVER)
     if driver:
-        for problem in dns_subdomain(driver):
+        for problem in dns_subdomain(driver.lower()):
             yield invalid("spec.driver", driver, problem)
     yield from _pool_errors(pool)
     yield from _node_errors(spec, "spec", "must be either unset or set to a non-empty string")

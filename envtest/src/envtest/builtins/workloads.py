@@ -156,9 +156,10 @@ class WorkloadStrategy(BuiltinStrategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: about the name on creation, about the template whenever the spec changes."""
-        if ctx.subresource or (
+        is_same = (
             old is not None and old["metadata"].get("generation") == obj["metadata"]["generation"]
-        ):
+        )
+        if is_same or ctx.subresource not in ("", "scale"):
             return ()
         texts = (
             list(name_warnings(obj["metadata"]["name"]))
@@ -347,10 +348,10 @@ _RETENTION_POLICIES: Final = ("Retain", "Delete")
 
 def _with_claims(spec: Mapping[str, Any]) -> Object:
     """Return the pod template of a StatefulSet as its pods get it: a volume for each claim, before all others."""
-    names = [
-        (each.get("metadata") or {}).get("name") or ""
-        for each in spec.get("volumeClaimTemplates") or ()
-    ]
+    claim_templates = spec.get("volumeClaimTemplates") or ()
+    names = dict.fromkeys(
+        (each.get("metadata") or {}).get("name") or "" for each in claim_templates
+    )
     template: Object = copy_json(spec["template"])
     volumes = [
         each for each in template["spec"].get("volumes") or () if each.get("name") not in names
@@ -388,8 +389,8 @@ class StatefulSetStrategy(WorkloadStrategy):
         spec.setdefault("replicas", 1)
         spec.setdefault("revisionHistoryLimit", 10)
         for claim in spec.get("volumeClaimTemplates") or ():
-            claim.setdefault("apiVersion", "v1")
-            claim.setdefault("kind", "PersistentVolumeClaim")
+            claim["apiVersion"] = "v1"
+            claim["kind"] = "PersistentVolumeClaim"
             claim["spec"].setdefault("volumeMode", "Filesystem")
             claim["status"].setdefault("phase", "Pending")
 
@@ -432,10 +433,19 @@ class StatefulSetStrategy(WorkloadStrategy):
         if (spec.get("revisionHistoryLimit") or 0) < 0:
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
             yield f"spec.revisionHistoryLimit: {text}"
-        for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-            yield from claim_warnings(
-                claim.get("spec") or {}, f"spec.volumeClaimTemplates[{position}].spec"
-            )
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: also about the claim templates, by the paths of kube-apiserver."""
+        texts = super().warnings(obj, old, ctx)
+        claim_templates = obj["spec"].get("volumeClaimTemplates")
+        if not claim_templates or ctx.subresource not in ("", "scale"):
+            return texts
+        suffix = "" if old is None else ".Spec"
+        found = [*texts]
+        for position, claim in enumerate(claim_templates):
+            path = f"spec.volumeClaimTemplates[{position}]{suffix}"
+            found += claim_warnings(claim.get("spec") or {}, path)
+        return found
 
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:

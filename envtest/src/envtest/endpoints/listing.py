@@ -260,6 +260,8 @@ async def list_page(
     """
     after: tuple[str, str] | None = None
     revision: int | None = None
+    # kube-apiserver reads the key of the object, so that there are no pages
+    reads_key = selector.names_one_object and bool(namespace or not info.namespaced)
     if options.token:
         revision, after = _decode_token(options.token)
         if options.resource_version and options.resource_version != "0":
@@ -274,9 +276,12 @@ async def list_page(
             wanted = parse_revision(options.resource_version)
         except StatusError as error:
             raise bad_request(f"invalid resource version: {error.message}") from None
+        is_exact = options.match == "Exact"
+        is_page = bool(wanted) and options.limit > 0 and not options.match
         if wanted > store.revision:
-            raise rv_too_large(wanted, store.revision)
-        if options.match == "Exact" or (wanted and options.limit > 0 and not options.match):
+            from_cache = not (reads_key and (is_exact or is_page))
+            raise rv_too_large(wanted, store.revision, from_cache=from_cache)
+        if is_exact or (is_page and not reads_key):
             revision = wanted
     reads_page = selector.everything and (in_pages or options.limit > 0)
     if revision is None and not options.token and not reads_page:
@@ -292,8 +297,8 @@ async def list_page(
     records = await selectable_records(selector, records)
     if revision is None:
         revision = store.revision
-    if selector.names_one_object and (namespace or not info.namespaced):
-        options = replace(options, limit=0)  # kube-apiserver reads the key of the object
+    if reads_key:
+        options = replace(options, limit=0)
     page = _cut(records, revision, options, selector)
     page.shards = selector.shards.text if selector.shards is not None else ""
     if page.token and after is None:

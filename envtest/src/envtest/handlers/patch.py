@@ -229,19 +229,19 @@ def _complete_identity(obj: Object, ctx: RequestContext) -> None:
 
 
 def _decode_converted(obj: Object, ctx: RequestContext) -> list[str]:
-    """Decode the result of an apply or a strategic merge patch; return the unknown fields. Raises StatusError.
+    """Decode the result of an apply or a strategic merge patch; return the unknown fields, sorted. Raises StatusError.
 
     kube-apiserver converts it, so that integers with more than 32 bits overflow instead of being an error.
     """
     try:
-        return decode_fields(obj, ctx)
+        return sorted(decode_fields(obj, ctx))
     except StatusError as error:
         cause = error.__cause__
         if not isinstance(cause, WrongTypeError) or not cause.is_overflow:
             raise
     if ctx.info.schema is not None:
         wrap_integers(ctx.info.schema, obj)
-    return decode_fields(obj, ctx)
+    return sorted(decode_fields(obj, ctx))
 
 
 def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object:

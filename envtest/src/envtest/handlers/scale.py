@@ -288,7 +288,7 @@ def _scale_info(*, is_crd: bool) -> ResourceInfo:
 
 def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
     replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if replicas == _UNSET:
+    if replicas == _UNSET and ctx.info.is_crd:
         path = _settings(ctx.info)["specReplicasPath"]
         raise bad_request(f'the spec replicas field "{path}" cannot be empty')
     if replicas < 0 and not ctx.info.is_crd:  # custom resources are validated themselves
@@ -348,11 +348,17 @@ async def _patch_change(core: Core, request: Request, ctx: RequestContext) -> Pa
             )
             if ctx.info.is_crd:
                 raise _unconvertible(applied)
-            scale_schema = schema_of(_SCALE)
-            return _decode_scale(wrap_integers(scale_schema, new), ctx, [])
+            return _decode_converted(new, ctx, [])
 
         return merge
     function = read_patch(media, data, ctx, schema=None)
     duplicates = duplicate_fields(data, load_json(data))
-    is_converted = media == STRATEGIC
-    return lambda old: _decode_scale(function(old), ctx, duplicates, is_converted=is_converted)
+    if media == STRATEGIC:
+        return lambda old: _decode_converted(function(old), ctx, duplicates)
+    return lambda old: _decode_scale(function(old), ctx, duplicates)
+
+
+def _decode_converted(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
+    """Decode the result of an apply or a strategic merge patch, whose integers overflow in kube-apiserver."""
+    scale_schema = schema_of(_SCALE)
+    return _decode_scale(wrap_integers(scale_schema, obj), ctx, duplicates, is_converted=True)

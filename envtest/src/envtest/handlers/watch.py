@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.errors import StatusError, rv_too_large
 from envtest.apimachinery.failure_log import log_failure
 from envtest.endpoints.listing import (
     ListOptions,
@@ -306,7 +306,13 @@ async def watch_objects(
             return stream.response
         watcher.on_overflow = stream.abort
         core.watchers.add(watcher)
-        await _send_initial(stream, encoder, core, options, initial, selector)
+        try:
+            await _send_initial(stream, encoder, core, options, initial, selector)
+        except StatusError:
+            # A webhook does not convert an object, so that the cache of kube-apiserver never has the state.
+            await stream.send([encoder.error(rv_too_large(core.store.revision, 0))])
+            await stream.response.write_eof()
+            return stream.response
         await _send_changes(stream, encoder, core, watcher, options, selector, max(revision, 0))
         await stream.response.write_eof()
     except ConnectionError:  # the usual end of a watch: the client has disconnected

@@ -133,7 +133,7 @@ class Selector:
         self._decoded = [term for term in fields if term[0] not in _META]
         self.everything = labels.empty and not fields and shards is None
         self.converts: ResourceInfo | None = None
-        """The version whose fields are selected, if a webhook converts stored objects to it."""
+        """The version whose objects are selected, if a webhook converts stored objects to it."""
 
     @property
     def names_one_object(self) -> bool:
@@ -195,6 +195,8 @@ def selector_for(
         aliases = {"status.successful": "status.succeeded"}
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
     selector = Selector(required_labels, named, shards)
-    if info.converts_by_webhook and any(field not in _META for field, _, _ in named):
+    has_fields = any(field not in _META for field, _, _ in named)
+    has_labels = not required_labels.empty and not selector.names_one_object
+    if info.converts_by_webhook and (has_fields or has_labels):
         selector.converts = info
     return selector

@@ -359,7 +359,8 @@ def _compile(
         evaluated_source = _with_macros(source)
         evaluated = None if evaluated_source == source else environment.compile(evaluated_source)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CELCompileError(_compile_message(error, expression)) from None
+        message = _whole(error, environment, source)
+        raise CELCompileError(_compile_message(message, expression)) from None
     program = Program(checked, expression, [name for name, _ in variables], evaluated)
     if "transformMap" in source and (
         _OPTIONAL.search(source) or b"optional_type" in program.checked()
@@ -418,9 +419,25 @@ def _without_undeclared_path(problem: str) -> str:
     return "\n".join(lines)
 
 
-def _compile_message(error: Exception, expression: str) -> str:
+_SUBSTITUTES = "\1\2\3\4\5\6\7"
+"""Characters that are as invalid as NUL in an expression outside of strings."""
+
+
+def _whole(error: Exception, environment: Any, source: str) -> str:
+    """Return the message of a compile error of ``source``; the library ends its own at the first NUL."""
+    substitute = next((each for each in _SUBSTITUTES if each not in source), "")
+    if "\0" not in source or not substitute:
+        return str(error)
+    try:
+        environment.compile(source.replace("\0", substitute))
+    except (RuntimeError, ValueError, TypeError) as whole:
+        return str(whole).replace(substitute, "\0")
+    return str(error)
+
+
+def _compile_message(message: str, expression: str) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
-    text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    text = message.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
     problems = sorted(map(_without_undeclared_path, _NEXT_ERROR.split(text)), key=_position)
     if not expression:
         problems[0] = problems[0].replace(_EMPTY_POSITION, "<input>:1:0:", 1)
@@ -441,10 +458,12 @@ def type_check(
     The program has types and cannot be evaluated on plain objects. Raises :class:`CELCompileError`.
     """
     environment = _new_environment(tuple(variables.items()), pool, patches, bindings, expression)
+    source = _with_formats(expression)
     try:
-        return Program(environment.compile(_with_formats(expression)), expression)
+        return Program(environment.compile(source), expression)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CELCompileError(_compile_message(error, expression)) from None
+        message = _whole(error, environment, source)
+        raise CELCompileError(_compile_message(message, expression)) from None
 
 
 def compile_expression(

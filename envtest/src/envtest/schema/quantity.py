@@ -118,5 +118,27 @@ def rounded_to_milli(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """Return ``text`` in canonical form: ``1000m`` becomes ``1``, ``0.5`` ``500m``, ``1024Mi`` ``1Gi``."""
-    return str(parse_quantity(text))
+    """Return ``text`` in canonical form: ``1000m`` becomes ``1``, ``0.5`` ``500m``, ``1024Mi`` ``1Gi``.
+
+    Like kube-apiserver, it returns a text of the size of an int64 as it is if only a sign or a leading zero is
+    superfluous: ``+1``, ``010Gi``, ``1.500``.
+    """
+    quantity = parse_quantity(text)
+    match = _SHAPE.fullmatch(text)
+    if match is not None and _is_reused(match[2], match[3], quantity.family):
+        return text
+    return str(quantity)
+
+
+def _is_reused(number: str, suffix: str, family: str) -> bool:
+    """Return whether kube-apiserver takes an unsigned number and its suffix for a canonical quantity as they are."""
+    whole, _, fraction = number.lstrip("0").partition(".")
+    digits = (whole or "0") + fraction
+    if family == "binary":
+        most_digits = 14 - _BINARY[suffix] * 3
+        is_short = not fraction and len(digits) <= most_digits
+        return is_short and int(digits) % 8 != 0
+    exponent = int(suffix[1:]) if family == "exponent" else _DECIMAL[suffix]
+    scale = exponent - len(fraction)
+    is_short = len(digits) <= 18 and scale >= -9
+    return is_short and scale % 3 == 0 and digits[0] != "0" and not digits.endswith("000")

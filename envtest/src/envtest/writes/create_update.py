@@ -352,6 +352,9 @@ async def _replace(
         info.strategy.release(record.uid)
         return new
     stored = await to_storage(info, new)
+    if ctx.subresource == "status" and not info.is_crd and "spec" in stored.obj:
+        # Another version may have the parts of the spec in another order.
+        stored.obj["spec"] = record.obj()["spec"]
     if not core.store.is_current(info.storage, record):  # a conversion webhook waits, too
         return None
     always = record.is_new and info.strategy.stores_defaults_late

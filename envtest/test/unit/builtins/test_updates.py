@@ -12,7 +12,7 @@ from envtest import User
 from envtest.apimachinery.field_errors import FieldError
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
-from envtest.builtins.pods import image_pull_policy
+from envtest.builtins.image_names import image_pull_policy
 from envtest.builtins.table import strategy_for
 from envtest.registry.object_metadata import validate_metadata_update
 from envtest.registry.resource import RequestContext, ResourceInfo
@@ -160,6 +160,20 @@ def test_template_of_an_invalid_selector_is_not_validated() -> None:
         ("example.com:5000/i", "Always"),
         ("Upper", "IfNotPresent"),
         ("", "IfNotPresent"),
+        ("../a", "IfNotPresent"),
+        (f"a@sha256:{'a' * 64}", "IfNotPresent"),
+        (f"a:latest@sha256:{'a' * 64}", "Always"),
+        (f"a:latest@md5:{'a' * 32}", "IfNotPresent"),
+        ("a" * 247, "Always"),
+        ("a" * 248, "IfNotPresent"),
+        (f"index.docker.io/{'a' * 248}", "IfNotPresent"),
+        ("a" * 63, "Always"),
+        ("a" * 64, "IfNotPresent"),
+        (f"a:{'t' * 129}", "IfNotPresent"),
+        ("x_y.z/c", "Always"),
+        ("-a.b/c", "IfNotPresent"),
+        ("[::1]:80/a", "Always"),
+        ("localhost/A", "IfNotPresent"),
     ],
 )
 def test_image_without_a_tag_is_pulled_unless_its_name_is_invalid(image: str, policy: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envtest.schema.patterns import PatternError, compile_pattern
-from envtest.schema.quantity import QuantityError, parse_quantity
+from envtest.schema.quantity import QuantityError, canonical, parse_quantity
 from envtest.schema.schema_node import Schema
 from envtest.schema.validation import compile_validator, validate
 
@@ -241,6 +241,25 @@ def test_quantity_is_parsed_and_formatted(text: str, value: str, canonical: str)
     quantity = parse_quantity(text)
     assert quantity.value == Decimal(value)
     assert str(quantity) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("+1", "+1"),
+        ("010Gi", "010Gi"),
+        ("1.500", "1.500"),
+        ("1.", "1."),
+        ("+0", "0"),
+        ("+1000", "1k"),
+        ("1.5", "1500m"),
+        ("08Gi", "8Gi"),
+        ("1e2", "100"),
+        ("12345678901234567890", "12345678901234567890"),
+    ],
+)
+def test_quantity_without_a_shorter_form_is_written_as_it_is(text: str, written: str) -> None:
+    assert canonical(text) == written
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Kb", "--1", "1.2.3"])
