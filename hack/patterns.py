@@ -13,7 +13,7 @@ import ast
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import product
@@ -49,6 +49,12 @@ DYNAMIC: Final = {
 _FACTORIES: Final = {"matching": "fullmatch", "_matches": "fullmatch"}
 """Functions that take a pattern as their first argument, and how they match it."""
 _FACTORY_FILES: Final = {path.name for path in (ROOT / "cfo/config").glob("*.py")} | {"formats.py"}
+_PATTERN_CALL: Final = re.compile(
+    rf"\bre\.(?:compile|{'|'.join(sorted(METHODS))})\(|\b(?:{'|'.join(_FACTORIES)})\("
+)
+"""What is in the text of each module that defines a pattern. Others are not parsed, which would take seconds."""
+_METHOD_CALL: Final = re.compile(rf"\b(\w+)\.({'|'.join(sorted(METHODS))})\b")
+"""A method of patterns on a name, which may be imported from the module that defines the pattern."""
 
 
 class Use(NamedTuple):
@@ -64,10 +70,13 @@ def uses(*files: str) -> Iterator[Use]:
     for path in _sources():
         if files and str(path.relative_to(ROOT)) not in files:
             continue
-        tree = _parse(path)
+        source = path.read_text()
+        if not _PATTERN_CALL.search(source):
+            continue
+        tree = ast.parse(source)
         folder = next(folder for folder, package in SOURCES if folder / package in path.parents)
         parents = _parents(tree)
-        here = _methods_by_name([tree])
+        here = _methods_by_name([source])
         for node in ast.walk(tree):
             name = _pattern_function(node)
             if name is None or (name in _FACTORIES and path.name not in _FACTORY_FILES):
@@ -93,14 +102,9 @@ def _sources() -> list[Path]:
 
 
 @cache
-def _parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
 def _methods_everywhere() -> dict[str, set[str]]:
-    """Return what :func:`_methods_by_name` finds in all modules, whose parsing takes seconds."""
-    return _methods_by_name(_parse(path) for path in _sources())
+    """Return what :func:`_methods_by_name` finds in all modules."""
+    return _methods_by_name(path.read_text() for path in _sources())
 
 
 def _parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
@@ -136,14 +140,12 @@ def _evaluate(path: Path, call: ast.Call) -> re.Pattern[Any]:
     return found if isinstance(found, re.Pattern) else re.compile(found, flags)
 
 
-def _methods_by_name(trees: Any) -> dict[str, set[str]]:
+def _methods_by_name(sources: Iterable[str]) -> dict[str, set[str]]:
     """Return the methods that the code calls on each name."""
     found: dict[str, set[str]] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            match node:
-                case ast.Attribute(attr=method, value=ast.Name(id=name)) if method in METHODS:
-                    found.setdefault(name, set()).add(method)
+    for source in sources:
+        for name, method in _METHOD_CALL.findall(source):
+            found.setdefault(name, set()).add(method)
     return found
 
 
