@@ -5,7 +5,7 @@ BIN       := $(VENV)/bin
 EDITABLE   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]'
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint lint-code lint-types lint-project lint-patterns manifests docs bench fuzz deploy clean
+.PHONY: help run demo test lint manifests docs bench fuzz deploy clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
@@ -50,26 +50,6 @@ test: $(VENV)/.installed ## Run the tests of all three distributions (TEST_JOBS 
 
 lint: lint-code lint-types lint-project lint-patterns ## Check style, types, layers, generated files and prose (with -j2, two checks at a time)
 
-lint-code: $(VENV)/.types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
-	$(BIN)/python -m hack.generate --check
-	$(BIN)/python -m hack.prose
-	$(BIN)/python -m hack.conversions
-
-lint-types: $(VENV)/.types
-	$(BIN)/mypy
-
-# The types of a new project, as its author checks them.
-lint-project: $(VENV)/.types
-	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
-	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
-	$(BIN)/basedpyright --pythonpath $(BIN)/python
-
-lint-patterns: $(VENV)/.types
-	$(BIN)/python -m hack.patterns
-
 manifests: $(VENV)/.installed ## Write the files that are generated from code
 	$(BIN)/python -m hack.generate
 
@@ -94,4 +74,4 @@ clean: ## Remove the files that the targets create
 	rm -rf $(VENV) build dist *.egg-info envtest/build envtest/src/*.egg-info handlers/build handlers/src/*.egg-info \
 		 .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-include hack/tools.mk hack/test.mk hack/deploy.mk
+include hack/lint.mk hack/tools.mk hack/test.mk hack/deploy.mk
