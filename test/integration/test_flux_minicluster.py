@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux.names import MINICLUSTER
+from cfo.controllers.flux.minicluster import job_changes
+from cfo.runtime import GVK, NAMESPACE
 from cfo.runtime.client import name_checks
+from cfo.runtime.objects import new_object
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.objects.unstructured import (
     NamespacedName,
@@ -42,6 +46,7 @@ READY, RUNNING, WAITING, FINISHED = (
     "JobFinished",
 )
 KEY = NamespacedName("ns", "flux-sample")
+LIMIT_RANGE = GVK("", "v1", "LimitRange")
 
 
 @pytest.fixture
@@ -438,6 +443,35 @@ async def test_rejected_object_is_reported(env: FluxEnvironment) -> None:
         cluster = await env.wait_for_state("JobRequested")
         assert "ShareProcessNamespace and HostPID" in condition(cluster, "ObjectsReady")["message"]
         assert await env.wait_for_event("FailedToReconcile", "ShareProcessNamespace and HostPID")
+
+
+@pytest.mark.parametrize(
+    ("labels", "limits", "expected"),
+    [
+        ({"pod-security.kubernetes.io/enforce": "restricted"}, [], "violates PodSecurity"),
+        ({}, [{"type": "Container", "max": {"memory": "1Gi"}}], "maximum memory usage per"),
+    ],
+    ids=["Pod Security", "LimitRange"],
+)
+async def test_reason_why_pods_are_missing_is_that_of_the_api_server(
+    env: FluxEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    labels: Object,
+    limits: list[Object],
+    expected: str,
+) -> None:
+    monkeypatch.setattr(job_changes, "_USUAL_CREATION", timedelta(seconds=0.5))
+    resources = {"limits": {"memory": "2Gi"}, "requests": {"memory": "2Gi"}}
+    container = {"image": "ubuntu:noble", "command": "true", "resources": resources}
+    await env.create(new_object(NAMESPACE, "team", labels=labels))
+    await env.create(new_object(LIMIT_RANGE, "limits", "team", spec={"limits": limits}))
+    async with run_minicluster_controller(env):
+        await env.create(mini_cluster(namespace="team", containers=[container]))
+        note = await env.wait_for_event(
+            "PodsNotReady", "2 of 2 pods cannot be created: ", expected, namespace="team"
+        )
+        cluster = await env.get(MINICLUSTER, "flux-sample", "team")
+        assert condition(cluster, "PodsReady")["message"] == note
 
 
 async def test_job_of_kueue_is_started_and_stopped_by_kueue(env: FluxEnvironment) -> None:

@@ -343,7 +343,8 @@ class MiniClusterReconciler:
     async def _missing_pods(self, cluster: Object, job: Object) -> PodFailure | None:
         """Return that pods of the Job could not be created, and why: its status does not say that.
 
-        The API server is asked once for each number of missing pods; then the condition has the answer.
+        The API server is asked once for each number of missing pods; then the condition has the answer. It is asked
+        for the Job, too: the cache does not have its pod template, to which webhooks may have added something.
         """
         missing = missing_pods(job)
         if not missing or creation_seconds(job, self.clock.now()) > 0:
@@ -355,7 +356,9 @@ class MiniClusterReconciler:
             return PodFailure(_PODS_MISSING, message)
         refusal = ""
         try:
-            refusal = await refusal_of_pod(self.client, job, job["spec"]["template"])
+            stored = await self.client.get(JOB, key_of(job), live=True)
+            if stored is not None and uid_of(stored) == uid_of(job):
+                refusal = await refusal_of_pod(self.client, stored, stored["spec"]["template"])
         except (APIError, TransportError) as error:
             _log.info("Cannot determine why pods are missing", error=str(error))
         why = f": {refusal}"

@@ -133,18 +133,24 @@ async def test_refusal_of_pods_is_asked_for_once_and_is_in_the_condition() -> No
     asked: list[bool] = []
 
     async def create(pod: Object, *, dry_run: bool) -> Object:
+        assert pod["spec"]["containers"]
         asked.append(dry_run)
         raise Forbidden(403, {"message": refusal})
 
+    async def get(gvk: GVK, key: NamespacedName, *, live: bool) -> Object:
+        assert live
+        return stored
+
     reconciler = MiniClusterReconciler(
-        cast("Client", SimpleNamespace(create=create)),
+        cast("Client", SimpleNamespace(create=create, get=get)),
         cast("EventRecorder", None),
         SystemClock(),
         cast("Informers", None),
     )
     cluster = mini_cluster(size=2)
-    job = desired_job(Plan.of(cluster))
-    job["metadata"]["uid"] = "j"
+    stored = desired_job(Plan.of(cluster))
+    stored["metadata"]["uid"] = "j"
+    job = {**stored, "spec": {**stored["spec"], "template": {"spec": {"subdomain": "s"}}}}
     job["status"] = {"startTime": "2026-01-01T00:00:00Z"}
     failure = await reconciler._missing_pods(cluster, job)
     assert failure == PodFailure("PodsMissing", f"2 of 2 pods cannot be created: {refusal}")
