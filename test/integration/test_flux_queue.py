@@ -14,9 +14,11 @@ from cfo.api.flux.names import (
     FLUX_SETUP,
     MINICLUSTER,
     MINICLUSTER_LABEL,
+    OBJECTS_READY,
     QUOTA_RESERVED,
     JobState,
 )
+from cfo.runtime.client import name_checks
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, owner_reference
 from test.support.flux_environment import (
@@ -318,6 +320,61 @@ async def test_job_holds_no_quota_while_another_minicluster_has_its_name(
         await wait_for_totals(env, 0, 0, 1)
         await env.delete(foreign)
         await wait_for_state(env, JobState.FINISHED)
+
+
+def foreign_objects() -> list[Object]:
+    """Return objects of other owners whose names a MiniCluster ``job`` needs."""
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job-entrypoint"}}
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+    batch_job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job"},
+        "spec": {"suspend": True, "template": {"spec": pod}},
+    }
+    found: list[Object] = [config_map, batch_job]
+    for obj in found:
+        obj["metadata"]["namespace"] = "ns"
+    return found
+
+
+@pytest.mark.parametrize("foreign", foreign_objects(), ids=lambda obj: obj["kind"])
+async def test_job_holds_no_quota_while_an_object_of_its_minicluster_has_a_taken_name(
+    env: FluxEnvironment, foreign: Object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_checks, "FIRST_NAME_CHECK_SECONDS", 0.5)
+    message = f"{foreign['kind']} {name_of(foreign)} already exists"
+    obstacle = await env.create(foreign)
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=2))
+        await env.create(flux_job())
+        waiting = await wait_for_reason(env, "NameTaken")
+        assert message in condition(waiting, QUOTA_RESERVED)["message"]
+        await env.wait_for_event("NameTaken", message)
+        await wait_for_totals(env, 0, 0, 1)
+        await env.create(flux_job("other"))
+        await wait_for_state(env, JobState.FINISHED, "other")
+        await env.wait_until_idle()
+        assert (await env.get(FLUX_JOB, "job"))["status"] == waiting["status"]
+        await env.delete(obstacle)
+        await wait_for_state(env, JobState.FINISHED)
+
+
+async def test_object_that_the_api_server_refuses_is_reported_by_the_job(
+    env: FluxEnvironment,
+) -> None:
+    wrong = {"pod": {"hostPID": True}, "shareProcessNamespace": True}
+    async with run_flux_controllers(env):
+        await env.create(flux_setup())
+        job = await env.create(flux_job(template=wrong))
+        refused = await wait_for_job(
+            env, lambda obj: condition(obj, OBJECTS_READY).get("status") == "False", "refused"
+        )
+        assert condition(refused, OBJECTS_READY)["reason"] == "FailedToWrite"
+        await env.wait_for_event("FailedToWrite", "ShareProcessNamespace and HostPID")
+        await env.patch(job, {"spec": {"suspend": True}})
+        released = await wait_for_reason(env, "Suspended")
+        assert condition(released, OBJECTS_READY) == {}
 
 
 async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEnvironment) -> None:

@@ -678,6 +678,7 @@ AGAIN = "again with another name"
     ("kind", "found", "remedy"),
     [
         (FLUX_JOB, condition("QuotaReserved", "False", "NameTaken"), AGAIN),
+        (FLUX_JOB, condition("ObjectsReady", "False", "FailedToWrite"), "correct the spec"),
         (MINICLUSTER, condition("ObjectsReady", "False", "NameTaken"), AGAIN),
         (MINICLUSTER, condition("ObjectsReady", "False", "Deleting"), "wait"),
         (RAY_CLUSTER, condition(EXPOSED, "False", "NameTaken"), AGAIN),

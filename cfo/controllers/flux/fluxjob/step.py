@@ -2,7 +2,7 @@
 
 The conditions begin with the five states of the first Flux Operator in its order, each with its type as reason, and
 exactly one of them is true. Further conditions follow: ``QuotaReserved`` with the reason why the job waits,
-``Evicted``, ``PodsReady``, ``Succeeded``, ``Valid``, ``UpToDate`` and ``MiniClusterRefused``.
+``Evicted``, ``ObjectsReady``, ``PodsReady``, ``Succeeded``, ``Valid``, ``UpToDate`` and ``MiniClusterRefused``.
 """
 
 from __future__ import annotations

@@ -63,6 +63,9 @@ _RETRY_AFTER: Final = timedelta(minutes=1)
 """The pause before a MiniCluster that was refused is created again."""
 
 _SPEC_CHANGED: Final = "SpecChanged"
+_PASSING_REASONS: Final = frozenset({"Creating", "Deleting", "Invalid", "NamespaceTerminating"})
+"""The reasons of a MiniCluster without all objects that end by themselves, or with the job."""
+
 _WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.value)
 """The reasons for which a job waits until a user or an administrator changes something."""
 
@@ -110,6 +113,11 @@ def _wait(seen: JobObservation, step: JobStep) -> None:
         step.action = MiniClusterAction.DELETE
     elif cluster is not None and queue_of(cluster):
         _follow_kueue(seen, step, cluster)
+        return
+    elif cluster is not None and _is_name_taken(cluster) and not seen.spec.get("suspend"):
+        if seen.verdict is not None:
+            step.status["fluxSetup"] = seen.verdict.setup or None
+        _release_for_the_name(step, message_of(cluster, OBJECTS_READY))
         return
     verdict = seen.verdict
     if (
@@ -197,6 +205,9 @@ def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
         or message_of(cluster, OBJECTS_READY)
         or "Creating the MiniCluster"
     )
+    if _is_name_taken(cluster):
+        _release_for_the_name(step, message)
+        return
     step.status.enter(JobState.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, WAITING_FOR_KUEUE, message)
 
@@ -220,6 +231,7 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
         _create(seen, step)
         return
     _report_ignored_changes(seen, step, cluster)
+    _report_missing_objects(step, cluster)
     status = step.status
     is_by_kueue = status.find(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE
     if is_true(cluster, JobState.FINISHED):
@@ -242,8 +254,23 @@ def _wait_for_the_name(seen: JobObservation, step: JobStep, cluster: Object) -> 
         step.status.enter(JobState.WAITING, "Waiting until the previous MiniCluster is deleted")
         return
     message = f"MiniCluster {name_of(seen.job)} exists and does not belong to this FluxJob"
+    _release_for_the_name(step, message)
+
+
+def _is_name_taken(cluster: Object) -> bool:
+    """Return whether another owner has an object with a name that the MiniCluster needs."""
+    conditions = (cluster.get("status") or {}).get("conditions")
+    condition = find_condition(conditions, OBJECTS_READY) or {}
+    return condition.get("status") == "False" and condition.get("reason") == NAME_TAKEN
+
+
+def _release_for_the_name(step: JobStep, message: str) -> None:
+    """Give the quota back, because the job cannot start before a name is free."""
+    known = step.status.find(QUOTA_RESERVED)
+    if (known.get("reason"), known.get("message")) != (NAME_TAKEN, message):
+        step.warning(NAME_TAKEN, message)
+    step.status["position"] = None
     _release(step, NAME_TAKEN, message)
-    step.warning(NAME_TAKEN, message)
 
 
 def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
@@ -282,6 +309,7 @@ def _cause_of_eviction(seen: JobObservation) -> tuple[str, str] | None:
 def _release(step: JobStep, reason: str, message: str) -> None:
     """Give the quota back."""
     step.status.set(QUOTA_RESERVED, False, reason, message)
+    step.status.remove(OBJECTS_READY)
     step.status.remove(PODS_READY)
     step.status.enter(JobState.WAITING, message)
     for name in ("startTime", "exitCode", "miniCluster"):
@@ -310,6 +338,8 @@ def _await_objects(step: JobStep, cluster: Object) -> None:
     condition = find_condition(conditions, OBJECTS_READY) or {}
     if condition.get("status") == "True" and _is_current(condition, cluster):
         status.enter(JobState.READY, "All objects of the MiniCluster exist")
+    elif _is_name_taken(cluster):
+        _release_for_the_name(step, message_of(cluster, OBJECTS_READY))
     elif condition.get("status") == "False" and condition.get("reason") != "Creating":
         status.enter(JobState.WAITING, str(condition.get("message")))
 
@@ -401,6 +431,7 @@ def _end(
     status = step.status
     status["completionTime"] = ended or status.timestamp
     status["position"] = None
+    status.remove(OBJECTS_READY)
     status.remove(PODS_READY)
     status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
@@ -452,6 +483,22 @@ def _report_ignored_changes(seen: JobObservation, step: JobStep, cluster: Object
     if status.find(UP_TO_DATE).get("status") != "False":
         step.warning("UpdateIgnored", message)
     status.set(UP_TO_DATE, False, "UpdateIgnored", message)
+
+
+def _report_missing_objects(step: JobStep, cluster: Object) -> None:
+    """Record why objects of the MiniCluster cannot be created, unless that ends without anyone's help."""
+    status = step.status
+    conditions = (cluster.get("status") or {}).get("conditions")
+    condition = find_condition(conditions, OBJECTS_READY) or {}
+    reason = str(condition.get("reason"))
+    if condition.get("status") != "False" or reason in _PASSING_REASONS:
+        status.remove(OBJECTS_READY)
+        return
+    message = str(condition.get("message"))
+    known = status.find(OBJECTS_READY)
+    if (known.get("reason"), known.get("message")) != (reason, message):
+        step.warning(reason, message)
+    status.set(OBJECTS_READY, False, reason, message)
 
 
 def _is_suspended(cluster: Object) -> bool:

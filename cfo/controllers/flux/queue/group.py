@@ -202,6 +202,8 @@ def obstacle_of(
         return NAME_TAKEN, f"MiniCluster {key.name} exists and does not belong to this FluxJob"
     if job.is_suspended:
         return SUSPENDED, "Suspended by spec.suspend"
+    if group.cluster is not None and group.cluster.is_name_taken:
+        return NAME_TAKEN, "Another owner has an object with a name that the MiniCluster needs"
     if job.is_refused:
         return MINICLUSTER_REFUSED, "The MiniCluster was refused"
     if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):

@@ -23,7 +23,13 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.controllers.flux.queue.model import ADMITTED, MINICLUSTER_REFUSED, NOTHING, Demand
+from cfo.controllers.flux.queue.model import (
+    ADMITTED,
+    MINICLUSTER_REFUSED,
+    NAME_TAKEN,
+    NOTHING,
+    Demand,
+)
 from cfo.controllers.flux.queue.shape import (
     DEFAULT_DEADLINE,
     ClusterShape,
@@ -80,7 +86,8 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
 class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     """A MiniCluster. ``job_uid`` is the FluxJob with its name that controls it; empty if it was created by hand.
 
-    ``is_stopped``: it is suspended, and its controller has observed that.
+    ``is_stopped``: it is suspended, and its controller has observed that. ``is_name_taken``: an object of another owner
+    has a name that it needs.
     """
 
     job_uid: str
@@ -89,6 +96,7 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     is_stopped: bool
     is_finished: bool
     is_valid: bool
+    is_name_taken: bool
     is_deleting: bool
     is_queued_by_kueue: bool
 
@@ -225,6 +233,7 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     if is_suspended is None:  # the CRD has no such field
         is_suspended = meta.annotations.get(SUSPEND_ANNOTATION) == "true"
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
+    objects_ready = _find(status.conditions, OBJECTS_READY)
     return ClusterRecord(
         job_uid=_job_uid(meta),
         created=_seconds(meta.creation_timestamp),
@@ -232,6 +241,7 @@ def cluster_record(entry: Entry) -> ClusterRecord:
         is_stopped=is_suspended and _observed_generation(status) == meta.generation,
         is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_valid=_is_valid(status.conditions),
+        is_name_taken=objects_ready.status == "False" and objects_ready.reason == NAME_TAKEN,
         is_deleting=meta.is_deleting,
         is_queued_by_kueue=bool((spec.job_labels or {}).get(QUEUE_NAME_LABEL)),
     )
