@@ -767,3 +767,93 @@ async def test_objects_that_no_webhook_converts(plane: ControlPlane, api: APICli
     assert answer.code == 200
     assert answer.body["type"] == "ERROR"
     assert answer.body["object"]["code"] == 504
+
+
+async def test_only_variables_with_an_expression_are_declared(api: APIClient) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "variables": [{"name": "v"}],
+        "validations": [{"expression": "variables.v == 1"}],
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    answer = await api.post(path, {"metadata": {"name": "none"}, "spec": spec})
+    assert sorted(field for field, _ in causes(answer.body)) == [
+        "spec.validations[0].expression",
+        "spec.variables[0].expression",
+    ]
+
+
+async def test_inline_volumes_can_have_any_class_of_attributes(api: APIClient) -> None:
+    csi = {"driver": "d.example.com", "volumeHandle": "h"}
+    volume = {"accessModes": ["ReadWriteOnce"], "csi": csi, "volumeAttributesClassName": "A B"}
+    spec = {"attacher": "a.example.com", "nodeName": "n", "source": {"inlineVolumeSpec": volume}}
+    path = "/apis/storage.k8s.io/v1/volumeattachments"
+    answer = await api.post(path, {"metadata": {"name": "inline"}, "spec": spec})
+    assert answer.code == 201
+    answer = await api.merge(
+        f"{path}/inline/status", {"status": {"attachError": {"errorCode": -1}}}
+    )
+    message = "Invalid value: -1: must be between 0 and 2147483647, inclusive"
+    assert causes(answer.body) == [("status.attachError.errorCode", message)]
+
+
+async def test_a_status_without_the_time_of_its_phase_keeps_it(api: APIClient) -> None:
+    path = "/api/v1/persistentvolumes"
+    csi = {"driver": "d.example.com", "volumeHandle": "h"}
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": csi}
+    created = await api.post(path, {"metadata": {"name": "pv"}, "spec": spec})
+    body = {"metadata": {"name": "pv"}, "spec": spec, "status": {"phase": "Pending"}}
+    answer = await api.put(f"{path}/pv/status", body)
+    assert answer.body["status"] == created.body["status"]
+
+
+@pytest.mark.parametrize(("terms", "errors"), [([{}], 1), ([{}, {}], 5)])
+async def test_empty_topologies_are_compared_with_as_many_empty_ones(
+    api: APIClient, terms: list[dict[str, Any]], errors: int
+) -> None:
+    body = {"metadata": {"name": "c"}, "provisioner": "a.b", "allowedTopologies": terms}
+    answer = await api.post("/apis/storage.k8s.io/v1/storageclasses", body, {"dryRun": "All"})
+    assert len(causes(answer.body)) == errors
+
+
+async def test_autoscalers_to_zero_need_a_metric_of_others(api: APIClient) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    spec = {"scaleTargetRef": target, "minReplicas": 0, "maxReplicas": 5}
+    body = {"metadata": {"name": "zero"}, "spec": spec}
+    answer = await api.post(f"/apis/autoscaling/v2/{AUTOSCALERS}", body)
+    fields = sorted(field for field, _ in causes(answer.body))
+    assert fields == ["spec.metrics", "spec.minReplicas"]
+
+
+async def test_a_body_of_another_version_is_decoded_before_it_is_refused(api: APIClient) -> None:
+    path = f"/apis/autoscaling/v1/{AUTOSCALERS}"
+    body = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "unknown": 1}
+    answer = await api.post(path, body)
+    assert "does not match the expected API version" in answer.body["message"]
+    assert 'unknown field \\"unknown\\"' in answer.headers.getall("Warning")[0]
+    answer = await api.post(path, body, {"fieldValidation": "Strict"})
+    assert "strict decoding error" in answer.body["message"]
+    answer = await api.post(path, {**body, "spec": 1})
+    assert 'in version "v2" cannot be handled' in answer.body["message"]
+    event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}}
+    answer = await api.post(f"{CORE}/events", event)
+    assert "does not match the expected API version (v1)" in answer.body["message"]
+
+
+async def test_the_prefix_of_an_address_is_validated_in_updates(api: APIClient) -> None:
+    path = "/apis/networking.k8s.io/v1/ipaddresses"
+    spec = {"parentRef": {"resource": "services", "namespace": "default", "name": "s"}}
+    await api.post(path, {"metadata": {"name": "192.0.2.7"}, "spec": spec})
+    answer = await api.merge(f"{path}/192.0.2.7", {"metadata": {"generateName": "a-"}})
+    assert [field for field, _ in causes(answer.body)] == ["metadata.generateName"]
+
+
+async def test_errors_of_reasons_show_all_examples(api: APIClient) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    await api.post(path, {"metadata": {"name": "r"}, "spec": {"minAvailable": 1}})
+    condition = {"type": "T", "status": "True", "reason": "-", "message": ""}
+    condition["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+    answer = await api.merge(f"{path}/r/status", {"status": {"conditions": [condition]}})
+    ((_, message),) = causes(answer.body)
+    assert "or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex" in message

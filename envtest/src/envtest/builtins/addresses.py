@@ -90,7 +90,14 @@ class AddressStrategy(BuiltinStrategy):
         return [] if address == name else [f'must be in canonical form ("{address}")']
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the reference to the object that has the address, which is immutable."""
+        """Yield the errors of the reference to the object that has the address, which is immutable.
+
+        An update also needs a valid ``generateName``; that of a new object is validated with its other metadata.
+        """
+        prefix = obj["metadata"].get("generateName")
+        if old is not None and prefix:
+            for problem in self.validate_name(prefix, prefix=True) or ():
+                yield invalid("metadata.generateName", prefix, problem)
         parent = obj["spec"].get("parentRef")
         if old is not None and parent != old["spec"].get("parentRef"):
             shown = internal_fields(PARENT, parent) if parent is not None else None

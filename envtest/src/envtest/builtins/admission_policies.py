@@ -203,11 +203,11 @@ def _variable_errors(
     kind: CELType = "dyn"
     if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
-    else:
-        try:
-            kind = check_expression(expression, params=params, variables=variables)
-        except CELCompileError as error:
-            yield invalid(f"{path}.expression", expression, f"compilation failed: {error}")
+        return
+    try:
+        kind = check_expression(expression, params=params, variables=variables)
+    except CELCompileError as error:
+        yield invalid(f"{path}.expression", expression, f"compilation failed: {error}")
     if _IDENTIFIER.fullmatch(name):
         variables[name] = kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.apimachinery.field_errors import FieldError, invalid, required
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, required
 from envtest.apimachinery.objects import Object
 from envtest.builtins.autoscaler_versions import (
     SPEC_ANNOTATIONS,
@@ -26,6 +26,10 @@ from envtest.builtins.string_validation import nonnegative
 from envtest.registry.resource import RequestContext
 
 __all__ = ["AutoscalerStrategy", "behavior_defaults"]
+
+_ZERO_REPLICAS = (
+    "must specify at least one Object or External metric to support scaling to zero replicas"
+)
 
 
 class AutoscalerStrategy(BuiltinStrategy):
@@ -128,7 +132,13 @@ class AutoscalerStrategy(BuiltinStrategy):
         was_invalid = old is not None and any(
             map(_has_invalid_object, old["spec"].get("metrics") or ())
         )
-        for position, metric in enumerate(spec.get("metrics") or ()):
+        metrics = spec.get("metrics") or ()
+        is_scaled_by_others = any(
+            metric.get("type") in ("Object", "External") for metric in metrics
+        )
+        if minimum == 0 and not is_scaled_by_others:
+            yield forbidden("spec.metrics", _ZERO_REPLICAS)
+        for position, metric in enumerate(metrics):
             yield from metric_errors(
                 metric, f"spec.metrics[{position}]", any_api_version=was_invalid
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -106,8 +107,14 @@ class StorageClassStrategy(BuiltinStrategy):
             yield invalid("volumeBindingMode", mode, _IMMUTABLE)
 
 
+_MAX_DUPLICATES: Final = 100
+"""How often a repeated term is reported; each is reported once for each equal term before it."""
+
+
 def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
-    seen = {repr([])}  # kube-apiserver compares with empty terms, too
+    # kube-apiserver compares each term with the terms before it, and with as many empty ones as there are terms
+    empty = repr([])
+    seen = Counter({empty: len(terms)})
     for position, term in enumerate(terms):
         path = f"allowedTopologies[{position}]"
         labels: dict[str, tuple[str, ...]] = {}
@@ -125,9 +132,9 @@ def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]
                 yield duplicate(f"{field_path}.key", name)
             labels[name] = values
         identity = repr(sorted((name, sorted(values)) for name, values in labels.items()))
-        if identity in seen:
+        for _ in range(min(seen[identity], _MAX_DUPLICATES)):
             yield duplicate(f"{path}.matchLabelExpressions", "")
-        seen.add(identity)
+        seen[identity] += 1
 
 
 class VolumeAttributesClassStrategy(BuiltinStrategy):
@@ -351,7 +358,7 @@ def _attachment_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]
         if len((error.get("message") or "").encode()) > _ERROR_MESSAGE:
             yield too_long(f"status.{kind}.message", error["message"], _ERROR_MESSAGE)
         if (error.get("errorCode") or 0) < 0:
-            text = "must be greater than or equal to 0"
+            text = "must be between 0 and 2147483647, inclusive"
             yield invalid(f"status.{kind}.errorCode", error["errorCode"], text)
 
 

@@ -259,6 +259,7 @@ def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iter
                 yield invalid(f"{field_path}.values[{number}]", value, problem)
 
 
+_REASON_EXAMPLES = ("my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB")
 _CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
@@ -293,7 +294,7 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
             yield invalid(
                 f"{field_path}.reason",
                 reason,
-                _regex_message(text, pattern, "my_name", "MY_NAME", "MyName"),
+                _regex_message(text, pattern, *_REASON_EXAMPLES),
             )
         if len(reason) > 1024:
             yield too_long(f"{field_path}.reason", reason, 1024)

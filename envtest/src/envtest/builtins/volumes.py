@@ -87,12 +87,17 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": ctx.now}
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: updates the time of the last phase transition."""
+        """See :meth:`Strategy.prepare_update`: keeps the time of the last phase transition, or updates it."""
         super().prepare_update(new, old, ctx)
-        if ctx.subresource == "status" and new["status"].get("phase") != old["status"].get("phase"):
-            old_time = old["status"].get("lastPhaseTransitionTime")
-            if new["status"].get("lastPhaseTransitionTime") in (None, old_time):
-                new["status"]["lastPhaseTransitionTime"] = ctx.now
+        if ctx.subresource != "status":
+            return
+        old_time = old["status"].get("lastPhaseTransitionTime")
+        time = new["status"].get("lastPhaseTransitionTime")
+        is_same_phase = new["status"].get("phase") == old["status"].get("phase")
+        if not is_same_phase and time in (None, old_time):
+            new["status"]["lastPhaseTransitionTime"] = ctx.now
+        elif is_same_phase and time is None and old_time is not None:
+            new["status"]["lastPhaseTransitionTime"] = old_time
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the spec, whose source, volume mode and node affinity are immutable."""
@@ -235,7 +240,6 @@ def inline_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldEr
     if spec.get("volumeMode") not in (None, "Filesystem"):
         text = "may not specify volumeMode other than Filesystem in the context of inline volumes"
         yield forbidden(f"{path}.volumeMode", text)
-    yield from _attributes_class_errors(spec, path)
 
 
 def _source_errors(spec: Mapping[str, Any], path: str, volume_name: str) -> Iterator[FieldError]:

@@ -262,7 +262,7 @@ async def parse_object(
         )
         text = sent_data.decode(errors="replace")
         raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}'")
-    _check_identity(obj, sent_data, info, unrecognized)
+    _check_identity(obj, sent_data, info, unrecognized, ctx)
     if len(obj) != sent:  # the identity was added
         added = dict(list(obj.items())[sent:])
         data = orjson.dumps(added)[:-1] + b"," + data.lstrip()[1:] if sent else orjson.dumps(obj)
@@ -307,7 +307,13 @@ def _excerpt(data: bytes) -> str:
     return shown + (" ..." if len(data) > 30 else "")
 
 
-def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:
+def _check_identity(
+    obj: Object,
+    data: bytes,
+    info: ResourceInfo,
+    unrecognized: str,
+    ctx: RequestContext | None = None,
+) -> None:
     version = obj.get("apiVersion")
     kind = obj.get("kind")
     problem = _identity_type_problem(obj)
@@ -331,7 +337,11 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
     if (version, kind) == (info.api_version, info.kind):
         return
     same_group = version.rpartition("/")[0] == info.group
-    if kind == info.kind and same_group and _is_registered(version, kind, info):
+    # Events of both groups are the same objects
+    is_convertible = same_group or kind == "Event"
+    if kind == info.kind and is_convertible and _is_registered(version, kind, info):
+        if ctx is not None:
+            _decode_other_version(obj, version, ctx)
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
         )
@@ -339,6 +349,25 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
     raise bad_request(
         f'{kind} in version "{short}" cannot be handled as a {info.kind}: {identity_problem(obj, info)}'
     )
+
+
+def _decode_other_version(obj: Object, api_version: str, ctx: RequestContext) -> None:
+    """Report what does not fit the version that a body names. Raises StatusError (400)."""
+    group, _, version = api_version.rpartition("/")
+    kind = ctx.info.kind
+    for each in all_resources():
+        if (each.group, each.version, each.kind) == (group, version, kind):
+            break
+    else:
+        return
+    try:
+        _, unknown = decode(each.type, obj)
+    except DecodeError as error:
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+        ) from None
+    problems = [f"unknown field {go_quote(path)}" for path in unknown]
+    check_strict(problems, ctx, kind=kind, version=version)
 
 
 def identity_problem(obj: Object, info: ResourceInfo) -> str:

@@ -99,7 +99,7 @@ def errors(kind: str, subresource: str, name: str = "a", **fields: Any) -> list[
             },
             [
                 "status.attachError.message: Too long: may not be more than 1024 bytes",
-                "status.attachError.errorCode: Invalid value: -1: must be greater than or equal to 0",
+                "status.attachError.errorCode: Invalid value: -1: must be between 0 and 2147483647, inclusive",
             ],
         ),
         (
