@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from cfo.runtime import (
     CONFIG_MAP,
@@ -51,6 +52,10 @@ def config_map(name: str = "child", owner: Object | None = None, **data: str) ->
     if owner is not None:
         metadata["ownerReferences"] = [owner_reference(owner)]
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def warnings_of(lines: list[Any]) -> list[str]:
+    return [line["error"] for line in lines if line["log_level"] == "warning"]
 
 
 class Events:
@@ -376,6 +381,51 @@ async def test_another_child_is_written_if_the_name_is_taken(world: World) -> No
     assert results.stored(CONFIG_MAP, NamespacedName("default", "other")) is not None
     ((reason, message),) = world.events.recorded
     assert (reason, message.rpartition(": ")[2]) == ("NameTaken", "another name is used")
+
+
+async def test_taken_name_without_a_consequence_is_an_event(world: World) -> None:
+    await world.client.create(config_map(theirs="yes"))
+    with capture_logs() as lines:
+        await world.write(Child.present(config_map(a="b")))
+    message = "ConfigMap child already exists and does not belong to this ConfigMap"
+    assert world.events.recorded == [("NameTaken", message)]
+    assert warnings_of(lines) == []
+
+
+async def test_taken_name_with_a_fallback_and_without_a_consequence_is_no_event(
+    world: World,
+) -> None:
+    await world.client.create(config_map(theirs="yes"))
+    fallback = Child.present(config_map("other", a="b"))
+    results = await world.write(Child.present(config_map(a="b"), fallback=fallback))
+    assert results.is_done()
+    assert world.events.recorded == []
+
+
+async def test_taken_name_is_logged_once_without_events(world: World) -> None:
+    await world.client.create(config_map(theirs="yes"))
+    fallback = Child.present(config_map("other", a="b"))
+    child = Child.present(config_map(a="b"), consequence="nothing works")
+    with capture_logs() as lines:
+        await reconcile_children(
+            world.client, world.owner, [Child.present(config_map(a="b"), fallback=fallback)]
+        )
+        assert warnings_of(lines) == []  # the fallback is written
+        await reconcile_children(world.client, world.owner, [child])
+        await reconcile_children(world.client, world.owner, [child])
+    assert warnings_of(lines) == [
+        "ConfigMap child already exists and does not belong to this ConfigMap: nothing works"
+    ]
+
+
+async def test_error_that_is_not_raised_is_logged_at_debug_level(world: World) -> None:
+    invalid = config_map()
+    invalid["metadata"]["labels"] = {"-": "-"}
+    with capture_logs() as lines:
+        await reconcile_children(world.client, world.owner, [Child.present(invalid)])
+    (line,) = [line for line in lines if line["event"] == "Child could not be written or deleted"]
+    assert line["log_level"] == "debug"
+    assert line["error"].startswith("ConfigMap child could not be written: ")
 
 
 async def test_child_with_an_unmet_requirement_is_skipped(world: World) -> None:

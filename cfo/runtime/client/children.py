@@ -196,6 +196,10 @@ class Outcome(Enum):
     """A child that it requires is not as desired."""
 
 
+_FAILED: Final = (Outcome.REFUSED, Outcome.FAILED)
+"""The outcomes of failed requests, whose errors :meth:`ChildResults.raise_errors` raises."""
+
+
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What became of ``child``.
 
@@ -272,8 +276,7 @@ class ChildResults:
     @property
     def errors(self) -> list[Exception]:
         """The errors of requests that failed or were refused."""
-        failed = (Outcome.REFUSED, Outcome.FAILED)
-        return [result.error for result in self if result.outcome in failed and result.error]
+        return [result.error for result in self if result.outcome in _FAILED and result.error]
 
     def raise_errors(self) -> None:
         """Raise the errors of failed requests, so that the reconcile is retried."""
@@ -336,9 +339,9 @@ async def reconcile_children(
     """Bring ``children`` of ``owner`` to their desired state, one after the other, and return what became of them.
 
     :param prune: objects in the cache; those that belong to the owner and are not among the children are deleted.
-    :param events: records a Warning Event about the owner for each taken name that has a consequence (``NameTaken``),
-        each lasting refusal (``FailedToReconcile``), and each object whose content was not trusted
-        (``UntrustedContentReplaced``).
+    :param events: records a Warning Event about the owner for each taken name (``NameTaken``; if the fallback was
+        written instead, only with a ``consequence``), each lasting refusal (``FailedToReconcile``), and each object
+        whose content was not trusted (``UntrustedContentReplaced``). Without it, a taken name is logged once.
     :param block_owner_deletion: whether a foreground deletion of the owner waits for the objects.
     :param max_created: the maximum number of objects to create; 0 means no limit. :attr:`ChildResults.is_limited` then
         asks for another reconcile.
@@ -392,12 +395,13 @@ class _ChildWriter:
             result = ChildResult(child=child, outcome=Outcome.SKIPPED)
         else:
             result = await self._attempt(child)
-        self.results.add(result)
         if child.fallback is None or not result.uses_fallback:
             self._report(result)
+            self.results.add(result)
             return result
+        self.results.add(result)
         replacement = await self.write(child.fallback)
-        if replacement.is_done:
+        if replacement.is_done and child.consequence:  # without one, nothing is wrong for the user
             self._report(result)
         return replacement
 
@@ -611,10 +615,23 @@ class _ChildWriter:
                 kind=result.child.gvk.kind,
                 object=result.child.key.name,
             )
-        elif result.outcome is Outcome.TAKEN and result.child.consequence:
-            self._record("NameTaken", f"{result.message}: {result.child.consequence}")
+        elif result.outcome is Outcome.TAKEN:
+            self._report_taken(result)
         elif result.outcome is Outcome.REFUSED:
             self._record("FailedToReconcile", result.message)
+        if result.outcome in _FAILED:
+            # The caller raises the error, or decides what it means.
+            _log.debug("Child could not be written or deleted", error=result.message)
+
+    def _report_taken(self, result: ChildResult) -> None:
+        message = result.message
+        if result.child.consequence:
+            message = f"{message}: {result.child.consequence}"
+        self._record("NameTaken", message)
+        if self._events is None and not result.uses_fallback:
+            wanted = WantedName(uid_of(self._owner), *result.child.id)
+            if self._client.name_checks.is_new(wanted):
+                _log.warning("Name of a child is taken, will check it again", error=message)
 
     def _record(self, reason: str, message: str) -> None:
         if self._events is not None:

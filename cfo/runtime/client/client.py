@@ -273,7 +273,7 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object | TypedObject:
-        """Replace an object by ``obj`` and return it as persisted.
+        """Replace an object by ``obj`` and return it as persisted; ``obj`` keeps its old resourceVersion.
 
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
         :class:`~cfo.runtime.client.errors.Conflict`.

@@ -43,6 +43,10 @@ class NameChecks:
     def __len__(self) -> int:
         return len(self._names)
 
+    def is_new(self, name: WantedName) -> bool:
+        """Return whether ``name`` was not found taken before; false also if no more names can be remembered."""
+        return name not in self._names and len(self._names) < self._size
+
     def next_delay(self, name: WantedName) -> float:
         """Record that ``name`` was found taken; return in how many seconds to check it again."""
         now = self._clock.monotonic()

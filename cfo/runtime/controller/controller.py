@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Final
 
 import anyio
 import structlog
@@ -66,6 +67,13 @@ _EXPECTED = (
     TerminalError,
 )
 """Errors that are logged without a stack trace, because their message is sufficient."""
+
+_CONFLICTS_EXPECTED: Final = 7
+"""How many conflicts of a request in a row are logged at debug level only.
+
+An outdated cache causes them, and is up to date long before: with the default back-off the seventh retry is 0.6 seconds
+after the first conflict.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,8 +318,12 @@ class Controller:
         self.queue.add_after(request, delay, priority=priority, cause=cause)
         failures = self.queue.num_requeues(request)
         fields = {"error": text, "retry_in": round(delay, 3), "failures": failures}
-        if all(map(_is_transient_conflict, errors)):
+        is_conflict = all(map(_is_transient_conflict, errors))
+        if is_conflict and failures <= _CONFLICTS_EXPECTED:
             _log.debug("Reconcile conflict, will retry", **fields)
+        elif is_conflict:
+            hint = _conflict_hint(errors)
+            _log.warning("Reconcile conflicts each time, will retry", **fields, hint=hint)
         elif failures == 1 and all(self._is_missing(request, leaf) for leaf in errors):
             # Only the retry can tell whether the object was deleted or lacks the subresource.
             _log.debug("Reconciled object was not found, will retry", **fields)
@@ -353,3 +365,13 @@ def _is_transient_conflict(error: BaseException) -> bool:
     if not isinstance(error, Conflict) or isinstance(error, AlreadyExists):
         return False
     return all(cause.get("reason") != "FieldManagerConflict" for cause in error.causes)
+
+
+def _conflict_hint(errors: list[BaseException]) -> str:
+    """Return the usual reason for conflicts that do not end."""
+    if any(isinstance(error, OwnerDeleted) for error in errors):
+        return "create nothing for an owner that is being deleted"
+    return (
+        "each write returns the new object and leaves its argument unchanged: "
+        "write what the last write returned, or what was just read"
+    )

@@ -31,6 +31,16 @@ def test_name_that_is_taken_again_much_later_is_checked_soon() -> None:
     assert checks.next_delay(wanted("a")) == FIRST_NAME_CHECK_SECONDS
 
 
+def test_name_is_new_until_it_was_found_taken() -> None:
+    checks = NameChecks(size=1, clock=FakeClock())
+    assert checks.is_new(wanted("a"))
+    checks.next_delay(wanted("a"))
+    assert not checks.is_new(wanted("a"))
+    assert not checks.is_new(
+        wanted("b")
+    )  # it would be new each time, because it cannot be remembered
+
+
 def test_many_taken_names_are_checked_seldom_and_need_no_more_memory() -> None:
     clock = FakeClock()
     checks = NameChecks(size=2, clock=clock)

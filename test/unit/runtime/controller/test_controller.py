@@ -296,6 +296,30 @@ async def test_first_failure_to_find_the_reconciled_object_is_logged_at_debug_le
     assert [line["log_level"] for line in lines if "retry_in" in line] == levels
 
 
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (Conflict(409, {"reason": "Conflict"}), "each write returns the new object"),
+        (OwnerDeleted("not recreated"), "create nothing for an owner that is being deleted"),
+    ],
+)
+async def test_conflicts_that_do_not_end_are_logged_with_a_hint(
+    error: Exception, hint: str
+) -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(*[error] * 9))) as harness:
+            harness.channel.enqueue([A])
+            for _ in range(9):
+                await run_until_idle()
+                harness.clock.advance(2)
+            await run_until_idle()
+            assert len(harness.reconciler.requests) == 10
+    retries = [line for line in lines if "retry_in" in line]
+    assert [line["log_level"] for line in retries] == ["debug"] * 7 + ["warning"] * 2
+    assert [line["failures"] for line in retries[7:]] == [8, 9]
+    assert all(line["hint"].startswith(hint) for line in retries[7:])
+
+
 class NoSuchThing(ReconcileError):
     """An expected failure of a reconciler."""
 
