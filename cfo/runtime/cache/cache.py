@@ -38,6 +38,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.process.strings import require_list
 
 MAX_UNCERTAIN: Final = 10_000
 """The maximum number of objects whose next read must go to the API server; the oldest are evicted first."""
@@ -81,6 +82,8 @@ class Cache(ClientCache):
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
+        require_list("namespaces", namespaces)
+        require_list("field_managers", field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
         self._selectors: dict[GVK, LabelSelector] = {}
         if selectors is not None:

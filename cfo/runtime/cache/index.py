@@ -12,6 +12,7 @@ import structlog
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.strings import require_list
 
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +142,7 @@ class Index:
 
     def _values(self, entry: Entry) -> frozenset[str]:
         try:
-            return frozenset(self.function(entry))
+            return _checked(self.function(entry))
         except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
             _log.exception(
                 "Index function failed, object is not indexed",
@@ -149,6 +150,16 @@ class Index:
                 object=str(entry.key),
             )
             return frozenset()
+
+
+def _checked(values: Iterable[str]) -> frozenset[str]:
+    """Return what an index function returned. Raises :class:`TypeError` for anything but a list of strings."""
+    require_list("returned values", values)
+    unique = frozenset(values)
+    for value in unique:
+        if not isinstance(value, str):
+            raise TypeError(f"returned values: {value!r:.200}: must be a string")
+    return unique
 
 
 def _packed(entry: Entry, values: Collection[str]) -> _Packed:

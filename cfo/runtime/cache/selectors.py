@@ -19,6 +19,7 @@ import msgspec
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.parsers import is_label_value
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.strings import require_list
 
 
 class SelectorError(ValueError):
@@ -81,8 +82,10 @@ class Requirement:
     def create(cls, key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
         """Return a validated requirement.
 
-        Raises :class:`SelectorError` for an invalid key, value or number of values.
+        Raises :class:`SelectorError` for an invalid key, value or number of values, and :class:`TypeError` for values
+        that are one string.
         """
+        require_list("values", values)
         unique = tuple(sorted({_check_value(key, value) for value in values}))
         match operator:
             case Operator.IN | Operator.NOT_IN:
@@ -389,7 +392,12 @@ class Selection:
         max_bytes: int = MAX_BYTES,
         budget_of: BudgetFunction | None = None,
     ) -> Selection:
-        """Parse the selectors; raises :class:`SelectorError`."""
+        """Parse the selectors.
+
+        Raises :class:`SelectorError`, and :class:`TypeError` for namespaces or fields that are one string.
+        """
+        require_list("namespaces", namespaces)
+        require_list("fields", fields)
         return cls(
             label_selector=LabelSelector.of(label_selector),
             field_selector=FieldSelector.of(field_selector),

@@ -38,6 +38,7 @@ from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.endpoint import Endpoint
 from cfo.runtime.process.health import Health
 from cfo.runtime.process.logs import hide_local_variables
+from cfo.runtime.process.strings import require_list
 from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ class ManagerOptions:
 
     def __post_init__(self) -> None:
         for name in ("namespaces", "field_managers"):
-            value = getattr(self, name)
-            if isinstance(value, str):  # otherwise its characters would be the names
-                raise TypeError(f"{name}: {value!r}: must be a list of strings")
+            require_list(name, getattr(self, name))
 
 
 class Servers:
@@ -334,8 +333,9 @@ class Manager:
 
         A client needs the permission to ``get`` the path of a route, except for ``public_paths``, whose content must
         not be secret. Raises :class:`RuntimeError` if the metrics server does not authorize clients
-        (``ManagerOptions.metrics_tls``), or is running.
+        (``ManagerOptions.metrics_tls``), or is running, and :class:`TypeError` if ``public_paths`` is one string.
         """
+        require_list("public_paths", public_paths)
         add_public_paths = getattr(self._servers.metrics, "add_public_paths", None)
         if add_public_paths is None:
             raise RuntimeError(

@@ -19,6 +19,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
 )
 from cfo.runtime.process.clock import rfc3339
+from cfo.runtime.process.strings import require_list
 
 if TYPE_CHECKING:
     from cfo.runtime.objects.resource.field_types import Condition  # imports pydantic
@@ -90,8 +91,9 @@ class Conditions:
 
         False if one is false, else unknown if one is unknown, missing, or of an earlier generation,
         else true. Reason and message are those of the first such condition; the message names it. Raises
-        :class:`ValueError` if ``types`` contains ``ready``.
+        :class:`ValueError` if ``types`` contains ``ready``, and :class:`TypeError` if it is one string.
         """
+        require_list("types", types)
         found = {kind: self._current(kind) for kind in types}
         if ready in found:
             raise ValueError(f"condition {ready}: must not be a part of its own summary")

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.runtime.process.printable import escape, printable
+from cfo.runtime.process.strings import require_list
 
 __all__ = [
     "MAX_ERRORS",
@@ -227,7 +228,11 @@ def type_invalid(path: Path | str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(path: Path | str, value: Any, supported: Iterable[Any]) -> FieldError:
-    """Return the error for a value that is not in ``supported``, which the message lists in the given order."""
+    """Return the error for a value that is not in ``supported``, which the message lists in the given order.
+
+    Raises :class:`TypeError` if ``supported`` is one string.
+    """
+    require_list("supported", supported)
     quoted = ", ".join(go_quote(str(item)) for item in supported)
     detail = f"supported values: {quoted}" if quoted else ""
     return FieldError("FieldValueNotSupported", str(path), value, detail)

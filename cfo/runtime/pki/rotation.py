@@ -36,6 +36,7 @@ from cfo.runtime.pki.certificates import (
 )
 from cfo.runtime.pki.policy import CertificatePolicy
 from cfo.runtime.pki.private_keys import create_key, key_pem, load_private_key
+from cfo.runtime.process.strings import require_list
 
 _MAX_FORMER_CAS: Final = 3
 """The maximum number of former CAs that stay trusted, which limits the size of the bundle."""
@@ -234,7 +235,11 @@ def _new_ca(policy: CertificatePolicy, now: datetime) -> CertificateAuthority:
 def issue_certificate(
     ca: CertificateAuthority, names: Sequence[str], policy: CertificatePolicy, *, now: datetime
 ) -> KeyPair:
-    """Create a serving certificate for ``names`` (host names and IP addresses), with a new key."""
+    """Create a serving certificate for ``names`` (host names and IP addresses), with a new key.
+
+    Raises :class:`TypeError` if ``names`` is one string.
+    """
+    require_list("names", names)
     key = create_key(policy.key_algorithm)
     alternatives: list[x509.GeneralName] = []
     for name in names:

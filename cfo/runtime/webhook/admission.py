@@ -26,6 +26,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from cfo.runtime.objects.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
+from cfo.runtime.process.strings import require_list
 from cfo.runtime.webhook.worker import ReviewWorker
 
 P = ParamSpec("P")
@@ -131,6 +132,9 @@ class AdmissionResponse:
     patch: Sequence[Mapping[str, Any]] = ()
     warnings: tuple[str, ...] = ()
     audit_annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_list("warnings", self.warnings)
 
 
 def denied(

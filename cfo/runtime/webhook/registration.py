@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.resource.declaration import plural_of
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
+from cfo.runtime.process.strings import require_list
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
@@ -57,6 +58,8 @@ class Webhook:
     object_selector: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("groups", "versions", "resources", "operations"):
+            require_list(name, getattr(self, name))
         if not _PATH.fullmatch(self.path):
             raise ValueError(
                 f"path: {self.path!r}: must consist of segments of letters, digits, - and _, such as /mutate-pods"
@@ -149,8 +152,11 @@ class Webhooks:
         :class:`Webhook`, for both webhooks.
 
         Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path or a name is
-        already registered, and :class:`TypeError` if the defaulter or the validator lacks a method that is called.
+        already registered, and :class:`TypeError` if the defaulter or the validator lacks a method that is called, or
+        if the operations are one string.
         """
+        require_list("operations", operations)
+        require_list("validator_operations", validator_operations)
         gvk = kind.gvk
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")

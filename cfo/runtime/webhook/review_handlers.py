@@ -15,6 +15,7 @@ from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
 from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
 from cfo.runtime.process.printable import described
+from cfo.runtime.process.strings import require_list
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -122,6 +123,7 @@ class ValidatingHandler(Generic[T]):
             case _:
                 pass
         warnings = await _await_if_needed(waiting)
+        require_list(f"warnings of {type(validator).__name__}", warnings)
         return AdmissionResponse(allowed=True, warnings=tuple(warnings or ()))
 
     def _decode_stored(self, obj: Object) -> T | None:

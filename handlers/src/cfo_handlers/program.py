@@ -69,6 +69,8 @@ async def operator(
 
     Raises :class:`~cfo_handlers.errors.InvalidParameter`, and the errors of startup handlers, logins and the manager.
     """
+    if isinstance(namespaces, str):
+        raise InvalidParameter(f"namespaces: {namespaces!r}: must be a list of strings")
     selected = tuple(namespaces)
     if not selected and namespace:
         selected = (namespace,)

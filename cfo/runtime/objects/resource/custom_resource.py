@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from cfo.runtime.objects.errors import InvalidResource
+from cfo.runtime.objects.errors import InvalidResource, SchemaError
 from cfo.runtime.objects.field import FieldError, Path, invalid, required
 from cfo.runtime.objects.kinds import plural as guess_plural
 from cfo.runtime.objects.resource.declaration import Declaration, PrinterColumn, Scale
@@ -123,6 +123,9 @@ class CustomResource(APIModel, TypedObject):
         if not group and not version:
             return
         kind = kind or cls.__name__
+        for name, values in {"short_names": short_names, "categories": categories}.items():
+            if isinstance(values, str):
+                raise SchemaError(f"class {kind}: {name}: {values!r}: must be a list of strings")
         cls.declaration = Declaration(
             group=group,
             version=version,

@@ -563,6 +563,28 @@ def test_index_function_that_fails_for_one_object_indexes_the_others() -> None:
     assert [(line["index"], line["object"]) for line in logs] == [("app", "ns/b")]
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("web", "returned values: 'web': must be a list of strings"),
+        ([7], "returned values: 7: must be a string"),
+    ],
+)
+def test_index_values_that_are_not_a_list_of_strings_are_rejected(
+    returned: Any, message: str
+) -> None:
+    harness = Harness()
+    harness.store.add_index("app", lambda _: returned)
+    formatting = [structlog.processors.format_exc_info]
+    with structlog.testing.capture_logs(processors=formatting) as logs:
+        harness.list(9, entry(5))
+    assert len(harness.store) == 1
+    assert harness.store.indexed("app", "w") == []
+    (line,) = logs
+    assert line["event"] == "Index function failed, object is not indexed"
+    assert line["exception"].endswith(f"TypeError: {message}")
+
+
 def test_entries_can_be_read_by_namespace() -> None:
     harness = Harness()
     harness.list(9, entry(5), entry(6, namespace="other"))
