@@ -48,13 +48,13 @@ _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
     "NoFluxSetup": "ask the administrator for a FluxSetup that governs this namespace",
     "PriorityClassNotFound": "use an existing PriorityClass, or priority",
-    "NameTaken": taken_remedy("the job"),
+    "NameTaken": taken_remedy("the job", "its MiniCluster"),
     "MiniClusterRefused": "correct the spec; the message is that of the API server or a webhook",
 }
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
 
 _OBJECT_REMEDIES: Final = {
-    "NameTaken": taken_remedy("the MiniCluster, or the job that created it,"),
+    "NameTaken": taken_remedy("the MiniCluster, or the job that created it,", "the MiniCluster"),
     "Deleting": "wait until the object is deleted; if that takes long, check its finalizers",
     "NamespaceTerminating": "create it in another namespace",
     "FailedToWrite": "correct the spec, or ask the administrator for the quota or permission that the message names",

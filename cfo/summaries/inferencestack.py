@@ -173,7 +173,9 @@ def _component_problems(
     """Yield what is wrong with the gateway and the applications: each cause once, with the names of the first."""
     found: dict[str, tuple[str, list[str]]] = {}
     for name, why in _broken_components(stack, conditions):
-        _, _, cause = why.rpartition(" is forbidden: ")  # what comes before names the pod
+        cause = why
+        for separator in (" is forbidden: ", " is invalid: "):  # what comes before names the pod
+            _, _, cause = cause.rpartition(separator)
         _, names = found.setdefault(cause, (why, []))
         names.append(name)
     for why, names in found.values():

@@ -188,6 +188,8 @@ _CAUSES: Final = (
     (("exceeded quota",), _RAISE_QUOTA),
     (("maximum ", " usage per "), _CHANGE_LIMITS),
     (("minimum ", " usage per "), _CHANGE_LIMITS),
+    # The default limit of a LimitRange applies to containers that have only a request.
+    ((".requests: Invalid value", "must be less than or equal to ", " limit"), _CHANGE_LIMITS),
     ((" max limit to request ratio per ",), _CHANGE_LIMITS),
     (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
     (("Unschedulable: ",), _ADD_NODES),
@@ -249,11 +251,15 @@ def created_problems(
         yield Problem(f"{kind} {name}: {reason}: {message}", remedy_for(message, remedy))
 
 
-def taken_remedy(owner: str) -> str:
-    """Return what to do if another object has a name that ``owner``, such as ``the RayCluster``, needs."""
+def taken_remedy(owner: str, annotated: str = "") -> str:
+    """Return what to do if another object has a name that ``owner``, such as ``the RayCluster``, needs.
+
+    ``annotated``: the object whose controller needs the name, if that is not ``owner``.
+    """
     return (
         f"create {owner} again with another name, or delete the object that the message names if it is yours "
-        "(kubectl get -o yaml shows its owner); the operator checks again after seconds at first, later every 5 minutes"
+        "(kubectl get -o yaml shows its owner); the operator checks again after seconds, later every 5 minutes, and "
+        f"at once when you change an annotation of {annotated or owner} (kubectl annotate)"
     )
 
 

@@ -135,7 +135,7 @@ async def test_cluster_scoped_child_of_a_namespaced_owner_has_no_owner_reference
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-@pytest.mark.parametrize("owner", ["", "other", "predecessor"])
+@pytest.mark.parametrize("owner", ["", "other", "other group", "predecessor"])
 async def test_object_of_another_owner_is_left_unchanged(
     world: World, owner: str, is_known: bool
 ) -> None:
@@ -144,8 +144,8 @@ async def test_object_of_another_owner_is_left_unchanged(
     if owner:
         reference = {
             **owner_reference(world.owner),
-            "apiVersion": "example.com/v1",
-            "name": "owner" if owner == "predecessor" else "other",
+            "apiVersion": "v0" if owner == "predecessor" else "example.com/v1",
+            "name": "other" if owner == "other" else "owner",
             "uid": "u",
         }
         foreign["metadata"]["ownerReferences"] = [reference]
@@ -161,7 +161,9 @@ async def test_object_of_another_owner_is_left_unchanged(
         assert result.outcome is expected
         message = "ConfigMap child already exists and does not belong to this ConfigMap"
         if owner == "other":
-            message += ", but to ConfigMap other"
+            message += ", but to ConfigMap other of example.com/v1"
+        if owner == "other group":
+            message += ", but to ConfigMap owner of example.com/v1"
         assert result.message == message
         if owner == "predecessor":
             assert results.retry_after == PREDECESSOR_RETRY_SECONDS

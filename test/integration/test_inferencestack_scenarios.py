@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
 from cfo.api.inferencestack.names import PAUSE_ANNOTATION, RETAINED
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.rendering.stack import render
@@ -13,6 +13,7 @@ from cfo.runtime.objects.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOU
 from cfo.runtime.objects.unstructured import (
     NamespacedName,
     Object,
+    find_condition,
     key_of,
     name_of,
     owner_reference,
@@ -375,6 +376,24 @@ async def check_objects_of_other_owners(env: InferenceEnvironment) -> None:
     assert "labels" not in untouched["metadata"]
     deployments = [name for kind, name in await env.objects("t") if kind == DEPLOYMENT.kind]
     assert deployments == ["t-inference-stack-b"], "no pod uses an object of another owner"
+
+
+async def test_second_stack_of_a_name_in_the_other_api_group_has_taken_names() -> None:
+    async with start_inference_environment() as env:
+        first = await env.create(new_stack({"a": {}}))
+        async with run_inference_controllers(env):
+            await env.wait_for_condition("Ready", "True")
+            (other,) = (gvk for gvk in INFERENCE_STACKS if gvk != STACK)
+            await env.create({**new_stack({"a": {}}), "apiVersion": other.api_version})
+
+            async def degraded() -> Object | None:
+                status = (await env.get(other, "s")).get("status") or {}
+                found = find_condition(status.get("conditions"), "Degraded")
+                return dict(found) if found is not None and found["status"] == "True" else None
+
+            found = await eventually(degraded, "the second stack is degraded")
+            assert found["reason"] == "NameTaken"
+            assert f"but to InferenceStack s of {first['apiVersion']}" in found["message"]
 
 
 async def test_failures_and_upgrades_are_reported() -> None:

@@ -321,7 +321,10 @@ class NameTaken(ReconcileError):
         message = f"{_title(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
         controller = controller_of(obj)
         if controller is not None and not self.is_of_predecessor:
-            message += f", but to {controller.get('kind')} {controller.get('name')}"
+            kind = controller.get("kind")
+            message += f", but to {kind} {controller.get('name')}"
+            if kind == gvk_of(owner).kind:
+                message += f" of {controller.get('apiVersion')}"
         super().__init__(message)
 
 
@@ -675,12 +678,12 @@ def _outcome_of(error: APIError) -> Outcome:
 
 
 def _is_of_predecessor(obj: Object, owner: Object) -> bool:
-    reference = controller_of(obj) or {}
-    same_name = (reference.get("kind"), reference.get("name")) == (
-        gvk_of(owner).kind,
-        name_of(owner),
-    )
-    return same_name and reference.get("uid") != uid_of(owner)
+    reference = controller_of(obj)
+    if reference is None or reference.get("name") != name_of(owner):
+        return False
+    # Kinds of two API groups can have the same name, as those of InferenceStacks do.
+    gvk = GVK.parse(str(reference.get("apiVersion")), str(reference.get("kind")))
+    return gvk.same_kind(gvk_of(owner)) and reference.get("uid") != uid_of(owner)
 
 
 def _title(obj: Object) -> str:

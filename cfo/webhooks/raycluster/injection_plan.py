@@ -33,6 +33,7 @@ from cfo.webhooks.raycluster.mtls import (
     known_mtls_additions,
     mtls_additions,
     with_command,
+    with_ray_security,
 )
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.proxies import (
@@ -109,7 +110,7 @@ class Injection(msgspec.Struct, frozen=True):
     ``concern`` is what it provides, unless another actor does. ``is_enabled`` returns whether the settings enable it.
     ``additions`` returns the additions to a group; ``None`` if it adds nothing to such a group. ``known_additions``
     returns additions with the names of all entries that are added to such a group with any settings, by which injected
-    entries are found.
+    entries are found. ``adapted`` returns the additions as they fit a pod template; ``None`` if they fit all.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Injection(msgspec.Struct, frozen=True):
     is_enabled: Callable[[InjectionSettings], bool]
     additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
     known_additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
+    adapted: Callable[[PodAdditions, Object], PodAdditions] | None = None
 
     def actor(self, facts: RayClusterFacts, settings: InjectionSettings) -> Actor:
         """Return who provides :attr:`concern` for a RayCluster."""
@@ -193,6 +195,7 @@ MTLS: Final = Injection(
     is_enabled=lambda settings: settings.mtls,
     additions=_mtls_additions,
     known_additions=_known_mtls_additions,
+    adapted=with_ray_security,
 )
 _INJECTIONS: Final = (OAUTH, MTLS)
 
@@ -364,7 +367,10 @@ class _InjectionPlanner:
         if group.is_head not in self._additions:
             additions = self._injection.additions(self._facts, group, self._settings)
             self._additions[group.is_head] = additions
-        return self._additions[group.is_head]
+        common = self._additions[group.is_head]
+        if common is None or self._injection.adapted is None:
+            return common
+        return self._injection.adapted(common, group.pod)
 
     def _found_in(self, former: RayClusterFacts, former_group: PodGroup) -> PodAdditions | None:
         """Return the entries that were injected into ``former_group`` of ``former``; ``None`` if none were."""

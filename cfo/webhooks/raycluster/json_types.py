@@ -46,7 +46,12 @@ _POD: Final = Shape(
     dict,
     {
         "serviceAccountName": Shape(str),
-        "containers": _list_of(env=_list_of(), volumeMounts=_list_of(), ports=_list_of()),
+        "containers": _list_of(
+            env=_list_of(),
+            volumeMounts=_list_of(),
+            ports=_list_of(),
+            securityContext=Shape(dict, {"capabilities": Shape(dict, {"drop": Shape(list)})}),
+        ),
         "initContainers": _list_of(command=Shape(list, items=Shape(str, required=True))),
         "volumes": _list_of(secret=Shape(dict, {"secretName": Shape(str)})),
     },

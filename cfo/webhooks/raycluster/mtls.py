@@ -30,7 +30,7 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import head_host_names, head_service_host
 from cfo.runtime import Object
 from cfo.runtime.objects import is_host_name
-from cfo.webhooks.raycluster.pod_additions import PodAdditions
+from cfo.webhooks.raycluster.pod_additions import PodAdditions, ray_container_index
 
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"
 CA_KEY_DIRECTORY: Final = "/home/ray/workspace/ca-key"
@@ -60,12 +60,14 @@ _ENV: Final = (
     {"name": "RAY_TLS_CA_CERT", "value": f"{TLS_DIRECTORY}/ca.crt"},
 )
 
-_SECURITY_CONTEXT: Final = {
+_SECURITY_CONTEXT: Final[Mapping[str, Any]] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """What the Pod Security Standard ``restricted`` requires of each container; the user ID is that of the pod."""
+
+_USER_FIELDS: Final = ("runAsNonRoot", "runAsUser", "runAsGroup")
 
 _TOKEN_SECONDS: Final = 3600
 """The lifetime of the token. The init container needs it only for minutes; the kubelet renews it."""
@@ -125,6 +127,27 @@ def mtls_additions(
     return PodAdditions(
         init_containers=(init_container,), volumes=volumes, env=_ENV, mounts=_MOUNTS
     )
+
+
+def with_ray_security(additions: PodAdditions, pod: Mapping[str, Any]) -> PodAdditions:
+    """Return ``additions`` for ``pod``; if its Ray container complies with ``restricted``, so do the init containers.
+
+    Otherwise these have no other securityContext than before, as that of the Go operator. They run as the user of the
+    Ray container, so that Ray can read its key.
+    """
+    at = ray_container_index(pod)
+    if at is None:
+        return additions
+    given = pod["containers"][at].get("securityContext") or {}
+    dropped = (given.get("capabilities") or {}).get("drop") or ()
+    if given.get("allowPrivilegeEscalation") is not False or "ALL" not in dropped:
+        return additions
+    context = dict(_SECURITY_CONTEXT)
+    for field in _USER_FIELDS:
+        if isinstance(given.get(field), int):  # which a bool is, too
+            context[field] = given[field]
+    containers = [{**each, "securityContext": context} for each in additions.init_containers]
+    return replace(additions, init_containers=tuple(containers))
 
 
 def known_mtls_additions(facts: RayClusterFacts) -> PodAdditions:

@@ -533,6 +533,10 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
             "cpu max limit to request ratio per Container is 2, but provided ratio is 4",
             "LimitRange",
         ),
+        (
+            "spec.containers[0].resources.requests: Invalid value: 2: must be less than or equal to cpu limit of 1",
+            "LimitRange",
+        ),
         ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "securityContext"),
         ('pods is forbidden: User "u" cannot create resource "pods"', "permission"),
         ("something else", "correct the pod template"),
@@ -584,6 +588,11 @@ def test_component_with_a_taken_name_is_one_problem_of_a_failed_appwrapper() -> 
         ("ImagePullBackOff", "container server waits", "check the name of the image"),
         ("FailedCreate", 'pods "{}" is forbidden: violates PodSecurity "x"', "securityProfile"),
         ("FailedCreate", 'pods "{}" is forbidden: exceeded quota: none', "ResourceQuota"),
+        (
+            "FailedCreate",
+            'Pod "{}" is invalid: a.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+            "LimitRange",
+        ),
     ],
 )
 def test_cause_of_several_components_of_a_stack_is_one_problem(

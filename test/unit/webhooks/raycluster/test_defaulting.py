@@ -564,6 +564,45 @@ def test_pods_that_request_their_certificates_get_no_key_of_the_ca() -> None:
     assert not requests_certificates(defaulted_cluster(worker()))
 
 
+def test_init_container_complies_with_restricted_if_the_ray_container_does() -> None:
+    group = worker()
+    ray = group["template"]["spec"]["containers"][0]
+    ray["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "runAsGroup": ["no number"],
+    }
+    injected = defaulted_cluster(group)
+    assert create_errors(injected, OAUTH_AND_MTLS) == []
+    (init_container,) = worker_pod(injected)["initContainers"]
+    assert init_container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+    }
+    (of_head,) = head_pod(injected)["initContainers"]
+    assert "securityContext" not in of_head
+    ray["securityContext"]["capabilities"] = {"drop": ["NET_RAW"]}
+    (other,) = worker_pod(defaulted_cluster(group))["initContainers"]
+    assert "securityContext" not in other
+
+
+def test_cluster_of_an_earlier_release_keeps_its_init_container_without_security_context() -> None:
+    old = defaulted_cluster(worker())
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for pod in (head_pod(old), worker_pod(old)):
+        pod["containers"][0]["securityContext"] = context
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"touched": "yes"}
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result.cluster == new
+    assert result.warnings == ()
+
+
 @pytest.mark.parametrize(
     ("before", "after"), [(OAUTH_AND_MTLS, REQUESTS), (REQUESTS, OAUTH_AND_MTLS)]
 )
