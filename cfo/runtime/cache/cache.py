@@ -36,7 +36,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
-from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind
+from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind, require_kind
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.strings import require_list
 
@@ -132,7 +132,7 @@ class Cache(ClientCache):
         :meth:`remove`. Raises :class:`ValueError` for an invalid selector or size, for a namespace outside the
         cache's namespaces, and for a cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
-        gvk = kind.gvk
+        gvk = require_kind("informer", kind)
         if max_bytes < 1:
             raise ValueError(f"max_bytes: {max_bytes}: must be 1 or more")
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:

@@ -351,7 +351,8 @@ async def reconcile_children(
     :param max_deleted: the same for objects to delete, absent children and pruned objects together.
 
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
-    :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`.
+    :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`, and :class:`TypeError` for what
+    is no :class:`Child`.
     """
     writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
     results = writer.results
@@ -372,7 +373,14 @@ async def reconcile_children(
             break
         if index >= _FEW_CHILDREN:
             await checkpoint()
-        await writer.write(child)
+        try:
+            await writer.write(child)
+        except AttributeError:
+            if not isinstance(child, Child):
+                raise TypeError(
+                    f"children: {child!r:.200}: must be a Child, such as Child.present(obj)"
+                ) from None
+            raise
     return results
 
 

@@ -70,6 +70,12 @@ class RequestTarget(NamedTuple):
         return name
 
 
+def _wrong_key(gvk: GVK, key: object) -> TypeError:
+    return TypeError(
+        f"{gvk}: {key!r:.200}: must be a NamespacedName, as in NamespacedName(namespace, name)"
+    )
+
+
 def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
     """Return the key under which the cache stores the object: without a namespace if the kind is cluster-scoped.
 
@@ -116,7 +122,12 @@ class RecordedRequests:
     async def resolve_object(
         self, gvk: GVK, key: NamespacedName, subresource: str = ""
     ) -> RequestTarget:
-        """Resolve one object; raises :class:`ValueError` also for a name that no object can have."""
+        """Resolve one object; raises :class:`ValueError` also for a name that no object can have.
+
+        Raises :class:`TypeError` for a key that is not a :class:`NamespacedName`.
+        """
+        if not isinstance(key, NamespacedName):
+            raise _wrong_key(gvk, key)
         # An empty name would result in the collection's path: deleting one object would delete all of them.
         if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
             raise ValueError(
@@ -129,11 +140,15 @@ class RecordedRequests:
 
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         """Return a copy of the object, or ``None`` if it does not exist (see :meth:`Client.get`)."""
-        cached = cache_key(self.mapper, gvk, key)
-        reader = self.cache.covering_reader(gvk, cached.namespace) if not live else None
+        try:
+            cached = cache_key(self.mapper, gvk, key)
+            namespace = cached.namespace
+        except AttributeError:
+            raise _wrong_key(gvk, key) from None
+        reader = self.cache.covering_reader(gvk, namespace) if not live else None
         if reader is not None and not self.cache.is_uncertain(gvk, cached):
             found = reader.get(cached)
-            if found is not None or reader.is_complete(cached.namespace):
+            if found is not None or reader.is_complete(namespace):
                 return found
         target = await self.resolve_object(gvk, key)
         cached_uid = self.cached_uid(target)

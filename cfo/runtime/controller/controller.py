@@ -108,7 +108,8 @@ class Controller:
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
 
-    Raises :class:`TypeError` if ``reconciler`` is a class, or its ``reconcile`` is not a coroutine function.
+    Raises :class:`TypeError` if ``reconciler`` is a class or a function, or its ``reconcile`` is not a coroutine
+    function.
     """
 
     def __init__(
@@ -123,6 +124,10 @@ class Controller:
     ) -> None:
         if isinstance(reconciler, type):
             raise TypeError(f"{reconciler.__name__}: must be an instance, not the class")
+        if not hasattr(reconciler, "reconcile"):
+            raise TypeError(
+                f"{reconciler!r:.200}: must be an object with the method async def reconcile(self, request)"
+            )
         if not inspect.iscoroutinefunction(reconciler.reconcile):
             raise TypeError(
                 f"{type(reconciler).__name__}.reconcile: must be a coroutine function (async def)"

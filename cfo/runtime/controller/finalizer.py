@@ -58,10 +58,13 @@ class Finalizer:
     """A finalizer of one controller: added before the first work, removed after the cleanup.
 
     ``name`` is a qualified name such as ``example.com/bucket``. The controller needs the permission to patch the
-    objects. Raises :class:`ValueError` for a name without a domain, which the API server rejects.
+    objects. Raises :class:`ValueError` for a name without a domain, which the API server rejects, and
+    :class:`TypeError` for a name that is no string.
     """
 
     def __init__(self, client: Client, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"Finalizer(client, name): name: {name!r:.200}: must be a string")
         domain, slash, rest = name.partition("/")
         if not (slash and domain and rest):
             raise ValueError(
@@ -81,18 +84,28 @@ class Finalizer:
 
         ``cleanup`` must be idempotent, because it runs again if the finalizer cannot be removed afterwards. It keeps
         the finalizer if it raises, or returns a :class:`Result` with ``requeue_after``. An object that is being
-        deleted and does not have the finalizer is ignored.
+        deleted and does not have the finalizer is ignored. Raises :class:`TypeError` if one of them is no coroutine
+        function.
         """
         wire = to_object(obj)
         if not is_deleting(wire):
             stored = await _set_finalizer(self.client, obj, wire, self.name, present=True)
             if stored is None:
                 return Result()
-            return await apply(stored) or Result()
+            return await _awaitable("apply", apply(stored)) or Result()
         if not has_finalizer(wire, self.name):
             return Result()
-        result = await cleanup(obj)
+        result = await _awaitable("cleanup", cleanup(obj))
         if result is not None and result.requeue_after > 0:
             return result
         await _set_finalizer(self.client, obj, wire, self.name, present=False)
         return Result()
+
+
+def _awaitable(
+    name: str, returned: Awaitable[Result | None] | Result | None
+) -> Awaitable[Result | None]:
+    """Return what the function ``name`` returned, if it is not already the result of a plain function."""
+    if returned is None or isinstance(returned, Result):
+        raise TypeError(f"Finalizer.reconcile: {name}: must be a coroutine function (async def)")
+    return returned

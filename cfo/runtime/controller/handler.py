@@ -13,7 +13,7 @@ from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.reconcile import Request, is_request
-from cfo.runtime.objects.unstructured import ObjectKind
+from cfo.runtime.objects.unstructured import ObjectKind, require_kind
 
 _MAX_SHOWN: Final = 200
 """The maximum length of a value in an error."""
@@ -58,7 +58,7 @@ class EnqueueRequestForOwner(EventHandler):
     """
 
     def __init__(self, owner: ObjectKind[Any]) -> None:
-        self.owner = owner.gvk
+        self.owner = require_kind("EnqueueRequestForOwner", owner)
         self._mapper: RESTMapper | None = None
 
     async def prepare(self, mapper: RESTMapper) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import faulthandler
+import inspect
 import os
 import signal
 import sys
@@ -187,7 +188,23 @@ class Lifecycle:
         return [task.name for task in self._running if not task.status.event.is_set()]
 
     def add(self, runnable: Runnable | RunnableFunction, phase: StartPhase) -> None:
-        """Add a runnable to ``phase``; start it immediately if that phase has already begun."""
+        """Add a runnable to ``phase``; start it immediately if that phase has already begun.
+
+        Raises :class:`TypeError` for a coroutine, a class, and what cannot be run.
+        """
+        given: object = runnable
+        if inspect.iscoroutine(given):
+            given.close()  # otherwise Python warns that it was never awaited
+            name = given.__qualname__
+            raise TypeError(
+                f"{name}(): must be the coroutine function: pass {name}, without a call"
+            )
+        if isinstance(runnable, type):
+            raise TypeError(f"{runnable.__name__}: must be an instance, not the class")
+        if not isinstance(runnable, Runnable) and not callable(runnable):
+            raise TypeError(
+                f"{runnable!r:.200}: must be a coroutine function, or an object with the method run"
+            )
         task = _Task(runnable, phase)
         if self._tasks is not None and self._phase is not None and phase <= self._phase:
             self._launch(task)

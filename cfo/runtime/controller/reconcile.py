@@ -31,16 +31,19 @@ class Result:
     """The result of a successful reconcile.
 
     ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes). Raises
-    :class:`ValueError` for one that is negative or infinite, and :class:`TypeError` for a string.
+    :class:`ValueError` for one that is negative or infinite, and :class:`TypeError` for a string or a timedelta.
     """
 
     requeue_after: float = 0.0
 
     def __post_init__(self) -> None:
-        given: object = self.requeue_after
-        if isinstance(given, str):
-            raise TypeError(f"requeue_after: {given!r}: must be a number of seconds")
-        if not 0 <= self.requeue_after < math.inf:
+        try:
+            is_valid = 0 <= self.requeue_after < math.inf
+        except TypeError:
+            raise TypeError(
+                f"requeue_after: {self.requeue_after!r:.200}: must be a number of seconds"
+            ) from None
+        if not is_valid:
             raise ValueError(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
 
 

@@ -23,7 +23,7 @@ from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.manager.leadership import ElectedControllers
-from cfo.runtime.objects.unstructured import GVK, ObjectKind
+from cfo.runtime.objects.unstructured import GVK, ObjectKind, require_kind
 
 if TYPE_CHECKING:
     from cfo.runtime.manager.manager import Manager
@@ -93,9 +93,10 @@ class Builder:
     ) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
-        Raises :class:`ValueError` on a second call, and :class:`TypeError` for a predicate that is a class.
+        Raises :class:`ValueError` on a second call, and :class:`TypeError` for a predicate that is a class. All methods
+        raise :class:`TypeError` for what is no kind.
         """
-        gvk = kind.gvk
+        gvk = require_kind("for_", kind)
         if self._primary is not None:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
@@ -113,7 +114,7 @@ class Builder:
     ) -> Self:
         """Watch objects of ``kind`` that reconciled objects control; an event enqueues a request for the controller."""
         watch = _Watch(
-            gvk=kind.gvk,
+            gvk=require_kind("owns", kind),
             handler=None,  # created by complete(), because for_ may be called later
             predicates=predicates,
             selection=selection,
@@ -133,10 +134,17 @@ class Builder:
 
         A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, and
         receives the events of that kind once the kind becomes available. Set ``optional`` for kinds that may never be
-        served (such as another project's CRD) or that RBAC may forbid.
+        served (such as another project's CRD) or that RBAC may forbid. Raises :class:`TypeError` for a handler that is
+        a function or a class.
         """
+        gvk = require_kind("watches", kind)
+        if isinstance(handler, type) or not callable(getattr(handler, "requests", None)):
+            raise TypeError(
+                f"watches({gvk}): {handler!r:.200}: must be an EventHandler, such as "
+                "EnqueueRequestsFromMapFunc(function)"
+            )
         watch = _Watch(
-            gvk=kind.gvk,
+            gvk=gvk,
             handler=handler,
             predicates=predicates,
             selection=selection,

@@ -33,7 +33,14 @@ from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.leadership import ElectedControllers, Leadership
 from cfo.runtime.objects.kinds import NAMESPACE
-from cfo.runtime.objects.unstructured import GVK, ByKind, Object, ObjectKind, new_object
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    ByKind,
+    Object,
+    ObjectKind,
+    new_object,
+    require_kind,
+)
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.endpoint import Endpoint
 from cfo.runtime.process.health import Health
@@ -226,7 +233,7 @@ class Manager:
         """Add a runnable; a running manager starts it immediately.
 
         Without a ``phase`` it starts together with the controllers and only on the leader, unless its attribute
-        ``needs_leader`` is false.
+        ``needs_leader`` is false. Raises :class:`TypeError` for a coroutine, a class, and what cannot be run.
         """
         if phase is None:
             phase = (
@@ -324,7 +331,8 @@ class Manager:
 
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
-        self._availability.when_available(kind.gvk, lambda: setup(self), hint=hint)
+        gvk = require_kind("when_available", kind)
+        self._availability.when_available(gvk, lambda: setup(self), hint=hint)
 
     def add_metrics_server_routes(
         self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()

@@ -181,6 +181,11 @@ class FieldErrors(Exception):
         self.errors = found[:MAX_ERRORS]
         if not self.errors:
             raise ValueError("FieldErrors needs at least one error")
+        for error in self.errors:
+            if not isinstance(error, FieldError):
+                raise TypeError(
+                    f"FieldErrors: {error!r:.200}: must be a FieldError, such as field.invalid(path, value, detail)"
+                )
         message = aggregate(self.errors)
         if len(found) > MAX_ERRORS:
             message += f"; only the first {MAX_ERRORS} errors are shown"

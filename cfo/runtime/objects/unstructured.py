@@ -75,6 +75,16 @@ class ObjectKind(Protocol[T_co]):
         ...
 
 
+def require_kind(name: str, kind: object) -> GVK:
+    """Return the GVK of ``kind``, which the function ``name`` got. Raises :class:`TypeError` if it is no kind."""
+    gvk = getattr(kind, "gvk", None)
+    if not isinstance(gvk, GVK):
+        raise TypeError(
+            f"{name}: {kind!r:.200}: must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
+        )
+    return gvk
+
+
 ByKind: TypeAlias = Mapping[GVK, V] | Mapping[ObjectKind[Any], V]
 """Values by kind; a GVK and a class of this kind are the same key."""
 

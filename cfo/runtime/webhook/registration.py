@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.resource.declaration import plural_of
-from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
+from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind, require_kind
 from cfo.runtime.process.strings import require_list
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
@@ -157,7 +157,7 @@ class Webhooks:
         """
         require_list("operations", operations)
         require_list("validator_operations", validator_operations)
-        gvk = kind.gvk
+        gvk = require_kind("register", kind)
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")
         if validator_operations is None:

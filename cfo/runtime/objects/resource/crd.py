@@ -27,9 +27,13 @@ def custom_resource_definition(*versions: type[CustomResource]) -> Object:
     _check_versions(declarations)
     schemas = [_schema(version) for version in versions]
     first_schema = _without_descriptions(schemas[0])
-    for schema in schemas[1:]:
-        if _without_descriptions(schema) != first_schema:
-            raise SchemaError(f"{first.kind}: the versions must have the same schema")
+    for declared, schema in zip(declarations[1:], schemas[1:], strict=True):
+        field = _first_difference(first_schema, _without_descriptions(schema), "")
+        if field is not None:
+            raise SchemaError(
+                f"{first.kind}: the versions must have the same schema: "
+                f"{first.version} and {declared.version} differ in {field or 'the object'}"
+            )
     spec: Object = {
         "group": first.group,
         "names": first.names,
@@ -140,6 +144,27 @@ def _version_entry(declared: Declaration, schema: Object) -> Object:
             column.entry() for column in declared.printer_columns
         ]
     return version
+
+
+def _first_difference(one: Object, other: Object, path: str) -> str | None:
+    """Return the path of the first field whose schemas differ; ``None`` if they are equal."""
+    if one == other:
+        return None
+    for part, suffix in (("items", "[]"), ("additionalProperties", ".*")):
+        if isinstance(one.get(part), dict) and isinstance(other.get(part), dict):
+            found = _first_difference(one[part], other[part], path + suffix)
+            if found is not None:
+                return found
+    properties = one.get("properties") or {}
+    others = other.get("properties") or {}
+    for name in [*properties, *others]:
+        child = f"{path}.{name}" if path else name
+        if name not in properties or name not in others:
+            return child
+        found = _first_difference(properties[name], others[name], child)
+        if found is not None:
+            return found
+    return path
 
 
 def _without_descriptions(schema: Object) -> Object:

@@ -15,12 +15,22 @@ _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
 
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+
+
+def _check_path(name: str, path: object, *starts: str) -> None:
+    """Raise :class:`SchemaError` unless ``path`` is a JSONPath that begins with one of ``starts``."""
+    if not isinstance(path, str) or not path.startswith(starts):
+        allowed = " or ".join(starts)
+        raise SchemaError(f"{name}: {path!r}: must be a JSONPath that starts with {allowed}")
+
+
 @dataclass(frozen=True, slots=True)
 class PrinterColumn:
     """A column of ``kubectl get``: ``PrinterColumn("Ready", ".status.readyReplicas", "integer")``.
 
     ``json_path`` is the path of the value in the object. Columns with a ``priority`` above 0 are shown only with
-    ``-o wide``.
+    ``-o wide``. Raises :class:`SchemaError` for another type, and for a path that does not start with a dot.
     """
 
     name: str
@@ -29,6 +39,14 @@ class PrinterColumn:
     priority: int = 0
     description: str = ""
     format: str = ""
+
+    def __post_init__(self) -> None:
+        if self.type not in _COLUMN_TYPES:
+            types = ", ".join(_COLUMN_TYPES)
+            raise SchemaError(
+                f"PrinterColumn {self.name!r}: type: {self.type!r}: must be one of {types}"
+            )
+        _check_path(f"PrinterColumn {self.name!r}: json_path", self.json_path, ".")
 
     def entry(self) -> Object:
         """Return the entry of ``additionalPrinterColumns``."""
@@ -47,11 +65,19 @@ class Scale:
     """The scale subresource: the paths of the replica counts, and of a label selector for the pods.
 
     ``Scale(spec_replicas=".spec.replicas", status_replicas=".status.readyReplicas")``
+
+    Raises :class:`SchemaError` for a path outside of the spec or the status.
     """
 
     spec_replicas: str
     status_replicas: str
     label_selector: str = ""
+
+    def __post_init__(self) -> None:
+        _check_path("Scale: spec_replicas", self.spec_replicas, ".spec.")
+        _check_path("Scale: status_replicas", self.status_replicas, ".status.")
+        if self.label_selector:
+            _check_path("Scale: label_selector", self.label_selector, ".spec.", ".status.")
 
     def entry(self) -> Object:
         """Return the value of ``subresources.scale``."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from pydantic import Field
 
 from cfo.runtime import APIModel, CustomResource, custom_resource_definition
-from cfo.runtime.objects import SchemaError
+from cfo.runtime.objects import PrinterColumn, Scale, SchemaError
 from cfo.runtime.objects.resource.schema import structural_schema
 from test.support.website import Website, WebsiteBeta
 
@@ -91,6 +92,69 @@ class OtherFields(
     """A version with another schema."""
 
 
+class ShortName(APIModel):
+    size: int = Field(default=1, le=5)
+
+
+class LongName(APIModel):
+    size: int = Field(default=1, le=50)
+
+
+class ShortSpec(APIModel):
+    title: str = ""
+    names: list[ShortName] = Field(default_factory=list)
+
+
+class LongSpec(APIModel):
+    title: str = ""
+    names: list[LongName] = Field(default_factory=list)
+
+
+class ShortNames(CustomResource, group="example.com", version="v1", kind="Site"):
+    spec: ShortSpec
+
+
+class LongNames(CustomResource, group="example.com", version="v2", kind="Site", storage=False):
+    spec: LongSpec
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (
+            lambda: PrinterColumn("A", ".status.x", cast("Any", "int")),
+            "PrinterColumn 'A': type: 'int': must be one of boolean, date, integer, number, string",
+        ),
+        (
+            lambda: PrinterColumn("A", "status.x"),
+            "PrinterColumn 'A': json_path: 'status.x': must be a JSONPath that starts with .",
+        ),
+        (
+            lambda: Scale(spec_replicas="spec.replicas", status_replicas=".status.replicas"),
+            "Scale: spec_replicas: 'spec.replicas': must be a JSONPath that starts with .spec.",
+        ),
+        (
+            lambda: Scale(spec_replicas=".spec.replicas", status_replicas=".spec.replicas"),
+            "Scale: status_replicas: '.spec.replicas': must be a JSONPath that starts with .status.",
+        ),
+        (
+            lambda: Scale(
+                spec_replicas=".spec.replicas",
+                status_replicas=".status.replicas",
+                label_selector="selector",
+            ),
+            "Scale: label_selector: 'selector': must be a JSONPath that starts with .spec. or .status.",
+        ),
+    ],
+)
+def test_declaration_that_the_api_server_rejects_is_rejected(
+    declare: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        declare()
+    assert str(caught.value) == message
+
+
 class Base(CustomResource):
     """A class without a kind."""
 
@@ -100,7 +164,14 @@ class Base(CustomResource):
     [
         ([], "at least one version"),
         ([Base], "class Base: declares no kind"),
-        ([WebsiteBeta, OtherFields], "the versions must have the same schema"),
+        (
+            [WebsiteBeta, OtherFields],
+            "the versions must have the same schema: v1beta1 and v4 differ in spec$",
+        ),
+        (
+            [ShortNames, LongNames],
+            r"the versions must have the same schema: v1 and v2 differ in spec.names\[\].size$",
+        ),
         ([Website, OtherScope], "group, names and scope of v2 and v1 must be equal"),
         (
             [Website, SecondStorage],

@@ -1,0 +1,165 @@
+"""Arguments of another type than expected are rejected with what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cfo.runtime.client.children import Child, reconcile_children
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.controller.finalizer import Finalizer
+from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner
+from cfo.runtime.controller.reconcile import Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.field import FieldErrors
+from cfo.runtime.objects.kinds import CONFIG_MAP, SERVICE
+from cfo.runtime.objects.unstructured import Object, new_object
+
+ANY: Any = SimpleNamespace()
+KIND = "must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
+KEY = "must be a NamespacedName, as in NamespacedName(namespace, name)"
+
+
+def new_manager() -> Manager:
+    return Manager(ClientConfig(server="https://127.0.0.1:1"))
+
+
+def builder() -> Builder:
+    return Builder(new_manager(), "name")
+
+
+async def function(_: Any) -> Any:
+    return Result()
+
+
+def wrong(value: object) -> Any:
+    """Return ``value`` as an argument that type checkers accept."""
+    return value
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: builder().for_(wrong("ConfigMap")), f"for_: 'ConfigMap': {KIND}"),
+        (lambda: builder().owns(wrong("ConfigMap")), f"owns: 'ConfigMap': {KIND}"),
+        (
+            lambda: builder().watches(wrong("Service"), EnqueueRequestForObject()),
+            f"watches: 'Service': {KIND}",
+        ),
+        (
+            lambda: new_manager().when_available(wrong("A"), print),
+            f"when_available: 'A': {KIND}",
+        ),
+        (
+            lambda: new_manager().cache.informer(wrong("A")),
+            f"informer: 'A': {KIND}",
+        ),
+        (
+            lambda: EnqueueRequestForOwner(wrong("A")),
+            f"EnqueueRequestForOwner: 'A': {KIND}",
+        ),
+        (
+            lambda: builder().watches(SERVICE, wrong(max)),
+            (
+                f"watches({SERVICE}): <built-in function max>: must be an EventHandler, "
+                "such as EnqueueRequestsFromMapFunc(function)"
+            ),
+        ),
+        (
+            lambda: builder().watches(SERVICE, wrong(EnqueueRequestForObject)),
+            (
+                f"watches({SERVICE}): {EnqueueRequestForObject!r}: must be an EventHandler, "
+                "such as EnqueueRequestsFromMapFunc(function)"
+            ),
+        ),
+        (
+            lambda: builder().for_(CONFIG_MAP).complete(wrong(max)),
+            (
+                "<built-in function max>: must be an object with the method "
+                "async def reconcile(self, request)"
+            ),
+        ),
+        (
+            lambda: new_manager().add(wrong(function(None))),
+            "function(): must be the coroutine function: pass function, without a call",
+        ),
+        (lambda: new_manager().add(wrong(Result)), "Result: must be an instance, not the class"),
+        (
+            lambda: new_manager().add(wrong(7)),
+            "7: must be a coroutine function, or an object with the method run",
+        ),
+        (
+            lambda: Finalizer(wrong("x/y"), wrong(7)),
+            "Finalizer(client, name): name: 7: must be a string",
+        ),
+        (
+            lambda: Result(requeue_after=wrong(timedelta(seconds=5))),
+            "requeue_after: datetime.timedelta(seconds=5): must be a number of seconds",
+        ),
+        (
+            lambda: Result(requeue_after=wrong("5")),
+            "requeue_after: '5': must be a number of seconds",
+        ),
+        (
+            lambda: FieldErrors(wrong("text")),
+            "FieldErrors: 't': must be a FieldError, such as field.invalid(path, value, detail)",
+        ),
+    ],
+)
+def test_argument_of_another_type_is_rejected(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("key", ["a", ("default", "a")])
+@pytest.mark.parametrize("verb", ["get", "delete"])
+async def test_key_that_is_no_namespaced_name_is_rejected(verb: str, key: Any) -> None:
+    client = new_manager().client
+    with pytest.raises(TypeError) as caught:
+        await getattr(client, verb)(CONFIG_MAP, key)
+    assert str(caught.value) == f"{CONFIG_MAP}: {key!r}: {KEY}"
+
+
+async def test_object_in_place_of_a_child_is_rejected() -> None:
+    owner = new_object(CONFIG_MAP, "owner", "default")
+    client: Client = new_manager().client
+    children: list[Any] = [{"kind": "Service"}]
+    with pytest.raises(TypeError) as caught:
+        await reconcile_children(client, owner, children)
+    assert str(caught.value) == (
+        "children: {'kind': 'Service'}: must be a Child, such as Child.present(obj)"
+    )
+
+
+async def test_error_of_a_function_of_a_child_is_not_taken_for_a_wrong_child() -> None:
+    def belongs(_: Object) -> bool:
+        raise AttributeError("a mistake in the function")
+
+    current = new_object(SERVICE, "a", "default")
+    child = Child.present(current, belongs=belongs, current=current)
+    owner = new_object(CONFIG_MAP, "owner", "default")
+    with pytest.raises(AttributeError, match="a mistake in the function"):
+        await reconcile_children(new_manager().client, owner, [child])
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+async def test_plain_function_for_a_finalizer_is_rejected(is_deleting: bool) -> None:
+    metadata: Object = {"namespace": "default", "name": "a", "finalizers": ["example.com/x"]}
+    if is_deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    called: list[Object] = []
+    finalizer = Finalizer(ANY, "example.com/x")
+    name = "cleanup" if is_deleting else "apply"
+    with pytest.raises(TypeError) as caught:
+        await finalizer.reconcile(obj, apply=wrong(called.append), cleanup=wrong(called.append))
+    assert str(caught.value) == (
+        f"Finalizer.reconcile: {name}: must be a coroutine function (async def)"
+    )
