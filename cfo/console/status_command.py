@@ -26,10 +26,13 @@ from cfo.console.summary_text import detail, listing
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.runtime import (
     GVK,
+    NAMESPACE,
     APIError,
     Cache,
+    Client,
     ConfigError,
     DiscoveryIncomplete,
+    NamespacedName,
     RESTMapper,
     SystemClock,
     Transport,
@@ -121,6 +124,8 @@ def command(
                 await _watch(session, where, name)
                 return 0
             summaries = await session.overview.snapshot()
+            if where and not summaries and not await _has_namespace(transport, where):
+                echo(f"namespace {where} does not exist", err=True)
             if name:
                 summaries = [each for each in summaries if each.key.name == name]
             _report(views, name, summaries, session, output, where)
@@ -134,6 +139,15 @@ def command(
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, NotReadable) as error:
         raise ClusterUnreadable(" ".join(str(error).split())) from None
     ctx.exit(code)
+
+
+async def _has_namespace(transport: Transport, namespace: str) -> bool:
+    """Return whether a namespace exists, as far as the user is allowed to know."""
+    client = Client(transport, RESTMapper(transport), field_manager="cfo-status")
+    try:
+        return await client.get(NAMESPACE, NamespacedName("", namespace), live=True) is not None
+    except APIError:
+        return True
 
 
 def _select(views: Sequence[KindView], target: str | None) -> tuple[Sequence[KindView], str]:

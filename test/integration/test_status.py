@@ -141,6 +141,8 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
 
         rules = [Rule("ray.io", "rayclusters", ("list", "watch"))]
         tenant = await service_account_token(env, *rules, namespace="ns")
+        unknown = await status(env.plane, tmp_path, "-n", "nope", token=tenant)
+        assert "does not exist" not in unknown.stderr  # this user may not know
         own = await status(env.plane, tmp_path, "-n", "ns", token=tenant)
         assert own.exit_code == 0  # nothing that this user may read is wrong
         assert "1 object: 1 ok in namespace ns" in own.stdout
@@ -168,6 +170,9 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
             1,
             "Error: RayCluster nope in namespace ns: not found\n",
         )
+        nowhere = await status(env.plane, tmp_path, "-n", "nope")
+        assert nowhere.exit_code == 0  # as kubectl get
+        assert "namespace nope does not exist\n" in nowhere.stderr
         yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
         assert yaml.safe_load(yaml_output.stdout)["items"] == [cluster]
 

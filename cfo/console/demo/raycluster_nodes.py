@@ -32,6 +32,7 @@ from cfo.runtime import (
     Conditions,
     Forbidden,
     Informer,
+    Invalid,
     Manager,
     Object,
     Request,
@@ -45,11 +46,14 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
+from cfo.runtime.objects import parse_time
 from cfo.summaries.conditions import conditions_of, is_true
 
 _NO_ACCOUNT: Final = re.compile(r"serviceaccount \S+ not found")
 _REPLICA_FAILURE: Final = "ReplicaFailure"
 _RETRY_SECONDS: Final = 5.0
+_NEW_SECONDS: Final = 5.0
+"""How long after its creation a RayCluster may lack what the operator creates for it."""
 
 
 def setup(manager: Manager) -> None:
@@ -80,7 +84,7 @@ class _KubeRayReconciler:
                 if not is_deleting(pod):
                     await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
         refused = "" if is_suspended(cluster) else await self._create_pods(cluster, own)
-        if _NO_ACCOUNT.search(refused):
+        if _NO_ACCOUNT.search(refused) and self._is_new(cluster):
             # the operator has not created the ServiceAccount of the proxies yet
             return Result(requeue_after=0.1)
         status = status_of(cluster, own)
@@ -104,9 +108,13 @@ class _KubeRayReconciler:
             try:
                 with suppress(AlreadyExists):
                     await self._client.create(pod)
-            except Forbidden as error:
+            except (Forbidden, Invalid) as error:
                 return error.message
         return ""
+
+    def _is_new(self, cluster: Object) -> bool:
+        created = parse_time(cluster["metadata"]["creationTimestamp"])
+        return (self._clock.now() - created).total_seconds() < _NEW_SECONDS
 
 
 def runs_here(cluster: Mapping[str, Any]) -> bool:
@@ -126,13 +134,12 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
         if is_true(conditions_of(pod), "Ready")
     ]
 
-    def total(field: str) -> int:
-        result = 0
-        for group in cluster["spec"].get("workerGroupSpecs") or ():
-            result += int(group.get(field) or 0) * int(group.get("numOfHosts") or 1)
-        return result
+    groups = cluster["spec"].get("workerGroupSpecs") or ()
 
-    wanted = total("replicas")
+    def total(field: str) -> int:
+        return sum(int(group.get(field) or 0) * _hosts_of(group) for group in groups)
+
+    wanted = sum(_replicas_of(group) * _hosts_of(group) for group in groups)
     workers = ready.count("worker")
     status: dict[str, Any] = {
         "desiredWorkerReplicas": wanted,
@@ -155,8 +162,19 @@ def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
     spec = cluster["spec"]
     yield _pod(cluster, "head", "headgroup", 0, spec["headGroupSpec"])
     for group in spec.get("workerGroupSpecs") or ():
-        for number in range(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)):
+        for number in range(_replicas_of(group) * _hosts_of(group)):
             yield _pod(cluster, "worker", group["groupName"], number, group)
+
+
+def _replicas_of(group: Mapping[str, Any]) -> int:
+    """Return the replicas of a worker group, which KubeRay keeps between its limits."""
+    replicas = max(int(group.get("replicas") or 0), int(group.get("minReplicas") or 0))
+    limit = group.get("maxReplicas")
+    return replicas if limit is None else min(replicas, int(limit))
+
+
+def _hosts_of(group: Mapping[str, Any]) -> int:
+    return int(group.get("numOfHosts") or 1)
 
 
 def missing_pods(cluster: Mapping[str, Any], existing: Iterable[Object]) -> Iterator[Object]:

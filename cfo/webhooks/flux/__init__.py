@@ -200,15 +200,19 @@ class FluxSetupValidator(FluxValidator):
 
     def warnings(self, obj: Object) -> list[str]:
         """Return what has no effect in a FluxSetup."""
-        selector = (obj.get("spec") or {}).get("namespaceSelector")
+        from cfo.api.flux.validation.minicluster import ignored_fields
+
+        spec = obj.get("spec") or {}
+        ignored = ignored_fields(spec.get("mini-cluster") or {}, Path("spec", "mini-cluster"))
+        selector = spec.get("namespaceSelector")
         namespace = namespace_of(obj)
         if selector is None or namespace in self._admin_namespaces:
-            return []
+            return ignored
         warning = (
             f"spec.namespaceSelector: the FluxSetup is inactive: FluxSetups in namespace {namespace} "
             "are not allowed to select other namespaces (flux.adminNamespaces)"
         )
-        return [warning]
+        return [warning, *ignored]
 
 
 def _changes_or_adds_pods(old: Object, new: Object) -> bool:

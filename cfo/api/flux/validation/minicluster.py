@@ -208,19 +208,28 @@ def validate_minicluster(obj: Object) -> Iterator[FieldError]:
 
 def minicluster_warnings(obj: Object) -> list[str]:
     """Return a message for each field of a valid MiniCluster that is set but has no effect, at most ten."""
-    return list(islice(_ignored_fields(obj.get("spec") or {}), _MAX_WARNINGS))
+    return ignored_fields(obj.get("spec") or {}, Path("spec"))
 
 
-def _ignored_fields(spec: Mapping[str, Any]) -> Iterator[str]:
+def ignored_fields(spec: Mapping[str, Any], path: Path) -> list[str]:
+    """Return a message for each field in the ``spec`` of a MiniCluster that has no effect, at most ten."""
+    return list(islice(_ignored_fields(spec, path), _MAX_WARNINGS))
+
+
+def _ignored_fields(spec: Mapping[str, Any], path: Path) -> Iterator[str]:
     flux = spec.get("flux") or {}
     for name in ("arch", "mungeSecret"):
         if flux.get(name):
-            yield f"spec.flux.{name}: has no effect"
+            yield f"{path}.flux.{name}: has no effect"
     if (flux.get("container") or {}).get("imagePullSecret"):
-        yield "spec.flux.container.imagePullSecret: has no effect; use that of a container"
+        yield f"{path}.flux.container.imagePullSecret: has no effect; use that of a container"
     for index, service in enumerate(spec.get("services") or ()):
         if service.get("command") or service.get("commands"):
-            yield f"spec.services[{index}]: command and commands have no effect; the image's own entrypoint runs"
+            yield f"{path}.services[{index}]: command and commands have no effect; the image's own entrypoint runs"
+    for name in (spec.get("pod") or {}).get("securityContext") or {}:
+        if name != "fsGroup":
+            field = path.child("pod", "securityContext", name[:MAX_NAME])
+            yield f"{field}: has no effect; use the securityContext of each container"
 
 
 def cluster_name(obj: Object) -> str:

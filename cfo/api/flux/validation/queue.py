@@ -16,6 +16,7 @@ from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
     cluster_name,
     flux_errors,
+    ignored_fields,
     name_errors,
     pod_errors,
     size_errors,
@@ -96,10 +97,17 @@ def _runner_errors(
 
 
 def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
-    """Return a message if the priority of a valid FluxJob has no effect, because Kueue admits it.
+    """Return a message for each field of a valid FluxJob that has no effect.
 
-    ``setups``: the FluxSetups of its namespace, and of the administrators' namespaces, which may select it.
+    Its priority has none if Kueue admits it. ``setups``: the FluxSetups of its namespace, and of the administrators'
+    namespaces, which may select it.
     """
+    template = (obj.get("spec") or {}).get("template") or {}
+    ignored = ignored_fields(template, _SPEC.child("template"))
+    return [*_priority_warnings(obj, setups), *ignored]
+
+
+def _priority_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
     if (obj.get("spec") or {}).get("priority") is None:
         return []
     reason = "with a queue of Kueue"

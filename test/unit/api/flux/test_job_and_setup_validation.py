@@ -255,3 +255,11 @@ def test_priority_without_effect_in_kueue_causes_a_warning(
     found = flux_job_warnings(obj(FLUX_JOB, {"priority": 5}), setups)
     assert [warned in message for message in found] == ([True] if warned else [])
     assert flux_job_warnings(obj(FLUX_JOB, {"priorityClassName": "high"}), setups) == []
+
+
+def test_fields_of_the_template_without_effect_are_named() -> None:
+    pod = {"securityContext": {"fsGroup": 1, "runAsUser": 1, "runAsNonRoot": True}}
+    warned = flux_job_warnings(obj(FLUX_JOB, {"template": {"pod": pod}}), [])
+    path = "spec.template.pod.securityContext"
+    effect = "has no effect; use the securityContext of each container"
+    assert warned == [f"{path}.runAsUser: {effect}", f"{path}.runAsNonRoot: {effect}"]

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from cfo.api.raycluster.cluster import requires_ray_token
-from cfo.console.demo.raycluster_nodes import missing_pods, pods_of, runs_here, status_of
+from cfo.console.demo.raycluster_nodes import (
+    _KubeRayReconciler,
+    missing_pods,
+    pods_of,
+    runs_here,
+    status_of,
+)
+from cfo.runtime import (
+    GVK,
+    Client,
+    Forbidden,
+    Informer,
+    Invalid,
+    NamespacedName,
+    Object,
+    rfc3339,
+)
+from test.support.clocks import FakeClock
 
 
 def cluster(**group: Any) -> dict[str, Any]:
@@ -36,6 +57,23 @@ def test_cluster_has_one_head_pod_and_one_pod_per_worker_host() -> None:
         "worker"
     ] * 4
     assert len({pod["metadata"]["name"] for pod in pods}) == 5
+
+
+@pytest.mark.parametrize(
+    ("group", "workers"),
+    [
+        ({"replicas": 7}, 3),
+        ({"replicas": 0}, 1),
+        ({"replicas": 7, "maxReplicas": None}, 7),
+        ({"replicas": None, "minReplicas": 2, "numOfHosts": 2}, 4),
+    ],
+)
+def test_replicas_are_kept_between_the_limits_of_their_group(
+    group: dict[str, Any], workers: int
+) -> None:
+    ray_cluster = cluster(**group)
+    assert len(list(pods_of(ray_cluster))) == 1 + workers
+    assert status_of(ray_cluster, [])["desiredWorkerReplicas"] == workers
 
 
 def test_only_pods_that_do_not_exist_are_created() -> None:
@@ -92,3 +130,42 @@ def test_cluster_is_not_ready_after_its_pods_have_ended() -> None:
     ray_cluster = cluster()
     ended = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods_of(ray_cluster)]
     assert status_of(ray_cluster, ended)["state"] is None
+
+
+NO_ACCOUNT = 'pods "rc-head" is forbidden: error looking up service account ns/x: serviceaccount "x" not found'
+
+
+@pytest.mark.parametrize(
+    ("error", "age", "reported"),
+    [
+        (Invalid(422, {"message": "Pod is invalid: image: Required value"}), 0, True),
+        (Forbidden(403, {"message": NO_ACCOUNT}), 1, False),
+        (Forbidden(403, {"message": NO_ACCOUNT}), 9, True),
+    ],
+    ids=["invalid", "account of a new cluster", "unknown account"],
+)
+async def test_pod_that_the_api_server_refuses_is_a_replica_failure(
+    error: Invalid | Forbidden, age: float, *, reported: bool
+) -> None:
+    clock = FakeClock()
+    ray_cluster = cluster()
+    created = clock.now() - timedelta(seconds=age)
+    ray_cluster["metadata"]["creationTimestamp"] = rfc3339(created)
+    written: list[Object] = []
+
+    async def get(gvk: GVK, key: NamespacedName) -> Object:
+        return ray_cluster
+
+    async def create(pod: Object) -> Object:
+        raise error
+
+    async def patch(gvk: GVK, key: NamespacedName, change: Object, *, subresource: str) -> None:
+        written.append(change["status"])
+
+    pods = SimpleNamespace(reader=SimpleNamespace(list=lambda namespace: []))
+    client = SimpleNamespace(get=get, create=create, patch=patch)
+    reconciler = _KubeRayReconciler(cast("Client", client), cast("Informer", pods), clock)
+    result = await reconciler.reconcile(NamespacedName("ns", "rc"))
+    assert result.requeue_after > 0
+    failures = [each for status in written for each in status["conditions"]]
+    assert [each["message"] for each in failures] == ([error.message] if reported else [])
