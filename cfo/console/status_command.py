@@ -42,7 +42,7 @@ from cfo.runtime import (
 )
 from cfo.summaries.kind_view import KindView, one_version_of_each, related_kinds
 from cfo.summaries.overview import Overview
-from cfo.summaries.summary import Summary
+from cfo.summaries.summary import Summary, kind_names
 
 _UNHEALTHY_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
@@ -136,7 +136,7 @@ def command(
         code = run_async(work)
     except KeyboardInterrupt:
         code = _INTERRUPTED_EXIT_CODE
-    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, NotReadable) as error:
+    except (ConfigError, APIError, TransportError, NotReadable) as error:
         raise ClusterUnreadable(" ".join(str(error).split())) from None
     ctx.exit(code)
 
@@ -223,8 +223,10 @@ def _missing(
     """Return the error for an object that was not found, or whose kind cannot be read."""
     kind = views[0].gvk.kind
     problem = "not found"
-    if reason := session.unavailable().get(kind):
-        problem = f"cannot be read ({reason})"
+    unread = session.unread()
+    reasons = [unread[view.gvk] for view in views if view.gvk in unread]
+    if reasons:
+        problem = f"cannot be read ({reasons[0]})"
     elif len(session.not_served) == len(views):
         problem = "cannot be read (not installed)"
     return CommandFailed(f"{kind} {name} in namespace {namespace}: {problem}")
@@ -232,10 +234,11 @@ def _missing(
 
 def _details(summaries: Sequence[Summary], now: datetime) -> Iterator[str]:
     """Yield everything that is known about each object, with an empty line between two of them."""
+    kinds = kind_names(summary.gvk for summary in summaries)
     for number, summary in enumerate(summaries):
         if number:
             yield ""
-        yield from detail(summary, now)
+        yield from detail(summary, now, kinds)
 
 
 def _notes(session: Session) -> list[str]:
@@ -285,20 +288,34 @@ class NotReadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An overview of what can be read. ``not_served`` are the kinds that the cluster does not have."""
+    """An overview of what can be read.
+
+    ``not_served`` are the kinds that the cluster does not have, and ``unknown`` those of which that was unknown at the
+    start, because their API server did not respond, with the reason.
+    """
 
     overview: Overview
     not_served: tuple[GVK, ...]
+    unknown: Mapping[GVK, str]
 
-    def unavailable(self) -> dict[str, str]:
+    def unread(self) -> dict[GVK, str]:
         """Return the kinds that exist and cannot be read now, with a short reason."""
         forbidden = self.overview.forbidden()
         not_served = self.overview.not_served()
-        return {
-            gvk.kind: "forbidden" if gvk in forbidden else problem
-            for gvk, problem in sorted(self.overview.unavailable().items())
-            if gvk not in not_served
-        }
+        found = {}
+        for gvk, problem in sorted(self.overview.unavailable().items()):
+            if gvk in forbidden:
+                found[gvk] = "forbidden"
+            elif gvk not in not_served:
+                found[gvk] = self.unknown.get(gvk, problem)
+        return found
+
+    def unavailable(self) -> dict[str, str]:
+        """Return the same by the names of the kinds, with the API group if the cluster has the kind in several."""
+        not_served = self.overview.not_served()
+        watched = [informer.gvk for informer in self.overview.informers]
+        names = kind_names(gvk for gvk in watched if gvk not in not_served)
+        return {names[gvk]: reason for gvk, reason in self.unread().items()}
 
 
 @asynccontextmanager
@@ -312,23 +329,29 @@ async def connect(
     """
     mapper = RESTMapper(transport)
     with anyio.move_on_after(timeout) as scope:
-        served = await _served(mapper, (view.gvk for view in views))
+        shown = await _discover(mapper, (view.gvk for view in views))
         kinds = related_kinds(views)
-        related = one_version_of_each(await _served(mapper, kinds))
+        others = await _discover(mapper, kinds)
     if scope.cancelled_caught:
         raise NotReadable(f"{transport.config.server} does not answer within {timeout:g} s")
+    if not shown.served and shown.unknown:
+        raise NotReadable(next(iter(shown.unknown.values())))
+    unknown = {**shown.unknown, **others.unknown}
+    related = one_version_of_each((*others.served, *others.unknown))
     namespaces = None if namespace is None else [namespace]
     cache = Cache(transport, mapper, namespaces=namespaces)
     if not any(gvk in related for gvk in LOCAL_QUEUES):
         # The overview reports that Kueue is not installed, until it is.
         related += [gvk for gvk in kinds if gvk in LOCAL_QUEUES]
-    overview = Overview(cache, [view for view in views if view.gvk in served], related=related)
-    session = Session(overview, tuple(view.gvk for view in views if view.gvk not in served))
+    readable = [view for view in views if view.gvk in shown.served or view.gvk in unknown]
+    overview = Overview(cache, readable, related=related)
+    not_served = tuple(view.gvk for view in views if view not in readable)
+    session = Session(overview, not_served, unknown)
     async with anyio.create_task_group() as tasks:
         await tasks.start(cache.run)
         with anyio.move_on_after(timeout):
-            await overview.wait_for_sync()
-        _check_readable(session, served, namespace, timeout)
+            await overview.wait_for_sync(except_for=unknown)
+        _check_readable(session, shown.served, namespace, timeout)
         yield session
         tasks.cancel_scope.cancel()
 
@@ -349,12 +372,24 @@ def _check_readable(
     raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")
 
 
-async def _served(mapper: RESTMapper, kinds: Iterable[GVK]) -> list[GVK]:
-    found = []
+@dataclass(frozen=True, slots=True)
+class _Discovery:
+    """The kinds that the cluster serves, and those of which that is unknown, with the reason."""
+
+    served: Sequence[GVK]
+    unknown: Mapping[GVK, str]
+
+
+async def _discover(mapper: RESTMapper, kinds: Iterable[GVK]) -> _Discovery:
+    served = []
+    unknown = {}
     for gvk in kinds:
         try:
             await mapper.resource(gvk)
         except UnknownKind:
             continue
-        found.append(gvk)
-    return found
+        except DiscoveryIncomplete as error:
+            unknown[gvk] = str(error)
+        else:
+            served.append(gvk)
+    return _Discovery(served, unknown)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -14,7 +13,7 @@ from cfo.console.counts import counted
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
 from cfo.summaries.changes import ChangeType, SummaryChange
-from cfo.summaries.summary import Level, Summary
+from cfo.summaries.summary import Level, Summary, kind_names
 
 MARKS: Final = {
     Level.FAILED: "✗",
@@ -99,18 +98,25 @@ def listing(
 
 def without_repetitions(summaries: Sequence[Summary]) -> list[Summary]:
     """Return the summaries without the problems that the owner of an object has as well; a fact names the owner."""
+    kinds = kind_names(summary.gvk for summary in summaries)
     by_uid = {summary.uid: summary for summary in summaries if summary.uid}
-    return [_without_problems_of(by_uid.get(summary.owner), summary) for summary in summaries]
+    found = []
+    for summary in summaries:
+        owner = by_uid.get(summary.owner)
+        if owner is None:
+            found.append(summary)
+            continue
+        title = f"{kinds[owner.gvk]} {owner.key}"
+        found.append(_without_problems_of(owner, title, summary))
+    return found
 
 
-def _without_problems_of(owner: Summary | None, summary: Summary) -> Summary:
-    if owner is None:
-        return summary
+def _without_problems_of(owner: Summary, title: str, summary: Summary) -> Summary:
     repeated = {problem.message for problem in owner.problems}
     problems = tuple(each for each in summary.problems if each.message not in repeated)
     if len(problems) == len(summary.problems):
         return summary
-    facts = (("cause", f"see {owner.title}"), *summary.facts)
+    facts = (("cause", f"see {title}"), *summary.facts)
     return replace(summary, problems=problems, facts=facts)
 
 
@@ -124,7 +130,7 @@ def table(
     titles = ["", "NAME", "STATUS", "READY", "AGE", "INFORMATION"]
     if namespaces:
         titles.insert(1, "NAMESPACE")
-    kinds = _kind_names(summaries)
+    kinds = kind_names(summary.gvk for summary in summaries)
     rows: list[tuple[str, list[str]]] = []
     for summary in summaries:
         cells = [
@@ -151,17 +157,6 @@ def table(
             yield _line(cells, widths)
 
 
-def _kind_names(summaries: Iterable[Summary]) -> dict[GVK, str]:
-    """Return the name of each kind, as kubectl writes it with the API group if the summaries are of several groups."""
-    kinds = {summary.gvk for summary in summaries}
-    numbers = Counter(gvk.kind for gvk in kinds)
-    names = {}
-    for gvk in kinds:
-        is_unique = numbers[gvk.kind] == 1
-        names[gvk] = gvk.kind if is_unique else f"{gvk.kind}.{gvk.group}"
-    return names
-
-
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
     return "  ".join(padded).rstrip()
@@ -182,7 +177,7 @@ def _all_facts(summary: Summary) -> str:
 
 def problem_lines(summaries: Sequence[Summary]) -> Iterator[str]:
     """Yield what is wrong and what to do about it, for each object that has problems."""
-    kinds = _kind_names(summaries)
+    kinds = kind_names(summary.gvk for summary in summaries)
     for summary in summaries:
         if summary.problems:
             yield f"{MARKS[summary.level]} {kinds[summary.gvk]} {summary.key}"
@@ -191,11 +186,11 @@ def problem_lines(summaries: Sequence[Summary]) -> Iterator[str]:
                 yield f"      -> {problem.remedy}"
 
 
-def detail(summary: Summary, now: datetime) -> Iterator[str]:
-    """Yield everything that is known about one object."""
+def detail(summary: Summary, now: datetime, kinds: Mapping[GVK, str]) -> Iterator[str]:
+    """Yield everything that is known about one object; ``kinds`` has the name of its kind (see :func:`.kind_names`)."""
     ready = f", {summary.ready} ready" if summary.ready else ""
     state = summary.state or "no state"
-    yield f"{MARKS[summary.level]} {summary.title}: {state}{ready}, {summary.level.value}"
+    yield f"{MARKS[summary.level]} {kinds[summary.gvk]} {summary.key}: {state}{ready}, {summary.level.value}"
     yield f"  created {local_time(summary.created)} ({age(summary.created, now)} ago)"
     if summary.problems:
         yield ""
@@ -217,13 +212,17 @@ def detail(summary: Summary, now: datetime) -> Iterator[str]:
                 yield f"  {name.ljust(width)}  {value}".rstrip()
 
 
-def change_text(change: SummaryChange) -> str:
-    """Return a sentence about a change, such as ``✓ RayCluster default/rc is ready (1/1): https://rc.example.com``."""
+def change_text(change: SummaryChange, kinds: Mapping[GVK, str]) -> str:
+    """Return a sentence about a change, such as ``✓ RayCluster default/rc is ready (1/1): https://rc.example.com``.
+
+    ``kinds`` has the name of the object's kind (see :func:`.kind_names`).
+    """
     summary = change.summary
+    title = f"{kinds[summary.gvk]} {summary.key}"
     if change.type is ChangeType.REMOVED:
-        return f"– {summary.title} was deleted"
+        return f"– {title} was deleted"
     predicate = f"is {summary.state}" if summary.state else _PREDICATES[summary.level]
-    text = f"{MARKS[summary.level]} {summary.title} {predicate}"
+    text = f"{MARKS[summary.level]} {title} {predicate}"
     if summary.ready:
         text += f" ({summary.ready})"
     information = essence(summary)

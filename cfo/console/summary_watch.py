@@ -49,12 +49,13 @@ async def print_changes(overview: Overview, *, name: str = "", clock: Clock | No
         tasks.start_soon(follow_connection)
         with overview.subscribe() as subscription:
             async for changes in subscription:
+                kinds = overview.kind_names(change.summary.gvk for change in changes)
                 for change in changes:
                     summary = change.summary
                     if name and summary.key.name != name:
                         continue
                     identity = (summary.gvk, summary.key)
-                    text = change_text(change)
+                    text = change_text(change, kinds)
                     if text != texts.get(identity):
                         print_line(text, clock)
                     if change.type is ChangeType.REMOVED:

@@ -18,8 +18,9 @@ import structlog
 
 from cfo.api.reading import milliseconds
 from cfo.dashboard.state import PageState, event_message
-from cfo.runtime import Clock, Informer
+from cfo.runtime import GVK, Clock, Informer
 from cfo.summaries.overview import Overview, interruption
+from cfo.summaries.summary import kind_names
 
 MAX_STREAMS: Final = 8
 """The maximum number of open streams: a quarter of the connections of an endpoint."""
@@ -264,29 +265,27 @@ class PageFeed:
 
         Their level is a warning if objects are missing, and ``idle`` if details of objects are missing.
         """
-        found: dict[str, str] = {}
-        kinds = [gvk.kind for gvk in self._state.views]
-        for informer in self._informers:
-            problem = informer.problem
-            if informer.has_synced or not problem or informer.is_not_served:
+        unread: dict[GVK, str] = {}
+        served = [informer for informer in self._informers if not informer.is_not_served]
+        for informer in served:
+            if informer.has_synced or not informer.problem:
                 continue
-            found[informer.gvk.kind] = (
-                "permission to list and watch is missing" if informer.is_forbidden else problem
-            )
-        if lost := interruption(self._informers):
-            found["Cluster"] = (
-                f"the connection is lost, so the page shows the last known state: {lost}"
-            )
-        if self._state.is_truncated:
-            found[kinds[0]] = "there are too many objects; some are left out"
-        return [
-            {
-                "title": kind,
-                "problem": problem[:300],
-                "level": "warning" if kind in ("Cluster", *kinds) else "idle",
-            }
-            for kind, problem in sorted(found.items())
+            unread[informer.gvk] = informer.problem
+            if informer.is_forbidden:
+                unread[informer.gvk] = "permission to list and watch is missing"
+        views = self._state.views
+        names = kind_names(informer.gvk for informer in served)
+        found = [
+            _kind_problem(names[gvk], gvk.kind, problem, is_shown=gvk in views)
+            for gvk, problem in unread.items()
         ]
+        if self._state.is_truncated:
+            problem = "there are too many objects; some are left out"
+            found.append(_kind_problem("Objects", "", problem, is_shown=True))
+        if lost := interruption(self._informers):
+            problem = f"the connection is lost, so the page shows the last known state: {lost}"
+            found.append(_kind_problem("Cluster", "", problem, is_shown=True))
+        return sorted(found, key=lambda each: each["title"])
 
     # Reconciles.
 
@@ -316,6 +315,14 @@ class PageFeed:
 
     def _now(self) -> int:
         return milliseconds(self._clock.now())
+
+
+def _kind_problem(title: str, kind: str, problem: str, *, is_shown: bool) -> dict[str, str]:
+    """Return why a kind cannot be read; ``is_shown``: whether objects of the kind are shown."""
+    level = "idle"
+    if is_shown:
+        level = "warning"
+    return {"title": title, "kind": kind, "problem": problem[:300], "level": level}
 
 
 def _has_outcome(informer: Informer) -> bool:

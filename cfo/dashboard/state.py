@@ -228,7 +228,7 @@ class PageState:
 
 def _identity_of(summary: Summary) -> str:
     """Return what identifies an object: its uid, or its kind and name if it has none."""
-    return summary.uid or f"{summary.gvk.kind}/{summary.key}"
+    return summary.uid or f"{summary.gvk}/{summary.key}"
 
 
 def row_of(summary: Summary) -> dict[str, Any]:
@@ -236,6 +236,7 @@ def row_of(summary: Summary) -> dict[str, Any]:
     return {
         "id": _identity_of(summary),
         "kind": summary.gvk.kind,
+        "group": summary.gvk.group,
         "namespace": summary.key.namespace,
         "name": summary.key.name,
         "state": summary.state,
@@ -259,6 +260,7 @@ def _events_of(summary: Summary, known: Collection[WarningEvent] = ()) -> list[d
             "note": event.message,
             "count": event.count,
             "kind": summary.gvk.kind,
+            "group": summary.gvk.group,
             "namespace": summary.key.namespace,
             "name": summary.key.name,
         }

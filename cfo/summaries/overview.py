@@ -11,7 +11,7 @@ changes, not by a timer. The exception is an object to which no operator writes:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -48,7 +48,7 @@ from cfo.summaries.kind_view import (
     summarize,
 )
 from cfo.summaries.problems import last_occurrence, seconds_until_overdue
-from cfo.summaries.summary import Problem, Summary
+from cfo.summaries.summary import Problem, Summary, kind_names
 from cfo.summaries.warning_events import (
     CreatedObject,
     about_created,
@@ -138,6 +138,13 @@ class Overview:
         """All informers that are watched."""
         return tuple(self._sync_states)
 
+    def kind_names(self, kinds: Iterable[GVK]) -> dict[GVK, str]:
+        """Return the names of ``kinds`` of :attr:`views`, with the API group if another one has objects of the kind."""
+        existing = [
+            gvk for gvk, informers in self.informers_of.items() if len(informers.objects.reader)
+        ]
+        return kind_names((*existing, *kinds))
+
     def unavailable(self) -> dict[GVK, str]:
         """Return the kinds that cannot be read now, each with the reason."""
         return {
@@ -165,9 +172,11 @@ class Overview:
         """Return the kinds that the API server does not serve."""
         return tuple(informer.gvk for informer in self._sync_states if informer.is_not_served)
 
-    async def wait_for_sync(self) -> None:
-        """Wait until each kind was read completely, is forbidden, or is not served."""
+    async def wait_for_sync(self, *, except_for: Container[GVK] = ()) -> None:
+        """Wait until each kind but those in ``except_for`` was read completely, is forbidden, or is not served."""
         for informer in self.informers:
+            if informer.gvk in except_for:
+                continue
             await informer.wait_for_sync(unless_forbidden=True, unless_not_served=True)
 
     async def refresh(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
@@ -85,6 +86,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """The word that kubectl's column for the state shows; empty if kubectl shows nothing."""
     level: Level
+    waits: bool = False
+    """Whether it is suspended, whatever else is wrong with it."""
     ready: str
     """How many of its parts are ready, as ``2/3``; empty if it has no parts."""
     pending: str = ""
@@ -99,11 +102,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The Warning Events about it, the newest first; those that are resolved are no :attr:`problems`."""
     row: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The fields of its row of the page that only its kind has (see :class:`.kind_view.KindView`)."""
-
-    @property
-    def title(self) -> str:
-        """``Kind namespace/name``."""
-        return f"{self.gvk.kind} {self.key}"
 
     def fact(self, name: str) -> str:
         """Return the value of the fact ``name``; empty if there is none."""
@@ -138,6 +136,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
                 for each in self.warnings
             ],
         }
+
+
+def kind_names(kinds: Iterable[GVK]) -> dict[GVK, str]:
+    """Return the name of each of ``kinds``, as kubectl writes it with the API group if several groups have the kind."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    found = set(kinds)
+    for gvk in found:
+        groups[gvk.kind].add(gvk.group)
+    names = {}
+    for gvk in found:
+        is_unique = len(groups[gvk.kind]) == 1
+        names[gvk] = gvk.kind if is_unique else f"{gvk.kind}.{gvk.group}"
+    return names
 
 
 def distinct_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -13,9 +13,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.raycluster.names import ROUTE
 from cfo.cli import cli
 from cfo.features import all_views
 from cfo.runtime import (
+    GVK,
     Cache,
     ClientConfig,
     NamespacedName,
@@ -51,8 +54,25 @@ APPWRAPPER_CRD = crd("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrap
 CLUSTER_LABELS = {"ray.openshift.ai/cluster-name": "rc"}
 
 
-async def create_objects(env: Environment) -> Any:
-    """Create a ready and exposed RayCluster without NetworkPolicies, and a failed AppWrapper."""
+def api_service(gvk: GVK) -> dict[str, Any]:
+    """Return the registration of an aggregated API whose server does not exist."""
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": f"{gvk.version}.{gvk.group}"},
+        "spec": {
+            "group": gvk.group,
+            "version": gvk.version,
+            "groupPriorityMinimum": 1000,
+            "versionPriority": 10,
+            "insecureSkipTLSVerify": True,
+            "service": {"namespace": "ns", "name": "nothing"},
+        },
+    }
+
+
+async def create_cluster(env: Environment) -> Any:
+    """Create a ready and exposed RayCluster without NetworkPolicies."""
     await env.create_namespace()
     cluster = await env.create(ray_cluster())
     ready = {"state": "ready", "desiredWorkerReplicas": 2, "readyWorkerReplicas": 2}
@@ -70,6 +90,12 @@ async def create_objects(env: Environment) -> Any:
             "spec": {"rules": [{"host": "rc.apps.test"}]},
         }
     )
+    return cluster
+
+
+async def create_objects(env: Environment) -> Any:
+    """Create a ready and exposed RayCluster without NetworkPolicies, and a failed AppWrapper."""
+    cluster = await create_cluster(env)
     wrapper = await env.create(
         {
             "apiVersion": "workload.codeflare.dev/v1beta2",
@@ -175,6 +201,30 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         assert "namespace nope does not exist\n" in nowhere.stderr
         yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
         assert yaml.safe_load(yaml_output.stdout)["items"] == [cluster]
+
+
+@pytest.mark.usefixtures("_restore_logs")
+async def test_api_without_server_hides_only_its_own_kinds(
+    tmp_path: Path,
+) -> None:
+    reason = "is registered, but its API server does not respond"
+    async with start_environment(RAY_CLUSTER_CRD) as env:
+        await create_cluster(env)
+        for gvk in (APPWRAPPER, ROUTE):
+            await env.create(api_service(gvk))
+        found = await status(env.plane, tmp_path, "-n", "ns")
+        assert found.exit_code == 1, "a problem of the RayCluster"
+        assert "RayCluster ns/rc" in found.stdout
+        (line,) = [line for line in found.stderr.splitlines() if line.startswith("not read:")]
+        assert f"AppWrapper (workload.codeflare.dev/v1beta2 {reason})" in line
+        assert f"Route (route.openshift.io/v1 {reason})" in line
+
+        flux = await status(env.plane, tmp_path, "-n", "ns", "raycluster")
+        assert "AppWrapper" not in flux.stderr, "no RayCluster depends on it"
+
+        only = await status(env.plane, tmp_path, "-n", "ns", "appwrapper/aw")
+        assert (only.exit_code, only.stderr.count("\n")) == (3, 1)
+        assert reason in only.stderr
 
 
 @pytest.mark.usefixtures("_restore_logs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName
 from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.overview import Overview
-from cfo.summaries.summary import Level, Problem, Summary
+from cfo.summaries.summary import Level, Problem, Summary, kind_names
 
 __all__ = ["VIEWS", "StubOverview", "summary"]
 
@@ -59,6 +59,10 @@ class StubOverview:
         for change in changes:
             self._summaries[change.summary.gvk, change.summary.key] = change.summary
         self._changes.put_nowait(list(changes))
+
+    def kind_names(self, kinds: Iterable[GVK]) -> dict[GVK, str]:
+        """Return the names of kinds."""
+        return kind_names((*kinds, *(gvk for gvk, _ in self._summaries)))
 
     async def next_interruption(self, known: str = "") -> str:
         """Return the next one of ``interruptions``."""

@@ -73,7 +73,7 @@ const updateProblems = () => {
   const rows = [...model.rows.values()].filter((row) => row.problems.length && ["failed", "warning"].includes(row.level));
   rows.sort(bySeverity);
   const shown = rows.slice(0, allProblems ? MAX_PROBLEMS : SHOWN_PROBLEMS);
-  const identity = JSON.stringify([rows.length, allProblems, shown.map((row) => [row.id, row.level, row.problems])]);
+  const identity = JSON.stringify([rows.length, allProblems, shown.map((row) => [row.id, row.title, row.level, row.problems])]);
   byId("attention").hidden = rows.length === 0;
   if (identity === shownProblems) return;
   shownProblems = identity;
@@ -81,7 +81,7 @@ const updateProblems = () => {
     const name = element("button", { class: "open", type: "button", onclick: () => openDetail(row.id) }, row.name);
     const [message, remedy] = row.problems[0];
     return element("li", {},
-      element("div", {}, name, element("span", { class: "sub" }, `${row.kind} · ${row.namespace}`)),
+      element("div", {}, name, element("span", { class: "sub" }, `${row.title} · ${row.namespace}`)),
       element("div", {}, element("span", { class: "level", "data-level": row.level }, element("span", { class: "hidden-text" }, row.level)), message,
         remedy ? element("span", { class: "sub" }, remedy) : null,
         row.problems.length > 1 ? element("span", { class: "sub" }, `and ${row.problems.length - 1} more`) : null));
@@ -138,7 +138,7 @@ const updateDetail = async () => {
   if (!row) { setText(byId("detail-body"), "The object was deleted."); return; }
   if (row === detail.row) return;
   detail.row = row;
-  setText(byId("detail-title"), `${row.kind} ${row.namespace ? `${row.namespace}/` : ""}${row.name}`);
+  setText(byId("detail-title"), `${row.title} ${row.namespace ? `${row.namespace}/` : ""}${row.name}`);
   let more = {};
   try {
     const response = await fetch(`object?id=${encodeURIComponent(row.id)}`, { headers: authorization(), cache: "no-store" });

@@ -48,10 +48,23 @@ export class Model {
     for (const [id, samples] of Object.entries(data.orders || {})) this.#extend(this.orders, id, samples, 240);
     if (data.events) this.#addEvents(data.events);
     if (data.controllers) this.controllers = data.controllers;
+    this.#nameKinds();
+  }
+
+  /** Gives each row and event the name of its kind: with the API group if objects of several groups have the kind. */
+  #nameKinds() {
+    const groups = new Map();
+    for (const { kind, group } of this.rows.values()) groups.set(kind, (groups.get(kind) || new Set()).add(group));
+    const named = (each) => {
+      const title = groups.get(each.kind)?.size > 1 ? `${each.kind}.${each.group}` : each.kind;
+      return each.title === title ? each : { ...each, title };
+    };
+    for (const [id, row] of this.rows) this.rows.set(id, named(row));
+    this.events = this.events.map(named);
   }
 
   /** Returns why objects of a kind cannot be read; empty if they can. */
-  problemOf(kind) { return this.kinds.find((each) => each.title === kind)?.problem || ""; }
+  problemOf(kind) { return this.kinds.find((each) => each.kind === kind)?.problem || ""; }
 
   /** Returns the rows of a kind. */
   ofKind(kind) {

@@ -70,7 +70,10 @@ class Section {
   /** The columns that identify an object; on narrow screens the namespace is below the name. */
   get identity() {
     return [
-      { title: "Name", sort: (row) => row.name, show: (cell, row) => cell.append(this.opener(row), element("span", { class: "sub narrow" }, row.namespace)) },
+      { title: "Name", sort: (row) => row.name, show: (cell, row) => {
+        cell.append(this.opener(row), element("span", { class: "sub narrow" }, row.namespace));
+        if (row.title !== row.kind) cell.append(element("span", { class: "sub" }, row.group));
+      } },
       { title: "Namespace", wide: true, short: true, sort: (row) => row.namespace, text: (row) => row.namespace },
     ];
   }
@@ -283,7 +286,7 @@ export class Events extends Section {
 const newEvent = (event) => {
   const node = element("li", {},
     element("time", { datetime: new Date(event.time).toISOString() }),
-    element("div", {}, event.name, element("span", { class: "sub" }, `${event.kind} · ${event.namespace}`)),
+    element("div", {}, event.name, element("span", { class: "sub" }, `${event.title} · ${event.namespace}`)),
     element("div", {}, element("span", { class: "reason" }, levelled(event.reason, event.type === "Warning" ? "warning" : "waiting")),
       event.count > 1 ? element("span", { class: "quiet" }, ` × ${event.count}`) : null,
       element("span", { class: "sub" }, event.note)));

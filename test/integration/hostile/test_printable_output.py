@@ -24,6 +24,7 @@ from cfo.console.summary_text import detail, problem_lines, table
 from cfo.dashboard.state import row_of
 from cfo.runtime import GVK, Object, gvk_of
 from cfo.summaries.kind_view import Related, summarize
+from cfo.summaries.summary import kind_names
 from test.support.raycluster_environment import Environment, crd, start_environment
 from test.support.summaries import VIEWS
 
@@ -123,7 +124,7 @@ def test_text_and_page(obj: Object) -> None:
     texts = [
         *table([summary], NOW, wide=True),
         *problem_lines([summary]),
-        *detail(summary, NOW),
+        *detail(summary, NOW, kind_names([summary.gvk])),
     ]
     for text in (*texts, *strings(orjson.loads(orjson.dumps(row_of(summary))))):
         assert_printable(text)

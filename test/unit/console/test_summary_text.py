@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from cfo.api.flux.names import FLUX_JOB
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summary_text import (
     age,
     change_text,
@@ -19,10 +20,11 @@ from cfo.console.summary_text import (
 )
 from cfo.runtime import GVK
 from cfo.summaries.changes import ChangeType, SummaryChange
-from cfo.summaries.summary import Level, SummaryCondition, WarningEvent
+from cfo.summaries.summary import Level, SummaryCondition, WarningEvent, kind_names
 from test.support.summaries import summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+KINDS = kind_names([RAY_CLUSTER])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_detail_has_everything_that_is_known() -> None:
         conditions=(SummaryCondition("HeadPodReady", "False", "NotReady", "it waits", ""),),
         warnings=(WarningEvent("Failed", "why", "2026-01-01T00:04:00Z", 3),),
     )
-    lines = list(detail(full, NOW))
+    lines = list(detail(full, NOW, KINDS))
     assert lines[0] == "✓ RayCluster ns/a: ready, 1/2 ready, ok"
     assert lines[2:] == [
         "",
@@ -121,19 +123,23 @@ def test_kinds_with_the_same_name_are_shown_with_their_groups() -> None:
     assert "! Stack.a.io ns/a" in both
     assert "! Stack.b.io ns/a" in both
     assert "! Stack ns/a" in list(listing(stacks[:1], NOW, "ns"))
+    kinds = kind_names(each.gvk for each in stacks)
+    assert next(detail(stacks[0], NOW, kinds)) == "! Stack.a.io ns/a: ready, 1/2 ready, warning"
+    deleted = SummaryChange(ChangeType.REMOVED, stacks[1])
+    assert change_text(deleted, kinds) == "– Stack.b.io ns/a was deleted"
 
 
 def test_each_change_is_one_sentence() -> None:
     changed = SummaryChange(
         ChangeType.CHANGED, summary("a", problem="it is broken", level=Level.WARNING)
     )
-    assert change_text(changed) == "! RayCluster ns/a is ready (1/2): it is broken"
+    assert change_text(changed, KINDS) == "! RayCluster ns/a is ready (1/2): it is broken"
     assert (
-        change_text(SummaryChange(ChangeType.REMOVED, summary("a")))
+        change_text(SummaryChange(ChangeType.REMOVED, summary("a")), KINDS)
         == "– RayCluster ns/a was deleted"
     )
     assert (
-        change_text(SummaryChange(ChangeType.ADDED, summary("a", state="", ready="")))
+        change_text(SummaryChange(ChangeType.ADDED, summary("a", state="", ready="")), KINDS)
         == "✓ RayCluster ns/a is ok"
     )
 

@@ -10,6 +10,7 @@ import anyio.lowlevel
 import click
 import pytest
 
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.summaries.changes import ChangeType, SummaryChange
 from test.support.clocks import FakeClock
@@ -73,6 +74,28 @@ async def test_only_objects_with_the_name_are_printed(capsys: pytest.CaptureFixt
         tasks.cancel_scope.cancel()
     assert "RayCluster ns/b" in printed.text
     assert "RayCluster ns/a" not in printed.text
+
+
+async def test_changes_name_the_group_of_a_kind_that_several_groups_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = INFERENCE_STACKS
+    stacks = [summary("a", gvk=first), summary("a", gvk=second)]
+    overview, printed = StubOverview(stacks[:1]), Printed(capsys)
+    async with anyio.create_task_group() as tasks:
+
+        async def print_all() -> None:
+            await print_changes(overview.overview, clock=FakeClock())
+
+        tasks.start_soon(print_all)
+        await printed.until(lambda text: "\n" in text)
+        overview.send(SummaryChange(ChangeType.ADDED, stacks[1]))
+        await printed.until(lambda text: text.count("\n") == 2)
+        tasks.cancel_scope.cancel()
+    assert [line.partition(" ")[2] for line in printed.text.splitlines()] == [
+        "✓ InferenceStack ns/a is ready (1/2)",
+        f"✓ InferenceStack.{second.group} ns/a is ready (1/2)",
+    ]
 
 
 async def test_table_replaces_the_one_before_it(

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.dashboard import in_cluster, site
 from cfo.dashboard.feed import LINGER, MAX_STREAMS
@@ -307,11 +308,25 @@ async def test_kinds_without_permission_are_named() -> None:
         _, data = await stream.next()
         missing = "permission to list and watch is missing"
         assert data["kinds"] == [
-            {"title": "RayCluster", "problem": missing, "level": "warning"},
-            {"title": "Secret", "problem": missing, "level": "idle"},
+            {"title": "RayCluster", "kind": "RayCluster", "problem": missing, "level": "warning"},
+            {"title": "Secret", "kind": "Secret", "problem": missing, "level": "idle"},
         ]
         informers[0].set_problem("")
         assert [kind["title"] for kind in (await stream.next())[1]["kinds"]] == ["Secret"]
+
+
+async def test_unreadable_kind_of_several_groups_is_named_with_its_group() -> None:
+    first, second = INFERENCE_STACKS
+    for is_installed, title in ((True, f"InferenceStack.{first.group}"), (False, "InferenceStack")):
+        informers = [
+            FakeInformer(first, "forbidden", is_forbidden=True),
+            FakeInformer(second, is_not_served=not is_installed),
+        ]
+        overview = FakeOverview(informers=informers)
+        async with running_dashboard(overview) as dashboard, dashboard.stream() as stream:
+            (kind,) = (await stream.next())[1]["kinds"]
+            assert (kind["title"], kind["kind"]) == (title, "InferenceStack")
+            assert kind["level"] == "warning"
 
 
 async def test_lost_connection_of_the_server_is_named_until_it_returns() -> None:
