@@ -82,6 +82,7 @@ def _summarize(stack: Object, related: Related) -> Summary:
         _facts(stack, conditions),
         ready=applications,
         pending=pending,
+        waits=_waits_for_quota(conditions),
     )
 
 

@@ -252,7 +252,7 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
     related = related or Related()
     try:
         summary = view.summarize(obj, related)
-        if related.queue_problem is not None and summary.level is Level.WAITING:
+        if related.queue_problem is not None and summary.waits:
             return _with_problem(summary, related.queue_problem)
         if not view.operator or not may_become_overdue(summary):
             return summary
@@ -279,7 +279,10 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
 
 def _with_problem(summary: Summary, problem: Problem) -> Summary:
     problems = distinct_problems([problem, *summary.problems])
-    return replace(summary, problems=problems, level=Level.WARNING)
+    level = summary.level
+    if level is not Level.FAILED:
+        level = Level.WARNING
+    return replace(summary, problems=problems, level=level)
 
 
 def missing_queue(queue: str) -> Problem:
@@ -314,9 +317,13 @@ def new_summary(
     *,
     ready: str = "",
     pending: str = "",
+    waits: bool = False,
     row: Mapping[str, Any] | None = None,
 ) -> Summary:
-    """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits."""
+    """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits.
+
+    ``waits``: it waits for quota, although its level is another one than :attr:`.Level.WAITING`.
+    """
     bounded = (Problem(text(each.message, MAX_MESSAGE), each.remedy) for each in problems)
     distinct = distinct_problems(bounded)
     return Summary(
@@ -326,6 +333,7 @@ def new_summary(
         owner=text((controller_of(obj) or {}).get("uid"), 63),
         state=state,
         level=Level.WARNING if distinct and level is not Level.FAILED else level,
+        waits=waits or level is Level.WAITING,
         ready=ready,
         pending=deletion(obj) or pending,
         created=text(path(obj, "metadata", "creationTimestamp"), 40),

@@ -10,6 +10,8 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.kueue import WAITING
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
 from cfo.runtime import GVK, Cache, ClientConfig, NamespacedName, RESTMapper, Transport
@@ -21,6 +23,7 @@ from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY
 from cfo.runtime.process.clock import rfc3339
 from cfo.summaries.kind_view import MAX_CHILDREN, related_kinds
 from cfo.summaries.overview import Overview
+from cfo.summaries.summary import Level
 from test.support.clocks import FakeClock
 from test.support.local_queues import LOCAL_QUEUE
 
@@ -263,6 +266,13 @@ QUEUED: dict[str, Any] = {
     "spec": {"suspend": True},
     "status": {"state": "suspended"},
 }
+TAKEN = {
+    "metadata": {"namespace": "ns", "name": "taken", "uid": "taken"},
+    "involvedObject": {"kind": "RayCluster", "name": "one", "namespace": "ns", "uid": "1"},
+    "type": "Warning",
+    "reason": "NameConflict",
+    "message": "Service rc exists",
+}
 OUTDATED = {
     "metadata": {"namespace": "ns", "name": "e", "uid": "e"},
     "involvedObject": {"kind": "RayCluster", "name": "one", "namespace": "ns", "uid": "1"},
@@ -304,6 +314,34 @@ def test_queue_is_a_problem_while_no_version_of_kueue_is_served() -> None:
         assert queue_problems(overview, RAY_CLUSTER) == problem
         overview._queues[1]._is_not_served = False
         assert queue_problems(overview, RAY_CLUSTER) == []
+
+
+def test_problem_of_a_queue_does_not_hide_behind_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overview = queue_world((RAY_CLUSTER, QUEUED), (CORE_EVENT, TAKEN))
+    monkeypatch.setattr(Informer, "has_synced", True)
+    assert queue_problems(overview, RAY_CLUSTER) == [
+        "LocalQueue team doesn't exist",
+        "NameConflict: Service rc exists",
+    ]
+
+
+@pytest.mark.parametrize("gvk", INFERENCE_STACKS)
+def test_queue_of_a_degraded_stack_is_a_problem_as_well(
+    gvk: GVK, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conditions = [
+        {"type": "Degraded", "status": "True", "reason": "InvalidSpec", "message": "x: unknown"},
+        {"type": "QuotaReserved", "status": "False", "reason": WAITING, "message": ""},
+    ]
+    overview = queue_world((gvk, {**QUEUED, "spec": {}, "status": {"conditions": conditions}}))
+    monkeypatch.setattr(Informer, "has_synced", True)
+    found = queue_problems(overview, gvk)
+    assert found[0] == "LocalQueue team doesn't exist"
+    assert any("x: unknown" in message for message in found)
+    key = NamespacedName("ns", "one")
+    assert overview._summaries[gvk, key].level is Level.FAILED
 
 
 def test_object_that_does_not_wait_needs_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
