@@ -242,11 +242,14 @@ def _details(summaries: Sequence[Summary], now: datetime) -> Iterator[str]:
 
 
 def _notes(session: Session) -> list[str]:
-    """Return one line about the kinds that cannot be read, and one about those that are not installed."""
+    """Return lines about the kinds that cannot be read, lack objects, or are not installed."""
     notes = []
     unread = [f"{kind} ({reason})" for kind, reason in session.unavailable().items()]
     if unread:
         notes.append(f"not read: {', '.join(unread)}")
+    left_out = session.overview.left_out()
+    names = kind_names(session.overview.views)
+    notes += [f"not complete: {names[gvk]}: {text}" for gvk, text in left_out.items()]
     served = {informer.gvk.kind for informer in session.overview.informers}
     missing = dict.fromkeys(gvk.kind for gvk in session.not_served if gvk.kind not in served)
     if missing:

@@ -126,6 +126,7 @@ class PageFeed:
         self._state = PageState({})
         self._ready = anyio.Event()
         self._informers: Sequence[Informer] = ()
+        self._read_left_out: Callable[[], Mapping[GVK, str]] = dict
         self._kinds: list[dict[str, str]] = []
         self._states_changed = anyio.Event()
         self._worked = anyio.Event()
@@ -197,6 +198,8 @@ class PageFeed:
         async with self._source() as overview, anyio.create_task_group() as tasks:
             self._state = PageState(overview.views, overview.related_objects)
             self._informers = tuple(overview.informers)
+            self._read_left_out = overview.left_out
+            overview.add_left_out_handler(self._on_state)
             for informer in self._informers:
                 informer.add_state_handler(self._on_state)
             try:
@@ -236,6 +239,7 @@ class PageFeed:
             self._ready.set()
             async for batch in changes:
                 self._send(self._apply(batch))
+                self._on_state()  # an object may be shown that was left out
                 self._worked.set()
 
     def _apply(self, batch: Any) -> dict[str, Any]:
@@ -279,6 +283,8 @@ class PageFeed:
             _kind_problem(names[gvk], gvk.kind, problem, is_shown=gvk in views)
             for gvk, problem in unread.items()
         ]
+        for gvk, text in self._read_left_out().items():
+            found.append(_kind_problem(names[gvk], "", text, is_shown=True))
         if self._state.is_truncated:
             problem = "there are too many objects; some are left out"
             found.append(_kind_problem("Objects", "", problem, is_shown=True))

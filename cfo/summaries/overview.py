@@ -11,9 +11,10 @@ changes, not by a timer. The exception is an object to which no operator writes:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import anyio
@@ -32,6 +33,7 @@ from cfo.runtime import (
     Object,
     SystemClock,
 )
+from cfo.runtime.cache.store import LeftOutNumber
 from cfo.runtime.objects import CORE_EVENT
 from cfo.runtime.process import Timer
 from cfo.summaries.changes import Identity, Subscription
@@ -56,6 +58,9 @@ from cfo.summaries.warning_events import (
     involved_object,
     warning_events,
 )
+
+_MAX_NAMESPACES: Final = 3
+"""The maximum number of namespaces that are named for each kind with objects that are left out."""
 
 _BATCH: Final = 20
 """The number of summaries that are computed before other tasks run."""
@@ -102,6 +107,7 @@ class Overview:
         self._timer: Timer | None = None
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
+        self._left_out_handlers: list[Callable[[], None]] = []
         self._sync_states: dict[Informer, tuple[bool, bool]] = {}
         """Whether each informer had synced when that was last looked at, and whether its kind was not served."""
         self._state_changed = anyio.Event()
@@ -128,6 +134,7 @@ class Overview:
 
     def _watch(self, gvk: GVK, informers: KindInformers) -> None:
         self._mark_on_events(informers.objects, gvk, informers.names_of_object)
+        self._add_handler(informers.objects, self._on_object)
         for children in informers.children.values():
             self._mark_on_events(children, gvk, informers.names_of_owners)
         if informers.pods is not None:
@@ -152,6 +159,19 @@ class Overview:
             for informer in self._sync_states
             if not informer.has_synced
         }
+
+    def left_out(self) -> dict[GVK, str]:
+        """Return the kinds of :attr:`views` with objects that the cache leaves out: how many, and how to see them."""
+        found = {}
+        for gvk, informers in self.informers_of.items():
+            numbers = informers.objects.reader.left_out_numbers()
+            if numbers:
+                found[gvk] = _left_out_text(gvk, numbers)
+        return found
+
+    def add_left_out_handler(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` after :meth:`left_out` may have changed; it must return quickly, and must not raise."""
+        self._left_out_handlers.append(handler)
 
     def forbidden(self) -> tuple[GVK, ...]:
         """Return the kinds that the user is not allowed to list and watch."""
@@ -244,6 +264,11 @@ class Overview:
         self._handlers.append((informer, handler))
         informer.add_handler(handler)
         informer.add_state_handler(self._on_state)
+
+    def _on_object(self, event: Event) -> None:
+        if event.new is None:  # left out, or deleted, which can end that it is left out
+            for handler in self._left_out_handlers:
+                handler()
 
     def _on_warning(self, event: Event) -> None:
         for entry in (event.old, event.new):
@@ -398,6 +423,20 @@ class Overview:
                 if since is None or last is None or last >= since:
                     found.append(event)
         return found[:MAX_EVENTS]
+
+
+def _left_out_text(gvk: GVK, numbers: Mapping[str, LeftOutNumber]) -> str:
+    parts = []
+    for namespace, found in islice(numbers.items(), _MAX_NAMESPACES):
+        at_least = "" if found.is_exact else "at least "
+        parts.append(f"{at_least}{found.number} in namespace {namespace}")
+    if len(numbers) > _MAX_NAMESPACES:
+        parts.append(f"others in {len(numbers) - _MAX_NAMESPACES} more namespaces")
+    resource = f"{gvk.kind.lower()}.{gvk.group}"
+    return (
+        f"objects that are not shown, because they, or all of their namespace, are too large: {', '.join(parts)}; "
+        f"kubectl get {resource} lists them, and those that you delete make room"
+    )
 
 
 def _state_of(informer: Informer) -> tuple[bool, bool]:

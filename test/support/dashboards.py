@@ -68,6 +68,8 @@ class FakeOverview:
         self.informers = tuple(informers)
         self.views = VIEWS
         self.related: dict[NamespacedName, Related] = {}
+        self.incomplete: dict[GVK, str] = {}
+        self.left_out_handlers: list[Any] = []
         self.starts = 0
         self.is_running = False
         self._batches: list[SummaryChange] = []
@@ -86,6 +88,12 @@ class FakeOverview:
 
     def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
         return related_objects(self.views[gvk], key, self.related.get(key, Related()))
+
+    def left_out(self) -> dict[GVK, str]:
+        return dict(self.incomplete)
+
+    def add_left_out_handler(self, handler: Any) -> None:
+        self.left_out_handlers.append(handler)
 
     async def refresh(self) -> None:
         pass

@@ -29,7 +29,14 @@ from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.last_state import last_state
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import MAX_BYTES, LabelSelector, Selection
-from cfo.runtime.cache.store import NAMESPACE_TOO_LARGE, Event, EventType, LeftOut, Store
+from cfo.runtime.cache.store import (
+    NAMESPACE_TOO_LARGE,
+    Event,
+    EventType,
+    LeftOut,
+    LeftOutNumber,
+    Store,
+)
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
@@ -120,6 +127,10 @@ class Reader:
     def is_complete(self, namespace: str, /) -> bool:
         """Return whether no object of the namespace (empty: of any) is left out, because of sizes or their number."""
         return self._store.is_complete(namespace)
+
+    def left_out_numbers(self) -> dict[str, LeftOutNumber]:
+        """Return how many objects are left out of each namespace that is not complete."""
+        return self._store.left_out_numbers()
 
     @property
     def unindexed(self) -> Collection[str]:

@@ -62,6 +62,13 @@ class LeftOut(msgspec.Struct, frozen=True):
     message: str
 
 
+class LeftOutNumber(msgspec.Struct, frozen=True):
+    """How many objects of a namespace are left out; at least so many if that is not exact."""
+
+    number: int
+    is_exact: bool
+
+
 class EventType(StrEnum):
     """The kind of change of an object."""
 
@@ -180,6 +187,17 @@ class Store:
         found = list(self._crowded.values())
         for by_name in self._too_large.values():
             found.extend(by_name.values())
+        return found
+
+    def left_out_numbers(self) -> dict[str, LeftOutNumber]:
+        """Return how many objects are left out of each namespace that is not complete."""
+        found = {}
+        for namespace in sorted({*self._too_large, *self._crowded}):
+            number = len(self._too_large.get(namespace, ()))
+            is_exact = namespace not in self._crowded
+            if not is_exact:
+                number += 1
+            found[namespace] = LeftOutNumber(number, is_exact)
         return found
 
     @property

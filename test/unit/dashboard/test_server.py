@@ -329,6 +329,18 @@ async def test_unreadable_kind_of_several_groups_is_named_with_its_group() -> No
             assert kind["level"] == "warning"
 
 
+async def test_kinds_with_objects_that_are_left_out_are_named() -> None:
+    overview = FakeOverview(informers=[FakeInformer(RAY_CLUSTER)])
+    async with running_dashboard(overview) as dashboard, dashboard.stream() as stream:
+        assert (await stream.next())[1]["kinds"] == []
+        overview.incomplete = {RAY_CLUSTER: "2 in namespace ns"}
+        for handler in overview.left_out_handlers:
+            handler()
+        (kind,) = (await stream.next())[1]["kinds"]
+        assert (kind["title"], kind["level"]) == ("RayCluster", "warning")
+        assert kind["problem"] == "2 in namespace ns"
+
+
 async def test_lost_connection_of_the_server_is_named_until_it_returns() -> None:
     informer = FakeInformer(RAY_CLUSTER, synced=True)
     async with (

@@ -17,7 +17,7 @@ from cfo.features import all_views
 from cfo.runtime import GVK, Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.selectors import MAX_OBJECTS
+from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY
 from cfo.runtime.process.clock import rfc3339
@@ -226,6 +226,33 @@ async def test_interruption_ends_when_objects_are_received_again() -> None:
             informer.problem = problem
             overview._on_state()
         assert found == [problem]
+
+
+def test_objects_that_are_left_out_are_counted() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    overview = Overview(cache, all_views(), related=())
+    (informer,) = (each for each in cache.informers if each.gvk == RAY_CLUSTER)
+    calls: list[None] = []
+    overview.add_left_out_handler(lambda: calls.append(None))
+    informer._feeds.open([""])
+    feed = informer._feeds[""]
+
+    def observe(event: EventType, name: str, version: int, *, size: int = MAX_BYTES) -> None:
+        metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(version)}
+        raw = orjson.dumps({"metadata": metadata, "spec": {"x": "x" * size}})
+        feed.observe(event, EntryDecoder(RAY_CLUSTER).decode(raw))
+
+    assert overview.left_out() == {}
+    observe(EventType.ADDED, "a", 1)
+    observe(EventType.ADDED, "b", 2)
+    assert len(calls) == 2
+    assert "too large: 2 in namespace ns; kubectl get" in overview.left_out()[RAY_CLUSTER]
+    observe(EventType.DELETED, "a", 3)
+    assert len(calls) == 3
+    assert "too large: 1 in namespace ns;" in overview.left_out()[RAY_CLUSTER]
+    observe(EventType.UPDATED, "b", 4, size=1)
+    assert overview.left_out() == {}
 
 
 def queue_world(*objects: tuple[GVK, dict[str, Any]]) -> Overview:

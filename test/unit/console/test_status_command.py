@@ -1,0 +1,20 @@
+"""The notes of ``cfo status`` about what it does not show."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.console.status_command import Session, _notes
+from cfo.features import all_views
+from cfo.runtime import Cache, ClientConfig, RESTMapper, Transport
+from cfo.summaries.overview import Overview
+
+
+def test_notes_name_kinds_with_objects_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    overview = Overview(Cache(transport, RESTMapper(transport)), all_views(), related=())
+    session = Session(overview, (), {})
+    assert not any(line.startswith("not complete") for line in _notes(session))
+    monkeypatch.setattr(overview, "left_out", lambda: {RAY_CLUSTER: "2 in namespace ns"})
+    assert "not complete: RayCluster: 2 in namespace ns" in _notes(session)
