@@ -14,11 +14,13 @@ from cfo.api.kueue import INADMISSIBLE, LOCAL_QUEUES, QUEUE_NAME_LABEL, missing_
 from cfo.controllers.availability import when_first_available
 from cfo.controllers.cached_fields import field_reader
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.left_out import stored_or_live
 from cfo.runtime import (
     GVK,
     READ,
     Builder,
     Channel,
+    Client,
     EnqueueRequestsFromMapFunc,
     Entry,
     Event,
@@ -72,7 +74,7 @@ def setup(
 
     def start(queue_kind: GVK) -> None:
         objects = manager.cache.informer(gvk, **selection)
-        objects.add_index(_INDEX, _index_of(waiting_queue))
+        objects.add_index(_INDEX, _index_of(waiting_queue), left_out=True)
         queues = manager.cache.informer(queue_kind, **_QUEUES)
         channel = Channel()
 
@@ -84,14 +86,15 @@ def setup(
             if queues.has_synced:
                 waiting = (entry.key for entry in objects.reader.entries() if waiting_queue(entry))
                 channel.enqueue(waiting)
+                objects.report_left_out()
 
         queues.add_state_handler(enqueue_all)
         reconciler = MissingQueueReconciler(
-            objects, queues, waiting_queue, manager.events(name), owner
+            manager.client, objects, queues, waiting_queue, manager.events(name), owner
         )
         (
             Builder(manager, name)
-            .for_(gvk, _changes(waiting_queue), **selection)
+            .for_(gvk, reconciler.has_changed, **selection)
             .watches(
                 queue_kind,
                 EnqueueRequestsFromMapFunc(waiting_for),
@@ -112,13 +115,15 @@ class MissingQueueReconciler:
 
     def __init__(
         self,
+        client: Client,
         objects: Informer,
         queues: Informer,
         waiting_queue: WaitingQueue,
         events: EventRecorder,
         owner: GVK | None,
     ) -> None:
-        self._objects = objects.reader
+        self._client = client
+        self._objects = objects
         self._queues = queues
         self._waiting_queue = waiting_queue
         self._events = events
@@ -126,13 +131,29 @@ class MissingQueueReconciler:
         self._reported: dict[Request, tuple[str, str]] = {}
         """The uid of each object that was reported, and the queue for which it waits."""
 
+    def has_changed(self, event: Event) -> bool:
+        """Return whether the queue that an object waits for has changed, or may have.
+
+        The earlier state of an object that the cache leaves out is known only if it was reported.
+        """
+        before = ""
+        if event.old is not None and event.old is not event.left_out:
+            before = self._waiting_queue(event.old)
+        after = ""
+        if event.current is not None:
+            after = self._waiting_queue(event.current)
+        if event.left_out is not None and event.key in self._reported:
+            return True
+        return before != after
+
     async def reconcile(self, request: Request) -> Result:
         """Report the object of ``request`` if its queue does not exist."""
         if not self._queues.has_synced:
             return Result()
-        entry = self._objects.entry(request)
+        entry = await stored_or_live(self._client, self._objects, request)
         queue = self._waiting_queue(entry) if entry is not None else ""
-        if entry is None or not queue or self._may_exist(NamespacedName(request.namespace, queue)):
+        key = NamespacedName(request.namespace, queue)
+        if entry is None or not queue or self._queues.reader.may_exist(key):
             self._reported.pop(request, None)
             return Result()
         report = (entry.meta.uid, queue)
@@ -141,10 +162,6 @@ class MissingQueueReconciler:
             for regarding in self._regarding(entry.object()):
                 self._events.event(regarding, "Warning", INADMISSIBLE, missing_queue_message(queue))
         return Result()
-
-    def _may_exist(self, queue: NamespacedName) -> bool:
-        reader = self._queues.reader
-        return reader.contains(queue) or not reader.is_complete(queue.namespace)
 
     def _regarding(self, obj: Object) -> Iterator[Mapping[str, Any]]:
         """Yield the objects that an Event is about: ``obj`` and its owner."""
@@ -172,14 +189,3 @@ def _index_of(waiting_queue: WaitingQueue) -> Callable[[Entry], Iterable[str]]:
             yield f"{entry.namespace}/{queue}"
 
     return queues
-
-
-def _changes(waiting_queue: WaitingQueue) -> Callable[[Event], bool]:
-    """Return a predicate: the queue that an object waits for has changed."""
-
-    def has_changed(event: Event) -> bool:
-        before = waiting_queue(event.old) if event.old is not None else ""
-        after = waiting_queue(event.new) if event.new is not None else ""
-        return before != after
-
-    return has_changed

@@ -405,7 +405,7 @@ class Overview:
             return related
         problem: Problem | None = missing_queue(queue.name)
         for reader in readers:
-            if reader.contains(queue) or not reader.is_complete(queue.namespace):
+            if reader.may_exist(queue):
                 problem = None
         outdated = missing_queue_message(queue.name)
         events = [event for event in related.events if event.get("message") != outdated]

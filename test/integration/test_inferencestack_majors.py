@@ -169,6 +169,30 @@ async def create_pod(env: InferenceEnvironment, name: str, namespace: str, **spe
     )
 
 
+async def test_stack_that_the_cache_leaves_out_is_reported_when_its_operator_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stack does not change, so only the end of the Lease can cause the report."""
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)
+    async with (
+        start_inference_environment() as env,
+        run_inference_controllers(
+            env, "v2", election=election("two", "ns"), namespace_bytes=100_000
+        ) as manager,
+    ):
+        async with run_inference_controllers(env, "v1", election=election("one", "ns")):
+            stack = new_stack({}, name="old", version="v1")
+            stack["metadata"]["annotations"] = {"long": "x" * 200_000}
+            await env.create(stack)
+            await env.wait_for_condition("Ready", "True", name="old")
+            await env.wait_until_idle()
+            assert not condition(await env.stack("old"), "Claimed")
+        await env.wait_for_condition("Claimed", "False", "Unclaimed", name="old")
+        for informer in manager.cache.informers:
+            if informer.gvk == STACK:
+                assert not informer.reader.contains(NamespacedName("ns", "old"))
+
+
 async def test_leases_that_tenants_create_change_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """The role ``edit`` allows it: neither are stacks of others reported, nor does the operator stop to report."""
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)

@@ -36,6 +36,7 @@ from test.support.raycluster_environment import (
 )
 
 MESSAGE = "LocalQueue team doesn't exist"
+KEY = NamespacedName("ns", "rc")
 
 
 def queued_cluster(name: str = "rc", *, suspend: bool = True) -> Object:
@@ -75,14 +76,60 @@ async def test_missing_queue_is_reported_once_and_with_one_request() -> None:
             await env.create(queued_cluster("admitted", suspend=False))
             await env.create(queued_cluster())
             await wait_for_reports(env, ("RayCluster", "rc"))
-            key = NamespacedName("ns", "rc")
-            await env.client.patch(RAY_CLUSTER, key, {"spec": {"rayVersion": "2.53.0"}})
+            await env.client.patch(RAY_CLUSTER, KEY, {"spec": {"rayVersion": "2.53.0"}})
             await env.create(local_queue("team", "ns"))
             await env.create(queued_cluster("second"))
             await env.wait_until_idle()
             assert created_events(env) == 1
             await env.client.delete(LOCAL_QUEUE, NamespacedName("ns", "team"))
             await wait_for_reports(env, ("RayCluster", "rc"), ("RayCluster", "second"))
+
+
+async def test_object_that_the_cache_leaves_out_is_reported_once_until_its_queue_exists() -> None:
+    async with start_environment(*VANILLA_CRDS, local_queue_crd()) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
+            manager.cache.budget.max_bytes = 20_000
+            cluster = queued_cluster()
+            cluster["metadata"]["annotations"]["long"] = "x" * 40_000
+            await env.create(cluster)
+            await wait_for_reports(env, ("RayCluster", "rc"))
+            await env.client.patch(RAY_CLUSTER, KEY, {"spec": {"rayVersion": "2.53.0"}})
+            await env.wait_until_idle()
+            clusters = manager.cache.informer(RAY_CLUSTER).reader
+            assert not clusters.contains(KEY)
+            assert await occurrences(env) == 1
+            await env.create(local_queue("team", "ns"))
+            await env.wait_until_idle()
+            await env.client.delete(LOCAL_QUEUE, NamespacedName("ns", "team"))
+
+            async def is_reported_again() -> bool:
+                return await occurrences(env) == 2
+
+            await eventually(is_reported_again, "the second report")
+
+
+async def occurrences(env: Environment) -> int:
+    """Return how often the operator has reported the queue."""
+    events = [each for each in await env.client.list(EVENT) if each.get("note") == MESSAGE]
+    return sum((each.get("series") or {}).get("count", 1) for each in events)
+
+
+async def test_queue_that_the_cache_leaves_out_is_not_reported_as_missing() -> None:
+    async with start_environment(*VANILLA_CRDS, local_queue_crd()) as env:
+        await env.create_namespace()
+        await env.create_namespace("other")
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
+            manager.cache.budget.max_bytes = 20_000
+            large = local_queue("team", "ns")
+            large["metadata"]["annotations"] = {"long": "x" * 40_000}
+            await env.create(large)
+            await env.wait_until_idle()
+            await env.create(queued_cluster())
+            other = queued_cluster("second")
+            other["metadata"]["namespace"] = "other"
+            await env.create(other)
+            await wait_for_reports(env, ("RayCluster", "second"))
 
 
 async def test_queue_of_another_namespace_does_not_count() -> None:

@@ -14,6 +14,7 @@ from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER, IN
 from cfo.config.model import InferenceStackConfiguration, OperatorConfiguration
 from cfo.controllers import inferencestack
 from cfo.controllers.inferencestack.children import CHILD_KINDS
+from cfo.runtime.cache.budget import NAMESPACE_BYTES
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -159,6 +160,7 @@ async def run_inference_controllers(
     token: str = "",
     transport: Transport | None = None,
     election: LeaderElectionOptions | None = None,
+    namespace_bytes: int = NAMESPACE_BYTES,
     **settings: Any,
 ) -> AsyncIterator[Manager]:
     """Run the controllers of one major version until the end of the block; as admin, with ``token``, or a transport."""
@@ -176,6 +178,7 @@ async def run_inference_controllers(
             field_manager=FIELD_MANAGER,
             field_managers=[CLAIMS_FIELD_MANAGER],
             leader_election=election,
+            namespace_bytes=namespace_bytes,
         )
         manager = Manager(connected, options, clock=clock)
         inferencestack.setup(manager, config, election)

@@ -20,6 +20,7 @@ from cfo.api.inferencestack.kinds import (
 from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
 from cfo.controllers.inferencestack.hosts import StackHosts
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS
+from cfo.controllers.left_out import enqueue_all
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -157,7 +158,7 @@ class StackInformers:
 
     def _enqueue_all(self) -> None:
         for watcher in self._watchers:
-            watcher.channel.enqueue([entry.key for entry in watcher.stacks.reader.entries()])
+            enqueue_all(watcher.stacks, watcher.channel)
 
     def _create(self, gvk: GVK) -> Informer:
         return self._manager.cache.informer(gvk, **_selection(gvk)).add_index(

@@ -27,6 +27,7 @@ from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.metrics import ClaimMetrics
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
+from cfo.controllers.left_out import stored_or_live
 from cfo.runtime import (
     GVK,
     Client,
@@ -35,10 +36,10 @@ from cfo.runtime import (
     Entry,
     EventRecorder,
     Forbidden,
+    Informer,
     Invalid,
     NotFound,
     Object,
-    Reader,
     Request,
     Result,
     find_condition,
@@ -70,7 +71,7 @@ class _Problem(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class ClaimReconciler:
-    """Reports the stacks of one API group; ``stacks`` reads the metadata of all of them.
+    """Reports the stacks of one API group; ``stacks`` caches the metadata of all of them.
 
     ``version`` and ``namespace`` are those of this operator's Lease; ``is_elected``: whether it holds that Lease.
     """
@@ -78,7 +79,7 @@ class ClaimReconciler:
     rules = OperatorLeases.rules
 
     kind: GVK
-    stacks: Reader
+    stacks: Informer
     leases: OperatorLeases
     client: Client
     events: EventRecorder
@@ -92,7 +93,7 @@ class ClaimReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Report a stack that no operator reconciles, or several; end the report of any other."""
         await self.leases.verify()
-        entry = self.stacks.entry(request)
+        entry = await stored_or_live(self.client, self.stacks, request)
         live = self.leases.live()
         is_reporter = _reporter(live) == (self.version, self.namespace)
         if entry is None or entry.meta.is_deleting or not is_reporter:

@@ -10,7 +10,7 @@ Only Leases with the name of a major version are stored, so a namespace has at m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import anyio
@@ -90,6 +90,7 @@ class OperatorLeases:
         self._begin = clock.monotonic()
         self._changes: dict[str, float] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._unverified_listeners: list[Callable[[], None]] = []
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._is_full = False
@@ -98,6 +99,10 @@ class OperatorLeases:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` when an operator appears or disappears."""
         self._listeners.append(listener)
+
+    def on_unverified(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when :meth:`verify` must be called; any tenant can cause this once a minute."""
+        self._unverified_listeners.append(listener)
 
     def live(self) -> dict[str, list[str]]:
         """Return the sorted namespaces of the operators that hold a Lease, and this operator's, by major version."""
@@ -200,7 +205,7 @@ class OperatorLeases:
                 is_first = not self._unverified
                 self._unverified.add(key)
                 if is_first:  # one reconcile verifies all
-                    self._notify()
+                    _call(self._unverified_listeners)
         self._check()
 
     def _has_room(self, key: NamespacedName) -> bool:
@@ -226,7 +231,7 @@ class OperatorLeases:
                 if live.get(version) != self._known.get(version):
                     self._changes[version] = self._clock.monotonic()
             self._known = live
-            self._notify()
+            _call(self._listeners)
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -244,6 +249,7 @@ class OperatorLeases:
         self._timer = None
         self._check()
 
-    def _notify(self) -> None:
-        for listener in self._listeners:
-            listener()
+
+def _call(listeners: Iterable[Callable[[], None]]) -> None:
+    for listener in listeners:
+        listener()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Count
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import anyio
@@ -78,12 +78,20 @@ _gates_of = field_reader("spec", "schedulingGates", kind=tuple[_Gate, ...], defa
 
 
 def _components(pod: Entry) -> Iterable[str]:
-    return (f"{stack_of(pod)}/{pod.meta.labels.get(COMPONENT_LABEL, '')}",)
+    return (f"{_stack_of(pod)}/{pod.meta.labels.get(COMPONENT_LABEL, '')}",)
 
 
-def stack_of(pod: Entry) -> Request:
+def _stack_of(pod: Entry) -> Request:
     """Return the name of the stack that a pod's labels name."""
     return Request(pod.key.namespace, pod.meta.labels.get(INSTANCE_LABEL, ""))
+
+
+def stacks_of(pod: Entry, stacks: Reader) -> Collection[Request]:
+    """Return the stack that a pod's labels name, unless it is certain that ``stacks`` does not select it."""
+    request = _stack_of(pod)
+    if not request.name or not stacks.may_exist(request):
+        return ()
+    return (request,)
 
 
 class Eviction(msgspec.Struct, frozen=True):
@@ -275,7 +283,5 @@ class PodInformers:
         pod = event.new or event.old
         if pod is None or not report_has_changed(event):
             return
-        request = stack_of(pod)
         for stacks, channel in self._watchers:
-            if stacks.reader.contains(request):
-                channel.enqueue((request,))
+            channel.enqueue(stacks_of(pod, stacks.reader))

@@ -43,6 +43,7 @@ from cfo.controllers.inferencestack.status import (
     stack_status,
 )
 from cfo.controllers.inferencestack.writes import Written, stack_children, written_of
+from cfo.controllers.left_out import stored_or_live
 from cfo.runtime import (
     DEPLOYMENT,
     GVK,
@@ -52,6 +53,7 @@ from cfo.runtime import (
     EventRecorder,
     EventType,
     FieldErrors,
+    Informer,
     Object,
     Reader,
     Request,
@@ -64,7 +66,6 @@ from cfo.runtime import (
     name_of,
     namespace_of,
     rfc3339,
-    uid_of,
 )
 from cfo.runtime.client import (
     NAME_CONFLICT_RETRY_SECONDS,
@@ -127,7 +128,7 @@ class InferenceStackReconciler:
     )
 
     kind: GVK
-    stacks: Reader
+    stacks: Informer
     pods: PodInformers
     children: StackInformers
     client: Client
@@ -140,7 +141,7 @@ class InferenceStackReconciler:
 
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
-        entry = self.stacks.entry(request)
+        entry = await stored_or_live(self.client, self.stacks, request)
         if entry is None or entry.meta.is_deleting:
             self.pods.release(self.kind, request)
             if entry is not None:
@@ -186,10 +187,10 @@ class InferenceStackReconciler:
             failure_reason=written.failure_reason,
             paused=paused,
         )
-        await self._write_status(stack, outcome)
+        stored = await self._write_status(stack, outcome)
         written.raise_errors()
         if not paused and not written.failures:
-            await self._remove_helm_finalizers(stack)
+            await self._remove_helm_finalizers(stored)
         retry_after = written.retry_after
         if existing.uncached:  # changes of an object that is too large for the cache cause no event
             retry_after = min(
@@ -308,7 +309,8 @@ class InferenceStackReconciler:
             self.events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
         await self._write_status(stack, StackOutcome(operator=self._operator, errors=messages))
 
-    async def _write_status(self, stack: Object, outcome: StackOutcome) -> None:
+    async def _write_status(self, stack: Object, outcome: StackOutcome) -> Object:
+        """Write the status if it changed; return the stack as stored."""
         status = stack_status(stack, outcome, rfc3339(self.clock.now()))
         before: Mapping[str, Any] = stack.get("status") or {}
         self._record_transitions(stack, before, status)
@@ -316,7 +318,7 @@ class InferenceStackReconciler:
             # the original stored all rendered objects there, and its field manager still owns them
             patch = {"status": {"deployedRelease": {"manifest": None}}}
             await self.client.patch_object(stack, patch, subresource="status")
-        await apply_status(self.client, stack, status)
+        return await apply_status(self.client, stack, status)
 
     def _record_transitions(
         self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]
@@ -338,11 +340,8 @@ class InferenceStackReconciler:
         kept = [finalizer for finalizer in finalizers if finalizer not in HELM_FINALIZERS]
         if kept == finalizers:
             return
-        latest = self.stacks.get(key_of(stack)) or stack  # after the write of the status
-        if uid_of(latest) != uid_of(stack):
-            return  # it was deleted and created again
         patch = {"metadata": {"finalizers": kept or None}}
-        await self.client.patch_object(latest, patch, unchanged=True)
+        await self.client.patch_object(stack, patch, unchanged=True)
         _log.info(
             "Removed finalizer of the Helm operator",
             namespace=namespace_of(stack),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Final
@@ -27,9 +26,10 @@ from cfo.controllers.inferencestack.pods import (
     POD_SELECTION,
     PodInformers,
     report_has_changed,
-    stack_of,
+    stacks_of,
 )
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
+from cfo.controllers.left_out import enqueue_all
 from cfo.runtime import (
     GVK,
     POD,
@@ -41,7 +41,6 @@ from cfo.runtime import (
     LabelChanged,
     LeaderElectionOptions,
     Manager,
-    Request,
     Rule,
     on_update,
     or_,
@@ -133,13 +132,18 @@ class _Controllers:
         leases, metrics = self._claims
         channel = Channel()
 
-        def enqueue_all() -> None:
-            channel.enqueue([entry.key for entry in stacks.reader.entries()])
+        def enqueue_one() -> None:
+            stored = stacks.reader.entries()
+            if stored:
+                channel.enqueue([stored[0].key])
+            else:
+                stacks.report_left_out()
 
-        leases.on_change(enqueue_all)
+        leases.on_unverified(enqueue_one)
+        leases.on_change(partial(enqueue_all, stacks, channel))
         reconciler = ClaimReconciler(
             gvk,
-            stacks.reader,
+            stacks,
             leases,
             manager.client,
             manager.events(name),
@@ -166,11 +170,7 @@ class _Controllers:
         stacks = manager.cache.informer(gvk, label_selector=selector)
         self._metrics.readers.append(stacks.reader)
 
-        def request_of(pod: Entry) -> Iterable[Request]:
-            request = stack_of(pod)
-            return (request,) if stacks.reader.contains(request) else ()
-
-        stacks_of_pods = EnqueueRequestsFromMapFunc(request_of)
+        stacks_of_pods = EnqueueRequestsFromMapFunc(lambda pod: stacks_of(pod, stacks.reader))
         builder = (
             Builder(manager, name)
             .for_(gvk, on_update(_has_changed), label_selector=selector)
@@ -180,7 +180,7 @@ class _Controllers:
         self._children.watch(builder, gvk)
         reconciler = InferenceStackReconciler(
             gvk,
-            stacks.reader,
+            stacks,
             self._pods,
             self._children,
             manager.client.with_field_manager(FIELD_MANAGER),

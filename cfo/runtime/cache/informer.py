@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NoReturn, Self, cast
 
 import anyio
+import orjson
 import structlog
 
 from cfo.runtime.cache.budget import ByteBudget
@@ -41,7 +42,7 @@ from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapp
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, labels_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 
 _log = structlog.get_logger(__name__)
@@ -123,6 +124,14 @@ class Reader:
     def contains(self, key: NamespacedName) -> bool:
         """Return whether the object exists."""
         return key in self._store
+
+    def may_exist(self, key: NamespacedName, /) -> bool:
+        """Return whether the object exists, or may be one of those of its namespace that are left out."""
+        return key in self._store or not self._store.is_complete(key.namespace)
+
+    def selects(self, obj: Object, /) -> bool:
+        """Return whether an object is in the selection; field selectors count as far as a client can evaluate them."""
+        return self._store.selection.matches(key_of(obj), labels_of(obj))
 
     def is_complete(self, namespace: str, /) -> bool:
         """Return whether no object of the namespace (empty: of any) is left out, because of sizes or their number."""
@@ -346,8 +355,15 @@ class Informer:
                 event = Event(EventType.ADDED, entry.key, None, entry, initial=True)
                 self._call(handler, event)
         if left_out:
-            for reflector in self._reflectors:
-                reflector.report_left_out()
+            self.report_left_out()
+
+    def report_left_out(self) -> None:
+        """Call the handlers for the objects that are left out of the store, after a new list.
+
+        They get the events that :meth:`add_handler` describes. Nothing is listed if the store is complete.
+        """
+        for reflector in self._reflectors:
+            reflector.report_left_out()
 
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
@@ -373,6 +389,15 @@ class Informer:
         """
         self.store.add_index(name, function, left_out=left_out)
         return self
+
+    def selected_entry(self, obj: Object) -> Entry | None:
+        """Return the entry of an object that was read from the API server; ``None`` if it is not in the selection.
+
+        Nothing is stored.
+        """
+        if not self.reader.selects(obj):
+            return None
+        return self._decoder.decode(orjson.dumps(obj))
 
     def wake(self) -> None:
         """Repeat discovery immediately if the informer is waiting for its kind to be served."""

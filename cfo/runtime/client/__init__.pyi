@@ -48,6 +48,7 @@ from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import BucketRateLimiters as BucketRateLimiters
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .recorded_requests import EncodingError as EncodingError
+from .recorded_requests import InvalidName as InvalidName
 from .status import apply_status as apply_status
 from .status import identity_of as identity_of
 from .transport import APIRequest as APIRequest

@@ -46,6 +46,10 @@ class CachedObjects(Protocol):
         """Return whether no object of the namespace (empty: of any) is missing because there is no room for it."""
         ...
 
+    def selects(self, obj: Object, /) -> bool:
+        """Return whether an object would be among these if there was room for it."""
+        ...
+
 
 class ClientCache:
     """The part of the cache that the client uses; this base class is an empty one. No method blocks."""

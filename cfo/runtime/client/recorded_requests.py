@@ -40,11 +40,24 @@ from cfo.runtime.objects.unstructured import (
 _PAGE_SIZE = 500
 _PAGED_LIST_ATTEMPTS = 2
 
+_MAX_NAME = 1024
+"""Longer than the name of any object; a URL with a much longer one is not accepted."""
+
+_MAX_SHOWN = 200
+"""The maximum length of a name in an error."""
+
 
 class EncodingError(TerminalError, ValueError):
     """Raised for an object that cannot be written as JSON: it is nested too deeply (over 254 levels), or not JSON.
 
     A retry cannot help, so a reconcile that raises it is logged once, and repeated only when something changes.
+    """
+
+
+class InvalidName(TerminalError, ValueError):
+    """Raised for a name that no object can have.
+
+    A retry cannot help: owner references can contain such names, because the API server does not validate them.
     """
 
 
@@ -122,7 +135,7 @@ class RecordedRequests:
     async def resolve_object(
         self, gvk: GVK, key: NamespacedName, subresource: str = ""
     ) -> RequestTarget:
-        """Resolve one object; raises :class:`ValueError` also for a name that no object can have.
+        """Resolve one object; raises also :class:`InvalidName`.
 
         Raises :class:`TypeError` for a key that is not a :class:`NamespacedName`.
         """
@@ -130,8 +143,13 @@ class RecordedRequests:
             raise _wrong_key(gvk, key)
         # An empty name would result in the collection's path: deleting one object would delete all of them.
         if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
-            raise ValueError(
-                f"{gvk}: name {key.name!r}: must not be empty, '.' or '..', and must not contain '/' or '%'"
+            shown = repr(key.name)[:_MAX_SHOWN]
+            raise InvalidName(
+                f"{gvk}: name {shown}: must not be empty, '.' or '..', and must not contain '/' or '%'"
+            )
+        if len(key.name) > _MAX_NAME:
+            raise InvalidName(
+                f"{gvk}: name {key.name[:_MAX_SHOWN]!r}: must not be longer than {_MAX_NAME}"
             )
         target = await self.resolve_collection(gvk, key.namespace)
         return target._replace(key=target.key._replace(name=key.name), subresource=subresource)
@@ -162,6 +180,8 @@ class RecordedRequests:
         # Only an answer to an open question is stored: the watch delivers the result of any other live read.
         if self.cache.is_uncertain(gvk, target.key):
             self.record_response(target, obj, body)
+        if reader is not None and not reader.selects(obj):
+            return None  # the cache is limited by labels, and may be incomplete
         return obj
 
     async def get_subresource(

@@ -56,6 +56,7 @@ class FakeCache:
         self.managers: tuple[dict[str, Any], ...] = ()
         self.uncertain: set[NamespacedName] = set()
         self.incomplete: set[str] = set()
+        self.unselected: set[NamespacedName] = set()
         self.controllers_of_deleted: dict[NamespacedName, str] = {}
         self.records: list[tuple[str, NamespacedName, str]] = []
 
@@ -72,6 +73,9 @@ class FakeCache:
 
     def is_complete(self, namespace: str) -> bool:
         return namespace not in self.incomplete
+
+    def selects(self, obj: Object) -> bool:
+        return key_of(obj) not in self.unselected
 
     def list(self, namespace: str, label_selector: str) -> list[Object]:
         return [{"arguments": [namespace, label_selector]}]
@@ -239,6 +243,28 @@ async def test_reads_of_objects_for_which_the_cache_has_no_room_send_a_request(
     assert await client.list(CONFIG_MAP, namespace="ns") == []
     cache.put(config_map())
     assert await client.get(CONFIG_MAP, KEY) == config_map(), "the cache has it"
+
+
+async def test_object_that_a_limited_cache_does_not_select_is_not_found_if_the_cache_is_incomplete(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    server.answer("GET", PATH, json(config_map()))
+    cache.incomplete.add("ns")
+    cache.unselected.add(KEY)
+    assert await client.get(CONFIG_MAP, KEY) is None
+    assert await client.get(CONFIG_MAP, KEY, live=True) == config_map()
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "%2f", "x" * 2000])
+async def test_name_that_no_object_can_have_is_not_retried(
+    server: ApiServer, client: Client, cache: FakeCache, name: str
+) -> None:
+    """Owner references contain such names if a tenant writes them."""
+    cache.incomplete.add("ns")
+    with pytest.raises(TerminalError, match=r"name '.*': must not") as raised:
+        await client.get(CONFIG_MAP, NamespacedName("ns", name))
+    assert len(str(raised.value)) < 500
+    assert server.all_requests == []
 
 
 async def test_reads_covered_by_the_cache_send_no_request(
