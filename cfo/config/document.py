@@ -49,6 +49,7 @@ def parse(text: str) -> ParsedConfiguration:
         problems += error.problems
     if problems:
         raise ConfigurationError(*problems)
+    _warn_about_disabled_queues(configuration, findings.warnings)
     warnings = findings.warnings[:MAX_WARNINGS]
     if len(findings.warnings) > MAX_WARNINGS:
         warnings.append(f"at most {MAX_WARNINGS} warnings are shown")
@@ -119,6 +120,22 @@ def default_document() -> str:
     defaults = _without_none(OperatorConfiguration().to_document())
     del defaults["clientConnection"]
     return yaml.safe_dump(defaults, sort_keys=True)
+
+
+def _warn_about_disabled_queues(configuration: OperatorConfiguration, warnings: list[str]) -> None:
+    """Warn of settings for Kueue that have no effect, because AppWrappers are disabled."""
+    appwrapper = configuration.appwrapper
+    if appwrapper.enabled:
+        return
+    settings = {
+        "kueueIntegration": appwrapper.kueue_integration,
+        "slackQueueName": bool(appwrapper.slack_queue_name),
+    }
+    for name, is_set in settings.items():
+        if is_set:
+            warnings.append(
+                f"{_APPWRAPPER}.{name} has no effect, because {_APPWRAPPER}.enabled is false"
+            )
 
 
 def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 
 from cfo.config.document import parse
 from cfo.config.model import OperatorConfiguration
+from cfo.config.network import CIDR
 from cfo.config.section import ConfigurationError
 from cfo.console.errors import InvalidInput, echo
 from cfo.features import OPTIONAL_ROLES
@@ -105,11 +105,9 @@ def command(
         raise InvalidInput("--api-server-cidr: requires --with network-policy")
     for cidr in api_servers:
         try:
-            ipaddress.ip_network(cidr)
-        except ValueError:
-            raise InvalidInput(
-                f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28"
-            ) from None
+            CIDR.parse(cidr)
+        except ValueError as error:
+            raise InvalidInput(f"--api-server-cidr: {cidr!r}: {error}") from None
     part: dict[str, Any] = {}
     if watch_namespaces:
         part["watchNamespaces"] = list(watch_namespaces)

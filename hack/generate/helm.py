@@ -63,6 +63,7 @@ def files() -> dict[str, str]:
         f"{CHART}/values.yaml": _values(),
         **{f"{CHART}/crds/{crd_file_name(crd)}": HEADER + dump(crd) for crd in by_folder["crd"]},
         **{f"{CHART}/templates/{name}.yaml": HEADER + text for name, text in templates.items()},
+        f"{CHART}/templates/NOTES.txt": _notes(),
     }
 
 
@@ -124,6 +125,30 @@ _COMMENTS = {
     "dashboard": "Permission to read Events, if metrics.dashboard is true in the configuration.",
 }
 """When the role of a feature is needed, by its name."""
+
+
+_SETTINGS = {
+    "appwrapper": "config.appwrapper.enabled=true",
+    "kueue": "config.appwrapper.kueueIntegration=true, or config.appwrapper.slackQueueName",
+    "flux": "config.flux.enabled=true",
+    "inferencestack": "config.inferenceStack.enabled=true",
+    "authentication": "config.kuberay.authentication.enabled=true, or authOptions in config.kuberay.kubeRayFeatures",
+    "gateway": "config.kuberay.gateway",
+    "namespaces": "config.kuberay.profiles, or config.kuberay.networkPolicy.defaultDeny.namespaceSelector",
+    "csr": "config.kuberay.ca.issuer=certificateSigningRequest",
+    "dashboard": "config.metrics.dashboard=true",
+}
+"""The values that enable what the role of a feature is for, by its name."""
+
+
+def _notes() -> str:
+    """Return what Helm prints after an installation: the values that the installed roles need as well."""
+    text = "Check the installation: cfo doctor -n {{ .Release.Namespace }}\n"
+    for role in OPTIONAL_ROLES:
+        if role.name in _SETTINGS:
+            line = f"{role.name}.enabled only grants permissions; what uses them needs {_SETTINGS[role.name]}\n"
+            text += conditional(f"{role.name}.enabled", line)
+    return text
 
 
 def _switches() -> str:

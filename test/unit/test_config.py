@@ -329,6 +329,15 @@ def test_duplicate_keys_are_warned_about_and_last_one_is_used() -> None:
     ]
 
 
+@pytest.mark.parametrize("setting", ["kueueIntegration: true", "slackQueueName: slack"])
+def test_settings_of_disabled_appwrappers_for_kueue_are_warned_about(setting: str) -> None:
+    key, _, _ = setting.partition(":")
+    assert warnings_of(f"appwrapper: {{{setting}}}") == [
+        f"appwrapper.{key} has no effect, because appwrapper.enabled is false"
+    ]
+    assert warnings_of(f"appwrapper: {{enabled: true, {setting}}}") == []
+
+
 def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     assert warnings_of("kubray: {}") == ["unknown key kubray (did you mean kuberay?), ignored"]
     assert warnings_of("kuberay: {nope: 1}\nwhatever: {a: 1}") == [

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from cfo.features import OPTIONAL_ROLES
+from cfo.features.contract import OptionalRole
 from cfo.manifests.names import default_image
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.version import __version__
-from test.support.charts import CHART, render_chart
+from test.support.charts import CHART, Renderer, render_chart
 from test.support.manifests import by_key
 
 VALUE_SWITCHES = {
@@ -97,6 +99,26 @@ def test_values_are_rendered() -> None:
     assert pod["tolerations"] == values["tolerations"]
     config_map = objects["ConfigMap", "target", "codeflare-operator-config"]
     assert yaml.safe_load(config_map["data"]["config.yaml"]) == config
+
+
+def test_notes_name_the_settings_that_use_the_installed_roles() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    text = (CHART / "templates" / "NOTES.txt").read_text()
+    check = "Check the installation: cfo doctor -n target"
+    assert Renderer(defaults, "target").render(text).splitlines() == [check]
+    values = {**defaults, "appwrapper": {"enabled": True}}
+    assert Renderer(values, "target").render(text).splitlines() == [
+        check,
+        "appwrapper.enabled only grants permissions; what uses them needs config.appwrapper.enabled=true",
+    ]
+
+
+@pytest.mark.parametrize("role", [role for role in OPTIONAL_ROLES if role.name != "openshift"])
+def test_notes_name_a_setting_for_each_role_that_the_configuration_enables(
+    role: OptionalRole,
+) -> None:
+    text = (CHART / "templates" / "NOTES.txt").read_text()
+    assert f"{role.name}.enabled only grants permissions" in text
 
 
 def test_chart_has_the_current_version() -> None:
