@@ -33,7 +33,7 @@ from cfo.runtime import (
     Object,
     SystemClock,
 )
-from cfo.runtime.cache.store import LeftOutNumber
+from cfo.runtime.cache import LeftOutNumber
 from cfo.runtime.objects import CORE_EVENT
 from cfo.runtime.process import Timer
 from cfo.summaries.changes import Identity, Subscription

@@ -11,4 +11,5 @@ from .selectors import LabelSelector as LabelSelector
 from .selectors import Selection as Selection
 from .selectors import SelectorError as SelectorError
 from .store import Event as Event
+from .store import LeftOutNumber as LeftOutNumber
 from .wait import wait_for as wait_for

@@ -59,6 +59,9 @@ def test_webhook_that_no_configuration_names_is_not_ready(
         async def validate_create(self, obj: Any, request: Any) -> None:
             """Allow everything."""
 
+        async def validate_update(self, old: Any, obj: Any, request: Any) -> None:
+            """Allow everything."""
+
     manager.webhooks.register(CONFIG_MAP, defaulter=Both(), validator=Both())
     with pytest.raises(RuntimeError) as raised:
         manager._webhook_service.check()
