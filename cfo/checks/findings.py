@@ -16,9 +16,7 @@ _MAX_LINE: Final = 10_000
 MANIFESTS: Final = "cfo manifests"
 """The command in remedies, to which the report adds the options that the installation needs."""
 
-APPLY: Final = (
-    f"apply the manifests, with your other options: {MANIFESTS} | kubectl apply --server-side -f -"
-)
+APPLY: Final = f"apply the manifests: {MANIFESTS} | kubectl apply --server-side -f -"
 
 
 class CheckStatus(StrEnum):

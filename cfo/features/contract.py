@@ -83,11 +83,14 @@ class OptionalRole(Feature):
 
     ``probes`` are permissions of this role: an operator that has all of them also has all others of the role, whatever
     other roles are installed. If it lacks one, the role is not installed. ``platform_kind``: the feature needs a
-    platform that serves this kind (``None``: any).
+    platform that serves this kind (``None``: any). ``retained`` are objects that the operator creates in its role, and
+    deletes with ``release_rules`` also after the feature was disabled (``None``: there are none).
     """
 
     probes: tuple[Rule, ...]
     platform_kind: GVK | None = None
+    retained: Leftovers | None = None
+    release_rules: tuple[Rule, ...] = ()
 
     @abstractmethod
     def rules(self) -> Sequence[Rule]:

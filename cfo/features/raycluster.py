@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
     DEFAULT_DENY_LABEL,
     DEFAULT_DENY_NAME,
     FIELD_MANAGER,
@@ -110,6 +111,9 @@ class Authentication(OptionalRole):
         Rule("", "serviceaccounts", "patch"),
         Rule("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
     )
+    # The finalizer of a RayCluster waits for the deletion of its binding.
+    retained = Leftovers(CLUSTER_ROLE_BINDING, CLUSTER_LABEL)
+    release_rules = (Rule("rbac.authorization.k8s.io", "clusterrolebindings", "delete"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:
         kuberay = configuration.kuberay

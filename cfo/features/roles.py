@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -34,6 +34,21 @@ async def enabled_roles(client: Client, configuration: OperatorConfiguration) ->
         except (UnknownKind, DiscoveryIncomplete):
             continue  # another platform, or its API server does not respond, and then the controllers retry
         found.append(role)
+    return found
+
+
+async def retained_roles(client: Client, enabled: Sequence[OptionalRole]) -> list[OptionalRole]:
+    """Return the roles that are not ``enabled``, but without which existing objects cannot be deleted.
+
+    Raises :class:`cfo.runtime.client.errors.APIError` and :class:`cfo.runtime.TransportError`.
+    """
+    found = []
+    for role in OPTIONAL_ROLES:
+        retained = role.retained
+        if retained is None or role in enabled:
+            continue
+        if await client.list(retained.gvk, label_selector=retained.label, live=True):
+            found.append(role)
     return found
 
 

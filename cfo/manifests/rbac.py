@@ -35,11 +35,16 @@ def access(namespace: str) -> list[Object]:
 
 def optional_access(role: OptionalRole, namespace: str) -> list[Object]:
     """Return the optional role, its binding to the service account in ``namespace``, and the roles that it binds."""
-    name = f"manager-{role.name}"
-    objects = _role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, role.rules())
+    binding = optional_binding(role).removeprefix(f"{PREFIX}-")
+    objects = _role_and_binding(f"manager-{role.name}-role", binding, "", namespace, role.rules())
     for bound, rules in sorted(role.bound_roles().items()):
         objects.append(named(_API, "ClusterRole", bound, rules=policy_rules(rules)))
     return objects
+
+
+def optional_binding(role: OptionalRole) -> str:
+    """Return the name of the ClusterRoleBinding of an optional role."""
+    return f"{PREFIX}-manager-{role.name}-rolebinding"
 
 
 def _role_and_binding(

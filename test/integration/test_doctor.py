@@ -315,7 +315,7 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
         )
     )
     command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side -f -"
-    assert f"-> apply the manifests, with your other options: {command}\n" in result.stdout
+    assert f"-> apply the manifests: {command}\n" in result.stdout
 
 
 async def check_other_operators(environment: Environment, admin: Path) -> None:
@@ -390,3 +390,42 @@ async def test_permissions_that_another_installation_took_are_named(tmp_path: Pa
         assert "the operator in ops lost its permissions" in message
         _, found = await doctor(kubeconfig, "-n", "additional")
         assert [status for status, _ in found["permissions"]] == ["ok"]
+
+
+async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_deleted(
+    tmp_path: Path,
+) -> None:
+    """The remedy has all options of the installation."""
+    cidr = "192.0.2.0/28"
+    async with start_environment(*VANILLA_CRDS) as environment:
+        for obj in render(NAMESPACE, "mirror.test/cfo:v1", ["network-policy"], [cidr]):
+            await environment.client.apply(obj)
+        kubeconfig = tmp_path / "admin"
+        environment.plane.kubeconfig(kubeconfig)
+        _, found = await doctor(kubeconfig)
+        assert [status for status, _ in found["permissions"]] == ["ok"]
+        labels = {"ray.openshift.ai/cluster-name": "rc", "ray.openshift.ai/cluster-namespace": "ns"}
+        reference = {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "system:auth-delegator",
+        }
+        await environment.create(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "proxy", "labels": labels},
+                "roleRef": reference,
+            }
+        )
+        _, found = await doctor(kubeconfig)
+        ((status, message),) = found["permissions"]
+        assert status == "fail"
+        assert message.startswith("missing of the component authentication, whose feature is")
+        assert message.endswith(": delete clusterrolebindings.rbac.authorization.k8s.io")
+        command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig)]
+        result = await anyio.to_thread.run_sync(
+            lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+        )
+        options = f"--image mirror.test/cfo:v1 --with authentication --with network-policy --api-server-cidr {cidr}"
+        assert f"cfo manifests --namespace {NAMESPACE} {options} | kubectl" in result.stdout

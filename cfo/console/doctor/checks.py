@@ -13,16 +13,27 @@ from cryptography import x509
 from cfo.api.reading import text, time_of
 from cfo.checks.components import parse_version, tag_of, version_of
 from cfo.checks.findings import APPLY, Finding, fail, not_needed, ok, skip, warn
+from cfo.config.kuberay import ProfileTable
 from cfo.config.section import ConfigurationError
-from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
+from cfo.console.doctor.facts import (
+    Installation,
+    PermissionFacts,
+    WebhookConfigurationFacts,
+    image_of,
+    manager_container,
+    started_at,
+)
 from cfo.manifests.names import DEPLOYMENT, MANAGER_BINDING
-from cfo.runtime import NamespacedName, Object, Rule, policy_rules
+from cfo.manifests.overlays import CERTIFICATE
+from cfo.operator import WEBHOOK_SECRET_NAME
+from cfo.runtime import NamespacedName, Object, Rule, key_of, policy_rules
 from cfo.runtime.pki import is_trusted, subject_names
+from cfo.webhooks.raycluster.injection_plan import Images
 
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
 _EXPIRY_WARNING: Final = timedelta(days=30)
-_MAX_SHOWN: Final = 3
+_CERTIFICATE_IMAGE: Final = "CERT_GENERATOR_IMAGE"
 
 
 def check_operator(
@@ -67,8 +78,8 @@ def check_version(installation: Installation, version: str) -> Iterator[Finding]
     """Compare the image of the Deployment with its pods, and with this program, whose version is ``version``."""
     if installation.deployment is None:
         return  # the check of the operator says so
-    image = _image_of(installation.deployment["spec"]["template"])
-    running = {_image_of(pod) for pod in installation.pods} - {""}
+    image = image_of(installation.deployment["spec"]["template"])
+    running = {image_of(pod) for pod in installation.pods} - {""}
     found = version_of(image)
     if running - {image}:
         others = ", ".join(sorted(running - {image}))
@@ -153,8 +164,13 @@ def check_certificate(
     pem: bytes | None,
     facts: Sequence[WebhookConfigurationFacts],
     now: datetime,
+    *,
+    has_cert_manager: bool = False,
 ) -> Iterator[Finding]:
-    """Check the certificate ``pem`` in ``secret``: its names and expiry, and whether the API server trusts it."""
+    """Check the certificate ``pem`` in ``secret``: its names and expiry, and whether the API server trusts it.
+
+    ``has_cert_manager``: whether the API server serves Certificates of cert-manager.
+    """
     services: set[NamespacedName] = set()
     for fact in facts:
         services.update(fact.services)
@@ -162,13 +178,13 @@ def check_certificate(
         yield not_needed("the webhooks are served outside the cluster")
         return
     restart = "delete the Secret, then the operator creates another certificate and updates the CA bundles"
+    if secret.name == CERTIFICATE:
+        restart = (
+            f"see the Certificate: kubectl -n {secret.namespace} describe certificate {CERTIFICATE}"
+        )
     leaf = _load(pem)
     if leaf is None:
-        problem = "contains no valid certificate" if pem else "does not exist or has no tls.crt"
-        logs = f"kubectl -n {secret.namespace} logs deployment/{DEPLOYMENT}"
-        yield fail(
-            f"Secret {secret} {problem}", f"find out why the operator does not create it: {logs}"
-        )
+        yield _missing_certificate(secret, pem, has_cert_manager=has_cert_manager)
         return
     until = leaf.not_valid_after_utc
     if until <= now:
@@ -198,21 +214,97 @@ def check_certificate(
         yield ok("the CA bundles of the webhook configurations trust it")
 
 
-def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> Iterator[Finding]:
-    """Check the permissions that ``account`` lacks of those that were ``checked``; they are shown as rules."""
-    if not missing:
-        yield ok(f"{account} has all {checked} permissions")
+def _missing_certificate(
+    secret: NamespacedName, pem: bytes | None, *, has_cert_manager: bool
+) -> Finding:
+    """Return that ``secret`` has no certificate, and who should create it."""
+    message = f"Secret {secret} does not exist or has no tls.crt"
+    if pem:
+        message = f"Secret {secret} contains no valid certificate"
+    if secret.name == WEBHOOK_SECRET_NAME:
+        logs = f"kubectl -n {secret.namespace} logs deployment/{DEPLOYMENT}"
+        return fail(message, f"find out why the operator does not create it: {logs}")
+    if secret.name != CERTIFICATE:
+        return fail(
+            message, "find out why the tool that mounts it, such as OLM, does not create it"
+        )
+    if not has_cert_manager:
+        return fail(
+            f"{message}: cert-manager creates it, but the CRD certificates.cert-manager.io does not exist",
+            f"install cert-manager, then {APPLY}",
+        )
+    return fail(
+        f"{message}: cert-manager creates it from the Certificate {secret.namespace}/{CERTIFICATE}",
+        f"check that cert-manager runs: kubectl -n {secret.namespace} describe certificate {CERTIFICATE}",
+    )
+
+
+def check_monitoring(monitor: Object | None, installation: Installation) -> Iterator[Finding]:
+    """Check the ServiceMonitor of the component prometheus; ``None``: it does not exist."""
+    if monitor is None:
+        yield not_needed("the component prometheus is not installed")
         return
-    by_namespace: dict[str, list[Any]] = {}
-    for rule in missing:
+    name = f"ServiceMonitor {key_of(monitor)}"
+    endpoints = monitor["spec"].get("endpoints") or ()
+    uses_http = any(each.get("scheme", "http") == "http" for each in endpoints)
+    if installation.configuration.metrics.secure_serving and uses_http:
+        yield warn(
+            f"{name} scrapes with HTTP, but metrics.secureServing is true: there are no metrics",
+            "set scheme: https, a tlsConfig and a token with permission to get /metrics in the ServiceMonitor",
+        )
+    else:
+        yield ok(f"{name} exists")
+
+
+def check_images(installation: Installation, *, is_openshift: bool) -> Iterator[Finding]:
+    """Check whether nodes of the cluster can pull the image that creates the certificates of Ray pods."""
+    kuberay = installation.configuration.kuberay
+    if not kuberay.enabled or not ProfileTable(kuberay).strictest().kuberay.mtls_enabled:
+        yield not_needed("mutual TLS is disabled")
+    elif installation.deployment is None:
+        yield not_needed("no Deployment, so the images are unknown")
+    elif is_openshift:
+        yield not_needed("the cluster is OpenShift, whose nodes can pull the default images")
+    elif _has_variable(installation.deployment, _CERTIFICATE_IMAGE):
+        yield ok(f"{_CERTIFICATE_IMAGE} is set")
+    else:
+        yield warn(
+            f"the init container of RayClusters with mutual TLS has the default image {Images().cert_generator}, whose "
+            "registry requires a login outside OpenShift",
+            f"add a pull secret, or kubectl -n {installation.namespace} set env deployment/{DEPLOYMENT} "
+            f"{_CERTIFICATE_IMAGE}=IMAGE, with sh, openssl and curl, before you create RayClusters",
+        )
+
+
+def _has_variable(deployment: Object, name: str) -> bool:
+    """Return whether the operator's container has an environment variable, with a value or a source."""
+    container = manager_container(deployment["spec"]["template"])
+    return any(
+        each.get("name") == name and (each.get("value") or each.get("valueFrom"))
+        for each in container.get("env") or ()
+    )
+
+
+def check_permissions(account: str, facts: PermissionFacts) -> Iterator[Finding]:
+    """Check the permissions that ``account`` lacks; they are shown as rules, for each component in one finding."""
+    if not facts.missing:
+        yield ok(f"{account} has all {facts.checked} permissions")
+    for component, rules in facts.missing.items():
+        role = f"the component {component}" if component else "the base role"
+        if component in facts.retained:
+            role += ", whose feature is disabled, but its objects still have to be deleted"
+        yield fail(f"missing of {role}: {'; '.join(_rule_texts(rules))}", APPLY)
+
+
+def _rule_texts(rules: Sequence[Rule]) -> Iterator[str]:
+    """Yield ``rules`` as text, in the order of their namespaces."""
+    by_namespace: dict[str, list[Rule]] = {}
+    for rule in rules:
         by_namespace.setdefault(rule.namespace, []).append(rule)
-    for namespace, rules in sorted(by_namespace.items()):
-        policies = policy_rules(rules)
+    for namespace, found in sorted(by_namespace.items()):
         where = f" in namespace {namespace}" if namespace else ""
-        for policy in policies[:_MAX_SHOWN]:
-            yield fail(f"missing{where}: {_rule_text(policy)}", APPLY)
-        if len(policies) > _MAX_SHOWN:
-            yield fail(f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
+        for policy in policy_rules(found):
+            yield f"{_rule_text(policy)}{where}"
 
 
 def check_binding(namespace: str, bound: Sequence[str]) -> Iterator[Finding]:
@@ -257,11 +349,6 @@ def check_clock(skew: float | None) -> Iterator[Finding]:
         yield warn(f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
     else:
         yield ok("the API server's clock agrees with this machine's")
-
-
-def _image_of(template: Mapping[str, Any]) -> str:
-    containers = (template.get("spec") or {}).get("containers") or [{}]
-    return str(containers[0].get("image") or "")
 
 
 def _changed_at(obj: Object) -> datetime | None:

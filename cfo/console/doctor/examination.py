@@ -9,20 +9,24 @@ from typing import Final
 
 import anyio
 
+from cfo.api.raycluster.names import ROUTE
 from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
 from cfo.console.doctor import checks, facts, other_operators
+from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.report import Findings, with_options
 from cfo.features import KINDS
-from cfo.features.contract import OptionalRole
 from cfo.features.roles import enabled_roles
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
+from cfo.operator import METRICS_SERVICE
 from cfo.runtime import (
+    GVK,
     APIError,
     Client,
     Clock,
     DiscoveryIncomplete,
     Forbidden,
+    NamespacedName,
     TransportError,
     UnknownKind,
 )
@@ -32,6 +36,7 @@ from cfo.version import __version__
 _TIMEOUT: Final = 20.0
 """Seconds for each check."""
 _PARALLEL: Final = 6
+_CERTIFICATE: Final = GVK("cert-manager.io", "v1", "Certificate")
 
 _Check = Callable[[], Awaitable[Iterable[Finding]] | Iterable[Finding]]
 
@@ -52,6 +57,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         dict(components()),
         server.is_embedded,
     )
+    needed: set[str] = set()
     shared: Sequence[facts.WebhookConfigurationFacts] | Exception
     try:
         with anyio.fail_after(_TIMEOUT):
@@ -81,20 +87,39 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         if installation.configuration.webhook.enabled is False:
             return [not_needed("webhook.enabled is false: another operator serves the webhooks")]
         secret, pem = await facts.read_certificate(client, installation)
-        return checks.check_certificate(secret, pem, found, clock.now())
+        has_cert_manager = await facts.is_served(client, _CERTIFICATE)
+        return checks.check_certificate(
+            secret, pem, found, clock.now(), has_cert_manager=has_cert_manager
+        )
 
     async def permissions() -> Iterable[Finding]:
         if installation.deployment is None:
             return [skip("no Deployment, so no ServiceAccount to check")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
-        checked, missing = await facts.read_permissions(client, installation, account)
+        reviewed = await facts.read_permissions(client, installation, account)
         user = f"system:serviceaccount:{namespace}:{account}"
-        found = list(checks.check_permissions(user, checked, missing))
-        if missing:
+        found = list(checks.check_permissions(user, reviewed))
+        needed.update(name for name in reviewed.missing if name)
+        if reviewed.missing:
             bound = await facts.read_bound_namespaces(client, namespace)
             found = [*checks.check_binding(namespace, bound), *found]
         return found
+
+    async def monitoring() -> Iterable[Finding]:
+        if not await facts.is_served(client, SERVICE_MONITOR):
+            return [
+                not_needed(
+                    "the Prometheus operator, which the component prometheus needs, is not installed"
+                )
+            ]
+        key = NamespacedName(namespace, METRICS_SERVICE)
+        monitor = await client.get(SERVICE_MONITOR, key, live=True)
+        return checks.check_monitoring(monitor, installation)
+
+    async def images() -> Iterable[Finding]:
+        is_openshift = await facts.is_served(client, ROUTE)
+        return checks.check_images(installation, is_openshift=is_openshift)
 
     all_checks: dict[str, _Check] = {
         "kubernetes": lambda: checks.check_kubernetes(
@@ -108,16 +133,20 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         "permissions": permissions,
         "webhooks": lambda: checks.check_webhooks(webhooks()),
         "certificate": trust,
+        "monitoring": monitoring,
+        "images": images,
     }
     for kind in KINDS:
         for name, check in kind.checks().items():
             all_checks[name] = partial(check, subject)
     findings = await _run(all_checks)
-    roles: Sequence[OptionalRole] = ()
+    options = InstalledOptions(unread=["components and image"])
     # An error is a finding already.
     with suppress(APIError, TransportError), anyio.move_on_after(_TIMEOUT):
         roles = await enabled_roles(client, installation.configuration)
-    return with_options(findings, namespace, [role.name for role in roles])
+        needed.update(role.name for role in roles)
+        options = await read_options(client, installation)
+    return with_options(findings, options.words(namespace, needed), options.unread)
 
 
 async def _run(all_checks: dict[str, _Check]) -> Findings:

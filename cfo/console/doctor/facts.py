@@ -7,12 +7,12 @@ They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.ru
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import orjson
@@ -23,7 +23,7 @@ from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.features.roles import attributes_of, enabled_roles
+from cfo.features.roles import attributes_of, enabled_roles, retained_roles
 from cfo.manifests.additional import own_name
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import MANAGER_BINDING
@@ -41,6 +41,7 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Rule,
+    UnknownKind,
 )
 from cfo.runtime.client import APIRequest, is_allowed, service_account
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
@@ -251,7 +252,7 @@ async def read_certificate(
     client: Client, installation: Installation
 ) -> tuple[NamespacedName, bytes | None]:
     """Return the Secret of the webhooks and its serving certificate as PEM (``None`` if missing), without the key."""
-    secret = NamespacedName(installation.namespace, _certificate_secret(installation))
+    secret = NamespacedName(installation.namespace, certificate_secret(installation))
     obj = await client.get(SECRET, secret, live=True)
     encoded = ((obj or {}).get("data") or {}).get("tls.crt")
     if not encoded:
@@ -259,7 +260,7 @@ async def read_certificate(
     return secret, base64.b64decode(encoded)
 
 
-def _certificate_secret(installation: Installation) -> str:
+def certificate_secret(installation: Installation) -> str:
     """Return the name of the Secret: the one that is mounted for ``--webhook-cert-dir``, or the operator's own."""
     pod = ((installation.deployment or {}).get("spec") or {}).get("template", {}).get("spec") or {}
     volumes = {
@@ -280,27 +281,47 @@ def _certificate_secret(installation: Installation) -> str:
     return operator.WEBHOOK_SECRET_NAME
 
 
+@dataclass(frozen=True, slots=True)
+class PermissionFacts:
+    """How many permissions were checked, and the missing ones by the component that has them; "" is the base role.
+
+    ``retained`` are the components of disabled features, which are needed until objects of these are deleted.
+    """
+
+    checked: int
+    missing: Mapping[str, Sequence[Rule]]
+    retained: frozenset[str] = frozenset()
+
+
 async def read_permissions(
     client: Client, installation: Installation, account: str
-) -> tuple[int, list[Rule]]:
-    """Return how many permissions the operator and its enabled features need, and those that ``account`` lacks.
+) -> PermissionFacts:
+    """Return which permissions ``account`` lacks of those that the operator and its features need.
 
     ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
     """
     configuration = installation.configuration
     namespace = installation.namespace
-    rules = operator.rules(namespace)
-    for role in await enabled_roles(client, configuration):
-        rules += role.rules()
-    wanted = _single_permissions(rules, configuration.watch_namespaces)[:_MAX_REVIEWS]
+    needed: dict[str, Sequence[Rule]] = {"": operator.rules(namespace)}
+    enabled = await enabled_roles(client, configuration)
+    for role in enabled:
+        needed[role.name] = role.rules()
+    retained = await retained_roles(client, enabled)
+    for role in retained:
+        needed[role.name] = role.release_rules
+    components: dict[Rule, str] = {}
+    for component, rules in needed.items():
+        for rule in _single_permissions(rules, configuration.watch_namespaces):
+            components.setdefault(rule, component)
+    wanted = list(components)[:_MAX_REVIEWS]
     user = service_account(namespace, account)
     limiter = anyio.CapacityLimiter(_PARALLEL_REVIEWS)
-    missing: list[Rule] = []
+    refused: set[Rule] = set()
 
     async def review(rule: Rule) -> None:
         async with limiter:
             if not await is_allowed(client, resourceAttributes=attributes_of(rule), **user):
-                missing.append(rule)
+                refused.add(rule)
 
     # The first review is sent alone, so that a missing permission for reviews is reported once.
     if wanted:
@@ -308,7 +329,11 @@ async def read_permissions(
     async with anyio.create_task_group() as tasks:
         for rule in wanted[1:]:
             tasks.start_soon(review, rule)
-    return len(wanted), missing
+    missing: dict[str, list[Rule]] = {}
+    for rule in wanted:
+        if rule in refused:
+            missing.setdefault(components[rule], []).append(rule)
+    return PermissionFacts(len(wanted), missing, frozenset(role.name for role in retained))
 
 
 async def read_bound_namespaces(client: Client, namespace: str) -> list[str]:
@@ -337,6 +362,27 @@ def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> lis
         for resource, verb, names, scope in product(rule.resources, rule.verbs, name_lists, scopes):
             found[Rule(rule.group, resource, verb, names, namespace=scope)] = None
     return list(found)
+
+
+def image_of(template: Mapping[str, Any]) -> str:
+    """Return the image of the first container of a pod or pod template."""
+    return str(manager_container(template).get("image") or "")
+
+
+def manager_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first container of a pod or pod template; empty if there is none."""
+    containers = (template.get("spec") or {}).get("containers") or [{}]
+    container: Mapping[str, Any] = containers[0]
+    return container
+
+
+async def is_served(client: Client, gvk: GVK) -> bool:
+    """Return whether the API server serves a kind."""
+    try:
+        await client.mapper.resource(gvk)
+    except UnknownKind:
+        return False
+    return True
 
 
 def started_at(pod: Object) -> datetime | None:

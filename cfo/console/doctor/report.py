@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,16 +13,19 @@ Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
 
 
-def with_options(findings: Findings, namespace: str, components: Iterable[str]) -> Findings:
-    """Add ``namespace`` and ``components`` to the command ``cfo manifests`` in all remedies."""
-    command = f"{MANIFESTS} --namespace {shlex.quote(namespace)}"
-    for name in components:
-        command += f" --with {name}"
+def with_options(findings: Findings, options: str, unread: Sequence[str] = ()) -> Findings:
+    """Add ``options`` to the command ``cfo manifests`` in all remedies, and name what could not be read of them."""
+    command = f"{MANIFESTS} {options}"
+    hint = ""
+    if unread:
+        hint = f" (add your options for {', '.join(unread)}, which you are not allowed to read)"
     changed: dict[str, list[Finding]] = {}
     for check, found in findings.items():
         changed[check] = []
         for finding in found:
-            remedy = finding.remedy.replace(MANIFESTS, command)
+            remedy = finding.remedy
+            if MANIFESTS in remedy:
+                remedy = remedy.replace(MANIFESTS, command) + hint
             changed[check].append(replace(finding, remedy=remedy))
     return changed
 
@@ -44,12 +46,16 @@ def has_warned_or_skipped(findings: Findings) -> bool:
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Yield the text output: one line for each finding, its remedy below it, and a summary."""
+    """Yield the text output: one line for each finding, its remedy below it, and a summary.
+
+    Successive findings with the same remedy have it once, below the last of them.
+    """
     width = max(map(len, findings), default=0)
     for check, found in findings.items():
-        for finding in found:
+        following = [*(finding.remedy for finding in found[1:]), ""]
+        for finding, next_remedy in zip(found, following, strict=True):
             yield f"{finding.status:4}  {check:{width}}  {finding.message}"
-            if finding.remedy:
+            if finding.remedy and finding.remedy != next_remedy:
                 yield f"{'':4}  {'':{width}}  -> {finding.remedy}"
     counts = _counts(findings)
     yield ", ".join(f"{counts[status]} {status}" for status in CheckStatus)

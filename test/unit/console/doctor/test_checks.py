@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,15 +14,18 @@ from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, other_operators
 from cfo.console.doctor.facts import (
     Installation,
+    PermissionFacts,
     WebhookConfigurationFacts,
 )
 from cfo.console.doctor.other_operators import OtherOperator
+from cfo.manifests.overlays import CERTIFICATE
+from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule
 from test.support.certificates import create_ca, create_certificate
 
 SERVICE = NamespacedName("ops", "webhooks")
 HOST = "webhooks.ops.svc"
-SECRET = NamespacedName("ops", "cert")
+SECRET = NamespacedName("ops", WEBHOOK_SECRET_NAME)
 
 
 def states(findings: Any) -> list[str]:
@@ -254,24 +257,82 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
     assert states(findings_of(None, [webhooks(services={}, urls=("https://x",))])) == ["skip"]
 
 
-def test_missing_permissions_are_shown_as_rules() -> None:
-    rules = (
+@pytest.mark.parametrize(
+    ("name", "has_cert_manager", "message", "remedy"),
+    [
+        (CERTIFICATE, False, "the CRD certificates.cert-manager.io does not exist", "install cert"),
+        (CERTIFICATE, True, f"from the Certificate ops/{CERTIFICATE}", "check that cert-manager"),
+        ("mounted", False, "Secret ops/mounted does not exist", "such as OLM"),
+    ],
+)
+def test_missing_certificate_names_who_creates_it(
+    name: str, has_cert_manager: bool, message: str, remedy: str
+) -> None:
+    secret = NamespacedName("ops", name)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    (found,) = checks.check_certificate(
+        secret, None, [webhooks()], now, has_cert_manager=has_cert_manager
+    )
+    assert found.status == "fail"
+    assert message in found.message
+    assert remedy in found.remedy
+    assert "kubectl -n ops logs" not in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("secure", "scheme", "expected"),
+    [(False, "http", "ok"), (True, "http", "warn"), (True, "https", "ok")],
+)
+def test_monitor_with_http_does_not_fit_a_secure_endpoint(
+    secure: bool, scheme: str, expected: str
+) -> None:
+    installation = Installation("ops", parsed=parse(f"metrics: {{secureServing: {secure}}}"))
+    metadata = {"namespace": "ops", "name": "metrics"}
+    monitor = {"metadata": metadata, "spec": {"endpoints": [{"scheme": scheme}]}}
+    assert states(checks.check_monitoring(monitor, installation)) == [expected]
+    assert states(checks.check_monitoring(None, installation)) == ["skip"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_openshift", "env", "expected"),
+    [
+        ("{}", False, [], "warn"),
+        ("{}", False, [{"name": "CERT_GENERATOR_IMAGE", "value": ""}], "warn"),
+        ("{}", False, [{"name": "CERT_GENERATOR_IMAGE", "value": "mirror.test/ubi"}], "ok"),
+        ("{}", True, [], "skip"),
+        ("kuberay: {mTLSEnabled: false}", False, [], "skip"),
+    ],
+)
+def test_default_image_of_certificates_is_warned_of_outside_openshift(
+    settings: str, is_openshift: bool, env: list[Any], expected: str
+) -> None:
+    installed = deployment()
+    installed["spec"]["template"]["spec"]["containers"][0]["env"] = env
+    installation = Installation("ops", parsed=parse(settings), deployment=installed)
+    assert states(checks.check_images(installation, is_openshift=is_openshift)) == [expected]
+
+
+def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
+    base = (
         Rule("", "secrets", "get", ["a"], namespace="ops"),
         Rule("ray.io", "rayclusters", "list"),
+        Rule("ray.io", "rayclusters", "watch"),
     )
-    missing = (*rules, Rule("ray.io", "rayclusters", "watch"))
-    found = list(checks.check_permissions("me", 3, missing))
-    assert [finding.message for finding in found] == [
-        "missing: list, watch rayclusters.ray.io",
-        "missing in namespace ops: get secrets named a",
-    ]
-    many = tuple(
-        Rule("", f"kind{index}", verb)
-        for index in range(9)
-        for verb in ["get", "list"][: index % 2 + 1]
+    many = [Rule("", f"kind{index}", "get") for index in range(9)]
+    delete = [Rule("rbac.authorization.k8s.io", "clusterrolebindings", "delete")]
+    missing = {"": base, "flux": many, "authentication": delete}
+    facts = PermissionFacts(99, missing, frozenset({"authentication"}))
+    first, second, third = checks.check_permissions("me", facts)
+    assert first.message == (
+        "missing of the base role: list, watch rayclusters.ray.io; get secrets named a in namespace ops"
     )
-    assert len(list(checks.check_permissions("me", 9, (*many, *missing)))) <= 6
-    assert states(checks.check_permissions("me", 3, ())) == ["ok"]
+    assert second.message.startswith("missing of the component flux: ")
+    assert all(rule.resources[0] in second.message for rule in many), "nothing is hidden"
+    assert third.message == (
+        "missing of the component authentication, whose feature is disabled, but its objects still have to be deleted: "
+        "delete clusterrolebindings.rbac.authorization.k8s.io"
+    )
+    assert states(checks.check_permissions("me", PermissionFacts(3, {}))) == ["ok"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,11 @@ def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
         "is_needed": True,
     }
     assert has_failed(findings)
+    assert list(lines({"a": [fail("x", "do"), fail("y", "do")]}))[:3] == [
+        "fail  a  x",
+        "fail  a  y",
+        "         -> do",
+    ]
     assert not has_failed({"clock": [warn("x", "y")]})
 
 
