@@ -5,6 +5,9 @@ HTTPRoutes also claim the paths below ``/ray/``, at which the dashboards of all 
 An object that is not cached, because of its size or the number of others, claims its hosts as well. The index has up to
 1,000 such objects of a namespace. If there are more, the claims of the namespace are not known
 (:meth:`HostClaims.unknown`).
+
+An operator for some namespaces has a second informer for each kind, with the claims in all others
+(:data:`OTHER_NAMESPACES`). Its events never name an owner, so no object of another operator is reconciled.
 """
 
 from __future__ import annotations
@@ -15,10 +18,19 @@ from typing import Final
 import msgspec
 
 from cfo.api.gateway import HTTP_ROUTE
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.runtime import Entry, Informer, NamespacedName, Object, namespace_of, uid_of
+from cfo.runtime.manager import SelectionKeywords
 
 DASHBOARD_PATHS: Final = "/ray/"
 """The prefix of the paths of dashboards that share one host; CodeFlare SDK expects it."""
+
+OTHER_NAMESPACES: Final[SelectionKeywords] = {
+    "other_namespaces": True,
+    "fields": ("spec.hostnames", "spec.rules"),
+    "max_bytes": MAX_CACHED_BYTES,
+}
+"""The selection of claims outside the namespaces of an operator: only metadata, hosts and paths are kept."""
 
 _CLAIM: Final = "claim"
 
@@ -102,15 +114,20 @@ class HostClaims:
     """Looks up which objects claim a host.
 
     ``informers`` returns the informers of the kinds that are served at the moment, each with the index of
-    :func:`add_host_index`.
+    :func:`add_host_index`, and ``others`` those of :data:`OTHER_NAMESPACES`.
     """
 
-    def __init__(self, informers: Callable[[], Iterable[Informer]]) -> None:
+    def __init__(
+        self,
+        informers: Callable[[], Iterable[Informer]],
+        others: Callable[[], Iterable[Informer]] = lambda: (),
+    ) -> None:
         self._informers = informers
+        self._others = others
 
     def of(self, claim: str) -> Iterator[Holder]:
         """Yield the objects that claim a host or a path: thousands, if a tenant wants to."""
-        for informer in self._informers():
+        for informer in (*self._informers(), *self._others()):
             for entry in informer.reader.entries(index=(_CLAIM, claim)):
                 yield Holder(informer.gvk.kind, entry)
 
@@ -119,13 +136,20 @@ class HostClaims:
 
         Objects of the namespace ``trusted`` do not count.
         """
-        for informer in self._informers():
+        for informer in (*self._informers(), *self._others()):
             kind = informer.gvk.kind
             if claim.startswith("/") and kind != HTTP_ROUTE.kind:
                 continue
             for namespace in informer.reader.unindexed:
                 if namespace != trusted:
                     return f"one of the {kind} objects in namespace {namespace}, which are too many to be checked"
+        return ""
+
+    def unreadable(self) -> str:
+        """Return which objects of other namespaces are not listed, for messages; empty if there are none."""
+        for informer in self._others():
+            if not informer.has_synced and not informer.is_not_served:
+                return f"one of the {informer.gvk.kind} objects in other namespaces, which cannot be read"
         return ""
 
     def of_owner(self, owner: Object, kind: str, key: NamespacedName) -> list[Entry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -161,9 +161,13 @@ async def run_inference_controllers(
     transport: Transport | None = None,
     election: LeaderElectionOptions | None = None,
     namespace_bytes: int = NAMESPACE_BYTES,
+    namespaces: Collection[str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Manager]:
-    """Run the controllers of one major version until the end of the block; as admin, with ``token``, or a transport."""
+    """Run the controllers of one major version until the end of the block; as admin, with ``token``, or a transport.
+
+    They reconcile stacks in ``namespaces`` (``None``: in all).
+    """
     environment.clear_requests()
     config = InferenceStackConfiguration(enabled=True, operator_version=version, **settings)
     operator_settings = structs.replace(OperatorConfiguration(), inference_stack=config)
@@ -179,6 +183,7 @@ async def run_inference_controllers(
             field_managers=[CLAIMS_FIELD_MANAGER],
             leader_election=election,
             namespace_bytes=namespace_bytes,
+            namespaces=namespaces,
         )
         manager = Manager(connected, options, clock=clock)
         inferencestack.setup(manager, config, election)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -366,7 +367,8 @@ class Environment:
         return {
             key_of(item): int(resource_version_of(item))
             for item in items
-            if not 0
+            if _is_watched(selection, key_of(item))
+            and not 0
             < selection.max_bytes
             < _stored_size(item, metadata_only=selection.metadata_only)
         }
@@ -388,7 +390,7 @@ class Environment:
         return {
             key: version
             for key, (version, labels) in versions.items()
-            if selection.matches(key, labels)
+            if _is_watched(selection, key) and selection.matches(key, labels)
         }
 
     def _count_changes(self, gvk: GVK) -> int | None:
@@ -481,6 +483,11 @@ async def start_environment(
         yield Environment(plane, client)
 
 
+def _is_watched(selection: Selection, key: NamespacedName) -> bool:
+    watched = selection.namespaces
+    return not key.namespace or "" in watched or key.namespace in watched
+
+
 @asynccontextmanager
 async def run_controllers(
     env: Environment,
@@ -490,10 +497,12 @@ async def run_controllers(
     wait: bool = True,
     token: str = "",
     election: LeaderElectionOptions | None = None,
+    namespaces: Collection[str] | None = None,
 ) -> AsyncIterator[Manager]:
     """Run the RayCluster controllers until the end of the block; as admin, or with ``token``.
 
-    With ``wait``, the block starts when they have nothing left to do. With ``election``, they run on the leader.
+    With ``wait``, the block starts when they have nothing left to do. With ``election``, they run on the leader. They
+    reconcile RayClusters in ``namespaces`` (``None``: in all).
     """
     env.clear_requests()
     configuration = structs.replace(OperatorConfiguration(), kuberay=config)
@@ -505,6 +514,7 @@ async def run_controllers(
                 field_manager="codeflare-operator",
                 field_managers=[FIELD_MANAGER],
                 leader_election=election,
+                namespaces=namespaces,
             ),
             clock=clock,
         )

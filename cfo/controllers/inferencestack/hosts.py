@@ -17,6 +17,7 @@ from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.validation.settings import MAX_HOSTS
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.host_claims import (
+    OTHER_NAMESPACES,
     HostClaims,
     add_host_index,
     claims_in,
@@ -52,27 +53,38 @@ class StackHosts:
     def __init__(self, manager: Manager, served: Callable[[], frozenset[GVK]]) -> None:
         self._cache = manager.cache
         self._served = served
-        self._claims = HostClaims(self._informers)
+        self._claims = HostClaims(self._informers, self._others)
+
+    def _kinds(self) -> list[GVK]:
+        return [gvk for gvk in CLAIMANTS if gvk == INGRESS or gvk in self._served()]
 
     def _informers(self) -> list[Informer]:
-        kinds = [gvk for gvk in CLAIMANTS if gvk == INGRESS or gvk in self._served()]
-        return [self._cache.informer(gvk, max_bytes=MAX_CACHED_BYTES) for gvk in kinds]
+        return [self._cache.informer(gvk, max_bytes=MAX_CACHED_BYTES) for gvk in self._kinds()]
+
+    def _others(self) -> list[Informer]:
+        """Return the informers of other namespaces than those to which the operator is limited."""
+        if not self._cache.is_restricted:
+            return []
+        return [self._cache.informer(gvk, **OTHER_NAMESPACES) for gvk in self._kinds()]
 
     async def conflict(self, desired: Object) -> str:
         """Return why ``desired`` must not be written; empty if all hosts that the stored object does not have are free.
 
-        If the objects of other clients cannot be read, no host is free.
+        If the objects of other clients cannot be read, no host is free. Only those in other namespaces than the
+        operator's are ignored without the permission to read them, because Roles in its namespaces are enough.
         """
         wanted = dict.fromkeys(claims_in(desired))
         if not wanted:
             return ""
         refused = f"{gvk_of(desired).kind} {name_of(desired)} is not written"
+        for informer in self._others():
+            await _list(informer, unless_forbidden=True)
+            if not informer.has_synced and not informer.is_forbidden:
+                return f"{refused}: {_unreadable(informer)}"
         for informer in self._informers():
-            add_host_index(informer)
-            with anyio.move_on_after(_SYNC_SECONDS):
-                await informer.wait_for_sync()
+            await _list(informer)
             if not informer.has_synced:
-                return f"{refused}: the hosts of {informer.gvk.kind} objects cannot be read: {informer.problem}"
+                return f"{refused}: {_unreadable(informer)}"
             if informer.gvk != gvk_of(desired):
                 continue
             stored = informer.reader.entry(key_of(desired))
@@ -94,3 +106,14 @@ class StackHosts:
             if unknown:
                 return f"{refused}: {noun} {claim} may be used by {unknown}"
         return ""
+
+
+async def _list(informer: Informer, *, unless_forbidden: bool = False) -> None:
+    """Add the index of hosts, and wait some seconds until all objects are listed."""
+    add_host_index(informer)
+    with anyio.move_on_after(_SYNC_SECONDS):
+        await informer.wait_for_sync(unless_forbidden=unless_forbidden)
+
+
+def _unreadable(informer: Informer) -> str:
+    return f"the hosts of {informer.gvk.kind} objects cannot be read: {informer.problem}"

@@ -106,15 +106,20 @@ def _trusts_ray_tokens(config: KubeRayConfiguration) -> bool:
 def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
     """Return which Ingresses are watched.
 
-    If the configuration can expose a dashboard on vanilla Kubernetes, all of them, because any of them may use its
-    host. Otherwise only those with the cluster label, which are deleted.
+    If the operator may create some, all of them, because any of them may use the host. Otherwise only those with the
+    cluster label, which are deleted.
     """
-    may_expose = (
+    label_selector = "" if may_expose(config) else CLUSTER_LABEL
+    return {"label_selector": label_selector, "max_bytes": MAX_CACHED_BYTES}
+
+
+def may_expose(config: KubeRayConfiguration) -> bool:
+    """Return whether the configuration can expose a dashboard on vanilla Kubernetes."""
+    return (
         not config.ray_dashboard_oauth_enabled
         or config.authentication.enabled
         or _trusts_ray_tokens(config)
     )
-    return {"label_selector": "" if may_expose else CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
 def authentication_of(

@@ -17,7 +17,8 @@ from cfo.api.raycluster.names import (
 )
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.dashboard_access import DashboardAccess
+from cfo.controllers.host_claims import OTHER_NAMESPACES
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess, may_expose
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.controllers.raycluster.watches import LABELED
 from cfo.runtime import (
@@ -83,7 +84,7 @@ class GatewayKinds(msgspec.Struct, frozen=True, kw_only=True):
     """The optional kinds of the Gateway API.
 
     All clients' routes are read, because any of them may have the host of a RayCluster; policies only with a cluster
-    label.
+    label. ``other_routes`` are the routes outside the namespaces of an operator for some.
     """
 
     rules = (Rule(GROUP, _RESOURCES, READ),)
@@ -94,6 +95,7 @@ class GatewayKinds(msgspec.Struct, frozen=True, kw_only=True):
 
     http_routes: OptionalKind
     tls_routes: OptionalKind
+    other_routes: tuple[OptionalKind, ...]
     backend_tls_policies: OptionalKind
     config_maps: OptionalKind | None
     """ConfigMaps with a cluster label; ``None`` unless a Gateway and the operator's own proxies are configured."""
@@ -104,18 +106,33 @@ class GatewayKinds(msgspec.Struct, frozen=True, kw_only=True):
         config_maps = None
         if config.gateway.enabled and config.authentication.enabled:
             config_maps = OptionalKind(manager, CONFIG_MAP, **LABELED)
+        other_routes: tuple[OptionalKind, ...] = ()
+        if manager.cache.is_restricted and may_expose(config):
+            other_routes = (
+                OptionalKind(manager, HTTP_ROUTE, **OTHER_NAMESPACES),
+                OptionalKind(manager, *TLS_ROUTES, **OTHER_NAMESPACES),
+            )
         return cls(
             http_routes=OptionalKind(manager, HTTP_ROUTE, max_bytes=MAX_CACHED_BYTES),
             tls_routes=OptionalKind(manager, *TLS_ROUTES, max_bytes=MAX_CACHED_BYTES),
+            other_routes=other_routes,
             backend_tls_policies=OptionalKind(manager, *BACKEND_TLS_POLICIES, **LABELED),
             config_maps=config_maps,
         )
 
     def routes(self) -> Iterator[Informer]:
         """Yield the informers of the kinds of routes that are served at the moment."""
-        for kind in (self.http_routes, self.tls_routes):
-            if kind.served is not None:
-                yield kind.served
+        return _served(self.http_routes, self.tls_routes)
+
+    def routes_elsewhere(self) -> Iterator[Informer]:
+        """Yield the informers of :attr:`other_routes` whose kinds are served at the moment."""
+        return _served(*self.other_routes)
+
+
+def _served(*kinds: OptionalKind) -> Iterator[Informer]:
+    for kind in kinds:
+        if kind.served is not None:
+            yield kind.served
 
 
 _log = structlog.get_logger("cfo.controllers.raycluster")

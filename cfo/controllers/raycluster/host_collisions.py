@@ -184,7 +184,8 @@ def choose_host(
     plain host when no other object has it and no older cluster claims it, and the hashed one when only colliding
     clusters claim the plain one. It never gets a host that another client's object already has. While the claims of a
     namespace are not known, both of these hosts count as taken, and it gets the unguessable one. So no client can hide
-    a claim, and none can take the hosts of all clusters.
+    a claim, and none can take the hosts of all clusters. The same applies while an operator for some namespaces cannot
+    read the claims in others, except to paths, which have no unguessable variant: Roles in its namespaces are enough.
     """
     claimants = _Claimants(claims, cluster, kind, key)
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
@@ -198,6 +199,8 @@ def choose_host(
         return _keep(claimants, hosts, hosts.unguessable, hosts.secret_suffix)
     holder = claimants.first_other(hosts.plain)
     unknown = claims.unknown(hosts.plain)
+    if not unknown and hosts.unguessable:
+        unknown = claims.unreadable()
     if holder is None and not older:
         if unknown:
             return _take_unguessable(claimants, hosts, unknown)

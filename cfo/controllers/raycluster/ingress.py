@@ -22,7 +22,7 @@ from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.host_claims import HostClaims, add_host_index
+from cfo.controllers.host_claims import OTHER_NAMESPACES, HostClaims, add_host_index
 from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
@@ -33,6 +33,7 @@ from cfo.controllers.raycluster.dashboard_access import (
     Backend,
     Exposure,
     ingress_selection,
+    may_expose,
 )
 from cfo.controllers.raycluster.environment import ClusterEnvironment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
@@ -66,6 +67,7 @@ from cfo.runtime import (
     Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
+    Informer,
     Manager,
     NamespacedName,
     Object,
@@ -128,7 +130,16 @@ class Ingresses(ClusterConcern[FoundExposure]):
         self._classes = (
             manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
         )
-        self._claims = HostClaims(lambda: (ingresses, *kinds.routes()))
+        self._other_ingresses: list[Informer] = []
+        """The informer of Ingresses outside the namespaces of the operator, if it has some."""
+        if manager.cache.is_restricted and may_expose(config):
+            elsewhere = manager.cache.informer(INGRESS, **OTHER_NAMESPACES)
+            add_host_index(elsewhere)
+            self._other_ingresses.append(elsewhere)
+        self._claims = HostClaims(
+            lambda: (ingresses, *kinds.routes()),
+            lambda: (*self._other_ingresses, *kinds.routes_elsewhere()),
+        )
         secrets = secret_informer(manager)
         if kinds.config_maps is not None:
             self.own(secrets)
@@ -147,16 +158,17 @@ class Ingresses(ClusterConcern[FoundExposure]):
         )
         changed = (CHILD_CHANGED, CLAIMS_CHANGED)  # the first reads only metadata
         enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(self.clusters))
-        controller.watch(
-            Kind(
-                self._informer,
-                claimants,
-                not_(in_first_list),
-                *changed,
-                mapper=mapper,
-                optional=True,
+        for informer in (self._informer, *self._other_ingresses):
+            controller.watch(
+                Kind(
+                    informer,
+                    claimants,
+                    not_(in_first_list),
+                    *changed,
+                    mapper=mapper,
+                    optional=True,
+                )
             )
-        )
         if self._classes is not None:
             controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
         environment.domain.settings.subscribe(controller, enqueue_all)
@@ -166,6 +178,9 @@ class Ingresses(ClusterConcern[FoundExposure]):
             kind.when_served(add_host_index)
             kind.subscribe(controller, owner, ROUTE_CHANGED)
             kind.subscribe(controller, claimants, *changed)
+        for kind in kinds.other_routes:
+            kind.when_served(add_host_index)
+            kind.subscribe(controller, claimants, not_(in_first_list), *changed)
         kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
         for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
             kind.enqueue_when_served(controller, lambda: all_clusters(self.clusters))

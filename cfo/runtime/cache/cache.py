@@ -111,12 +111,17 @@ class Cache(ClientCache):
         label_selector: str | Mapping[str, Any] | LabelSelector = "",
         field_selector: str | FieldSelector = "",
         namespace: str = "",
+        other_namespaces: bool = False,
         metadata_only: bool = False,
         fields: Collection[str] = (),
         max_bytes: int = MAX_BYTES,
         budget_of: BudgetFunction | None = None,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
+
+        With ``other_namespaces`` it is the opposite for a cache that is restricted to some: all other namespaces, in
+        one list and watch, which requires permissions in the whole cluster. Use it for facts of the cluster, such as
+        who has a host. The client does not read from such an informer.
 
         With ``fields``, dotted paths as ``spec.parallelism``, only the metadata and these fields of each object are
         stored. The client does not read from such an informer, as from a metadata-only one.
@@ -130,16 +135,27 @@ class Cache(ClientCache):
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`. Raises :class:`ValueError` for an invalid selector or size, for a namespace outside the
-        cache's namespaces, and for a cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
+        cache's namespaces, for ``other_namespaces`` if there are none or together with ``namespace``, and for a
+        cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         gvk = require_kind("informer", kind)
         if max_bytes < 1:
             raise ValueError(f"max_bytes: {max_bytes}: must be 1 or more")
-        if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
+        if namespace and self.is_restricted and namespace not in self._namespaces:
             raise ValueError(
                 f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}"
             )
         namespaces = (namespace,) if namespace else self._namespaces
+        field_selector = FieldSelector.of(field_selector)
+        unlimited = Selection()
+        if other_namespaces:
+            if namespace or not self.is_restricted:
+                raise ValueError(
+                    "other_namespaces: requires a cache for some namespaces, and no namespace"
+                )
+            namespaces = ("",)
+            field_selector = field_selector.excluding(self._namespaces)
+            unlimited = replace(unlimited, field_selector=field_selector)
         selection = Selection.of(
             label_selector=self._restrict(gvk, LabelSelector.of(label_selector)),
             field_selector=field_selector,
@@ -153,7 +169,7 @@ class Cache(ClientCache):
         if existing is not None:
             return existing
 
-        is_unlimited = replace(selection, fields=(), max_bytes=MAX_BYTES) == Selection()
+        is_unlimited = replace(selection, fields=(), max_bytes=MAX_BYTES) == unlimited
         if gvk == SECRET and is_unlimited:
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
@@ -181,6 +197,11 @@ class Cache(ClientCache):
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces to which the cache is restricted; ``("",)`` for all."""
         return self._namespaces
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the cache is restricted to some namespaces."""
+        return self._namespaces != ("",)
 
     @property
     def informers(self) -> Collection[Informer]:

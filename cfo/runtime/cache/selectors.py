@@ -318,6 +318,11 @@ class FieldSelector(msgspec.Struct, frozen=True):
             terms.add((name, operator != "!=", value))
         return cls(tuple(sorted(terms)))
 
+    def excluding(self, namespaces: Iterable[str]) -> FieldSelector:
+        """Return a selector of the same objects, except those in ``namespaces``."""
+        excluded = [("metadata.namespace", False, namespace) for namespace in namespaces]
+        return FieldSelector(tuple(sorted({*self.terms, *excluded})))
+
     @property
     def decidable(self) -> bool:
         """Whether :meth:`matches` can evaluate all fields of the selector."""

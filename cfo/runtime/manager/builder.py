@@ -33,8 +33,9 @@ class SelectionKeywords(TypedDict, total=False):
     """The keywords of :class:`Builder` that limit the cached objects of a kind and the cached part of each object.
 
     ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
-    informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
-    and cached; with ``fields``, dotted paths as ``spec.parallelism``, only these fields and the metadata are cached.
+    informer to one namespace (empty: all namespaces of the manager), ``other_namespaces`` to those that are not the
+    manager's. With ``metadata_only`` only metadata is requested and cached; with ``fields``, dotted paths as
+    ``spec.parallelism``, only these fields and the metadata are cached.
     Objects larger than ``max_bytes`` are not cached; the default is more than API servers store. ``budget_of`` returns
     the namespace in whose budget of bytes a cluster-scoped object counts.
     """
@@ -42,6 +43,7 @@ class SelectionKeywords(TypedDict, total=False):
     label_selector: str
     field_selector: str
     namespace: str
+    other_namespaces: bool
     metadata_only: bool
     fields: Collection[str]
     max_bytes: int

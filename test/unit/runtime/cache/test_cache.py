@@ -124,6 +124,28 @@ async def test_secrets_cannot_be_cached_for_the_whole_cluster() -> None:
         assert cache.informer(SECRET) is not None
 
 
+async def test_informer_of_other_namespaces_is_one_watch_outside_those_of_the_cache() -> None:
+    async with running_cache(namespaces=["own", "a"]) as (server, cache):
+        inside = ray_cluster("a", 5, metadata={"namespace": "own"})
+        outside = ray_cluster("b", 6, metadata={"namespace": "elsewhere"})
+        informer = await start_informer(server, cache, outside, other_namespaces=True)
+        assert server.queries[0]["fieldSelector"] == (
+            "metadata.namespace!=a,metadata.namespace!=own"
+        )
+        assert cache.covering_reader(RAY, "elsewhere") is None
+        assert cache.covering_reader(RAY, "") is None
+        cache.record_write(RAY, orjson.dumps(inside))
+        assert [entry.key.namespace for entry in informer.reader.entries()] == ["elsewhere"]
+        for selection in ({}, {"max_bytes": 1000}):
+            with pytest.raises(ValueError, match="must not be cached for the whole cluster"):
+                cache.informer(SECRET, other_namespaces=True, **selection)
+        with pytest.raises(ValueError, match="other_namespaces: requires"):
+            cache.informer(RAY, other_namespaces=True, namespace="own")
+    async with running_cache(run=False) as (_, cache):
+        with pytest.raises(ValueError, match="other_namespaces: requires"):
+            cache.informer(RAY, other_namespaces=True)
+
+
 async def test_informers_requested_before_and_after_the_start_run() -> None:
     async with running_cache(run=False) as (server, cache):
         early = cache.informer(RAY)
