@@ -857,3 +857,215 @@ async def test_errors_of_reasons_show_all_examples(api: APIClient) -> None:
     answer = await api.merge(f"{path}/r/status", {"status": {"conditions": [condition]}})
     ((_, message),) = causes(answer.body)
     assert "or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex" in message
+
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+JOB_TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+DRY_RUN = {"dryRun": "All"}
+
+
+async def test_a_value_that_decodes_itself_is_reported_before_wrong_types(api: APIClient) -> None:
+    path = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+    body = {"metadata": {"name": "c"}, "storageClassName": 1, "nodeTopology": 1, "capacity": "x"}
+    answer = await api.post(path, body)
+    assert answer.code == 400
+    assert "quantities must match the regular expression" in answer.body["message"]
+    answer = await api.post(path, {**body, "capacity": "1Gi"})
+    assert ".storageClassName of type string" in answer.body["message"]
+
+
+async def test_a_wrong_type_in_items_of_a_schema_ends_the_decoding(api: APIClient) -> None:
+    array: dict[str, Any] = {"type": "array", "maxItems": "x", "items": {"type": 1}}
+    body = crd("items", {"a": array})
+    answer = await api.post(CRDS, body)
+    assert answer.code == 400
+    assert "openAPIV3Schema.properties.properties.items.type of type" in answer.body["message"]
+    del array["maxItems"]
+    answer = await api.request(
+        "PATCH",
+        f"{CRDS}/{body['metadata']['name']}",
+        body,
+        query={"fieldManager": "a"},
+        content_type="application/apply-patch+yaml",
+    )
+    assert "Go struct field JSONSchemaProps.type of type string" in answer.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "kind", "problem"),
+    [
+        ("/apis/apiregistration.k8s.io/v1/apiservices", "v1", "List", "no kind"),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", "v1", "ListOptions", "converting (v1."),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", "meta.k8s.io/v9", "Status", "(v1.Status)"),
+        (CRDS, "apps/v1", "WatchEvent", "converting (v1.WatchEvent)"),
+        (CRDS, "apps/v1", "DeleteOptions", "no kind"),
+        ("/api/v1/namespaces", "autoscaling/v1", "Scale", "converting (v1.Scale)"),
+        ("/api/v1/namespaces", "apiregistration.k8s.io/v1", "APIService", "no kind"),
+    ],
+)
+async def test_each_api_server_has_a_scheme_with_its_own_kinds(
+    api: APIClient, path: str, version: str, kind: str, problem: str
+) -> None:
+    answer = await api.post(path, {"apiVersion": version, "kind": kind})
+    assert answer.code == 400
+    assert problem in answer.body["message"]
+
+
+async def test_an_api_service_of_a_version_that_is_not_served_is_known(api: APIClient) -> None:
+    body = {"apiVersion": "apiregistration.k8s.io/v1beta1", "kind": "APIService"}
+    answer = await api.post("/apis/apiregistration.k8s.io/v1/apiservices", body)
+    assert "does not match the expected API version" in answer.body["message"]
+
+
+async def test_a_list_of_one_object_in_its_namespace_has_no_pages(api: APIClient) -> None:
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "only"}})
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "other"}})
+    query = {"fieldSelector": "metadata.name=only,metadata.namespace=default", "limit": "1"}
+    answer = await api.get("/api/v1/configmaps", query)
+    assert "continue" not in answer.body["metadata"]
+    answer = await api.get("/api/v1/configmaps", {**query, "resourceVersion": "1"})
+    assert [each["metadata"]["name"] for each in answer.body["items"]] == ["only"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("variables == 1", "'(kubernetes.variables, int)'"),
+        ("request == 1", "'(kubernetes.AdmissionRequest, int)'"),
+        ("request.userInfo == 1", "'(kubernetes.UserInfo, int)'"),
+        ("namespaceObject.status.conditions == 1", "'(list(kubernetes.NamespaceCondition), int)'"),
+        ("variables.v.x", "type 'int' does not support field selection"),
+    ],
+)
+async def test_errors_of_expressions_name_the_types_of_admission(
+    api: APIClient, expression: str, message: str
+) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "variables": [{"name": "v", "expression": "1"}],
+        "validations": [{"expression": expression}],
+    }
+    answer = await api.post(POLICIES, {"metadata": {"name": "types"}, "spec": spec})
+    assert message in dict(causes(answer.body))["spec.validations[0].expression"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"],
+)
+async def test_the_server_owns_the_config_maps_that_it_creates(api: APIClient, name: str) -> None:
+    answer = await api.get(f"/api/v1/namespaces/kube-system/configmaps/{name}")
+    (entry,) = answer.body["metadata"]["managedFields"]
+    assert entry["manager"] == "kube-apiserver"
+    owned = {f"f:{key}" for key in answer.body["data"]}
+    assert entry["fieldsV1"]["f:data"].keys() == {".", *owned}
+
+
+async def test_an_address_needs_a_service_with_a_name(api: APIClient) -> None:
+    body = {"metadata": None, "spec": {"ports": [{"port": 80}]}}
+    answer = await api.post(f"{CORE}/services", body)
+    ((field, message),) = causes(answer.body)
+    assert field == "spec.clusterIPs"
+    assert message.endswith("is invalid: spec.parentRef.name: Required value")
+    answer = await api.post(f"{CORE}/services", body, DRY_RUN)
+    assert [field for field, _ in causes(answer.body)] == ["metadata.name"]
+
+
+async def test_an_applied_object_without_metadata_has_no_name(api: APIClient) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": None}
+    answer = await api.request(
+        "PATCH",
+        f"{CORE}/configmaps/applied",
+        body,
+        query={"fieldManager": "a"},
+        content_type="application/apply-patch+yaml",
+    )
+    assert answer.code == 400
+    assert "was undeterminable: name must be provided" in answer.body["message"]
+
+
+async def test_only_times_that_go_parses_are_quoted_in_yaml(api: APIClient) -> None:
+    quoted = [
+        "2026-01-02",
+        "2026-1-2t3:4:5Z",
+        "2026-01-02  03:04:05",
+        "2026-01-02T03:04:05.5+24:00",
+    ]
+    plain = ["2026-02-30", "2026-01-02t03:04:05z", "2026-01-02T03:04:05", "2026-01-02 25:04:05"]
+    data = {str(position): text for position, text in enumerate([*quoted, *plain])}
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "times"}, "data": data})
+    answer = await api.get(f"{CORE}/configmaps/times", headers={"Accept": "application/yaml"})
+    text = answer.body
+    assert [f': "{each}"\n' in text for each in quoted] == [True] * len(quoted)
+    assert [f": {each}\n" in text for each in plain] == [True] * len(plain)
+
+
+async def test_an_operating_system_without_a_name_is_reported_without_a_reason(
+    api: APIClient,
+) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "os": {}}
+    answer = await api.post(f"{CORE}/pods", {"metadata": {"name": "os"}, "spec": spec})
+    assert causes(answer.body) == [("spec.os.name", "Required value")]
+
+
+async def test_a_changed_reason_of_an_event_is_reported_twice(api: APIClient) -> None:
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    body = {"metadata": {"name": "twice"}, "eventTime": "2026-01-02T03:04:05.000006Z"}
+    body |= {"action": "A", "reason": "R", "type": "Normal"}
+    body |= {"reportingController": "example.com/a", "reportingInstance": "i"}
+    assert (await api.post(path, body)).code == 201
+    answer = await api.put(f"{path}/twice", {**body, "reason": "S"})
+    assert [field for field, _ in causes(answer.body)] == ["reason", "reason"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("a_b", 422), ("a.b", 422), ("1a", 201), ("", 201)])
+async def test_the_service_of_a_new_stateful_set_is_a_label(
+    api: APIClient, name: str, code: int
+) -> None:
+    spec = {"serviceName": name, "selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+    body = {"metadata": {"name": "s"}, "spec": spec}
+    answer = await api.post(f"{APPS}/statefulsets", body, DRY_RUN)
+    assert answer.code == code
+
+
+async def test_a_job_without_labels_has_those_of_its_template(api: APIClient) -> None:
+    answer = await api.post(JOBS, {"metadata": {"name": "l"}, "spec": {"template": JOB_TEMPLATE}})
+    labels = answer.body["spec"]["template"]["metadata"]["labels"]
+    assert labels["job-name"] == "l"
+    assert answer.body["metadata"]["labels"] == labels
+    spec = {"template": JOB_TEMPLATE, "selector": {"matchLabels": {"a": "b"}}}
+    answer = await api.put(f"{JOBS}/l", {"metadata": {"name": "l"}, "spec": spec})
+    fields = {field for field, _ in causes(answer.body)}
+    assert "spec.template.metadata.labels[job-name]" in fields
+
+
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [
+        ({}, None),
+        ({"startTime": "2026-01-02T03:04:05Z"}, "spec.template"),
+        ({"startTime": "2026-01-02T03:04:05Z", "conditions": True}, None),
+        ({"startTime": "2026-01-02T03:04:05Z", "conditions": True, "active": 1}, "spec.template"),
+    ],
+)
+async def test_the_template_of_a_suspended_job_can_change_while_it_has_no_pods(
+    api: APIClient, status: dict[str, Any], field: str | None
+) -> None:
+    metadata = {"name": "suspended", "labels": {"a": "b"}}
+    spec = {"suspend": True, "template": JOB_TEMPLATE}
+    await api.post(JOBS, {"metadata": metadata, "spec": spec})
+    if "conditions" in status:
+        condition = {"type": "Suspended", "status": "True", "reason": "R", "message": ""}
+        condition["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+        status = {**status, "conditions": [condition]}
+    if status:
+        assert (await api.merge(f"{JOBS}/suspended/status", {"status": status})).code == 200
+    resources = {"requests": {"cpu": "1"}}
+    container = {"name": "c", "image": "i", "resources": resources}
+    changed = {"spec": {"nodeSelector": {"a": "b"}, "containers": [container]}}
+    answer = await api.merge(f"{JOBS}/suspended", {"spec": {"template": changed}})
+    reported = [each for each, _ in causes(answer.body)] if answer.code == 422 else []
+    assert reported == ([field] if field else [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -103,11 +103,8 @@ class JobStrategy(WorkloadStrategy):
         if spec.get("manualSelector"):
             return
         uid = obj["metadata"].get("uid") or ""
-        name = obj["metadata"].get("name") or ""
         labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
-        generated = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
-        generated |= {"job-name": name, "batch.kubernetes.io/job-name": name}
-        for label, value in generated.items():
+        for label, value in _generated_labels(obj).items():
             labels.setdefault(label, value)
         selector = spec.get("selector") or {}
         selector.setdefault("matchLabels", {}).setdefault("batch.kubernetes.io/controller-uid", uid)
@@ -124,7 +121,13 @@ class JobStrategy(WorkloadStrategy):
             expected = {"batch.kubernetes.io/controller-uid": obj["metadata"].get("uid")}
             if (selector.get("matchLabels") or {}) != expected or selector.get("matchExpressions"):
                 yield invalid("spec.selector", selector, "`selector` not auto-generated")
+            yield from _generated_label_errors(obj)
         yield from super().check(obj, old, ctx)
+        if old is not None:
+            yield from _template_change_errors(obj["spec"]["template"], old)
+        elif not obj["metadata"].get("labels"):
+            # The stored Job has none: kube-apiserver sets those of the template whenever it reads it.
+            obj["metadata"]["labels"] = obj["spec"]["template"]["metadata"].get("labels")
 
     def spec_errors(
         self, spec: Mapping[str, Any], old: Mapping[str, Any] | None
@@ -173,30 +176,69 @@ class JobStrategy(WorkloadStrategy):
                     internal_job_policy(spec.get(name), layout),
                     "field is immutable",
                 )
-        if spec["template"] == old["template"]:
-            return
-        changed = copy_json(spec["template"])
-        before = old["template"]
-        if old.get("suspend"):
-            for part in ("labels", "annotations"):
-                changed["metadata"].pop(part, None)
-                if part in before["metadata"]:
-                    changed["metadata"][part] = before["metadata"][part]
-            for part in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
-                changed["spec"].pop(part, None)
-                if part in before["spec"]:
-                    changed["spec"][part] = before["spec"][part]
-        if changed != before:
-            if old.get("suspend"):
-                yield invalid(
-                    "spec.template.spec",
-                    internal_pod_spec(spec["template"]["spec"]),
-                    "field is immutable",
-                )
-            else:
-                yield invalid(
-                    "spec.template", internal_pod_template(spec["template"]), "field is immutable"
-                )
+
+
+def _generated_labels(job: Object) -> dict[str, str]:
+    """Return the labels that the template of a Job gets."""
+    uid = job["metadata"].get("uid") or ""
+    name = job["metadata"].get("name") or ""
+    labels = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
+    return labels | {"job-name": name, "batch.kubernetes.io/job-name": name}
+
+
+def _generated_label_errors(job: Object) -> Iterator[FieldError]:
+    labels = (job["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    for label, expected in _generated_labels(job).items():
+        path = f"spec.template.metadata.labels[{label}]"
+        if label not in labels:
+            yield required(path, f"must be '{expected}'")
+        elif labels[label] != expected:
+            yield invalid(path, labels[label], f"must be '{expected}'")
+
+
+def _template_change_errors(template: Object, old: Object) -> Iterator[FieldError]:
+    """Yield the error of a changed template: while no pods run, it may change how they are scheduled."""
+    before = old["spec"]["template"]
+    if template == before:
+        return
+    if not _has_mutable_template(old):
+        yield invalid("spec.template", internal_pod_template(template), "field is immutable")
+        return
+    changed = copy_json(template)
+    _keep(changed["metadata"], before["metadata"], ("labels", "annotations"))
+    scheduling = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
+    _keep(changed["spec"], before["spec"], scheduling)
+    for name in ("initContainers", "containers"):
+        containers = changed["spec"].get(name) or ()
+        previous = before["spec"].get(name) or ()
+        if len(containers) == len(previous):
+            for container, unchanged in zip(containers, previous, strict=True):
+                _keep(container, unchanged, ("resources",))
+    if changed != before:
+        yield invalid(
+            "spec.template.spec", internal_pod_spec(template["spec"]), "field is immutable"
+        )
+
+
+def _keep(changed: Object, before: Object, names: Sequence[str]) -> None:
+    """Replace fields by those from before."""
+    for name in names:
+        changed.pop(name, None)
+        if name in before:
+            changed[name] = before[name]
+
+
+def _has_mutable_template(job: Object) -> bool:
+    """Return whether a Job is suspended and has no pods: it has not begun, or all of them ended."""
+    if not job["spec"].get("suspend"):
+        return False
+    status = job.get("status") or {}
+    if status.get("startTime") is None:
+        return True
+    return not status.get("active") and any(
+        condition.get("type") == "Suspended" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
 
 
 class CronJobStrategy(WorkloadStrategy):

@@ -333,6 +333,8 @@ class EventStrategy(BuiltinStrategy):
                 elif name != "eventTime":
                     value = value or ""
                 yield invalid(rendered, value, "field is immutable")
+                if name == "reason":  # which kube-apiserver compares twice
+                    yield invalid(rendered, value, "field is immutable")
 
 
 _IMMUTABLE_EVENT_FIELDS = {

@@ -73,11 +73,13 @@ class DecodeError(ValueError):
     """
 
     path = ""
+    first: WrongTypeError | None = None
+    """An earlier error, with which the decoder of JSON went on; the converter reports it instead of this one."""
 
     @property
     def converted(self) -> str:
         """Return the message of the converter for unstructured objects."""
-        return str(self)
+        return str(self) if self.first is None else self.first.converted
 
 
 class EmbeddedTypeError(DecodeError):
@@ -99,11 +101,21 @@ class WrongTypeError(DecodeError):
         self._is_struct = is_struct
         self._struct = ""
         self._fields: list[str] = []
+        self._own_message = ""
 
     def enter(self, struct: str, field: str) -> None:
         """Add a field that leads to the value, and its struct; the innermost is the first."""
         self._struct = self._struct or struct
         self._fields.insert(0, field)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a type that decodes itself returned the error, which ends the decoding."""
+        return bool(self._own_message)
+
+    def end(self) -> None:
+        """Mark the error as that of a type that decodes itself; the converter does not know the fields around it."""
+        self._own_message = str(self)
 
     def __str__(self) -> str:
         word = _JSON_TYPE_NAMES.get(type(self._value), "value")
@@ -120,6 +132,8 @@ class WrongTypeError(DecodeError):
     @property
     def converted(self) -> str:
         """See :attr:`DecodeError.converted`."""
+        if self._own_message:
+            return self._own_message
         found = _GO_KINDS.get(type(self._value), "invalid")
         if self._is_struct:
             return f"cannot restore struct from: {found}"
@@ -313,8 +327,9 @@ def _struct(schema: Schema) -> Convert:
             raise WrongTypeError(value, go_type, path, is_struct=True)
         out: dict[str, Any] = {}
         prefix = f"{path}." if path else ""
+        members = iter(value.items())
         try:
-            for name, item in value.items():
+            for name, item in members:
                 field = fields.get(name)
                 if field is None:
                     unknown.append(prefix + name)
@@ -333,6 +348,12 @@ def _struct(schema: Schema) -> Convert:
                     out[name] = item
         except WrongTypeError as error:
             error.enter(struct, name)
+            for other, item in members:
+                try:
+                    _decode_rest(fields.get(other), item, prefix + other, error)
+                except WrongTypeError as final:
+                    final.enter(struct, other)
+                    raise
             raise
         for name, item in always.items():
             if name not in out:
@@ -340,6 +361,23 @@ def _struct(schema: Schema) -> Convert:
         return out
 
     return convert
+
+
+def _decode_rest(convert: Convert | None, value: Any, path: str, first: WrongTypeError) -> None:
+    """Decode a value after one of a wrong type. Raises the error of a type that decodes itself.
+
+    Go's decoder goes on after a wrong type, and reports the first one at the end, but such an error ends it.
+    ``convert`` is ``None`` for an unknown field.
+    """
+    if convert is None or value is None or first.is_final:
+        return
+    try:
+        convert(value, path, [])
+    except DecodeError as error:
+        if isinstance(error, WrongTypeError) and not error.is_final:
+            return
+        error.first = first
+        raise
 
 
 def _new_zero(always: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
@@ -416,10 +454,18 @@ def _list(schema: Schema) -> Convert:
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, list):
             raise WrongTypeError(value, _go_type(schema), path)
-        return [
-            items(item, f"{path}[{position}]", unknown) if item is not None else _null_item(node)
-            for position, item in enumerate(value)
-        ]
+        members = iter(enumerate(value))
+        try:
+            return [
+                items(item, f"{path}[{position}]", unknown)
+                if item is not None
+                else _null_item(node)
+                for position, item in members
+            ]
+        except WrongTypeError as error:
+            for position, item in members:
+                _decode_rest(items, item, f"{path}[{position}]", error)
+            raise
 
     return convert
 
@@ -443,12 +489,18 @@ def _map(schema: Schema, values: Convert | None = None) -> Convert:
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
             raise WrongTypeError(value, _go_type(schema), path)
-        return {
-            name: convert_value(item, f"{path}.{name}", unknown)
-            if item is not None
-            else _null_item(node)
-            for name, item in value.items()
-        }
+        members = iter(value.items())
+        try:
+            return {
+                name: convert_value(item, f"{path}.{name}", unknown)
+                if item is not None
+                else _null_item(node)
+                for name, item in members
+            }
+        except WrongTypeError as error:
+            for name, item in members:
+                _decode_rest(convert_value, item, f"{path}.{name}", error)
+            raise
 
     return convert
 
@@ -586,7 +638,11 @@ def _schema_or(rest: Callable[[Any], Any]) -> Convert:
     """Convert a schema of a CRD, or anything else with ``rest``. Unknown fields of such a schema are not reported."""
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
-        return _converter(_SCHEMA)(value, path, []) if isinstance(value, dict) else rest(value)
+        try:
+            return _converter(_SCHEMA)(value, path, []) if isinstance(value, dict) else rest(value)
+        except WrongTypeError as error:
+            error.end()
+            raise
 
     return convert
 

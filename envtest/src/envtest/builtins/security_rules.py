@@ -135,7 +135,7 @@ def os_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         return
     name = spec["os"].get("name") or ""
     if not name:
-        yield required(f"{path}.os.name", "cannot be empty")
+        yield required(f"{path}.os.name")
     elif name not in _OPERATING_SYSTEMS:
         yield not_supported(f"{path}.os", name, _OPERATING_SYSTEMS)
     elif name == "linux":

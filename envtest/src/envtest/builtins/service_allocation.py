@@ -125,18 +125,21 @@ class ServiceAllocator:
         if spec.get("type") == "ExternalName":
             return
         if spec.get("clusterIP") != "None":
+            requested = spec.get("clusterIP") or ""
             error = self._allocate_address(spec, owner, dry_run=dry_run)
+            if error is None and not dry_run and not obj["metadata"].get("name"):
+                error = _nameless_error(spec["clusterIP"], requested)
             if error is not None:
                 yield error
                 return
-        requested: set[Any] = set()
+        ports: set[Any] = set()
         if spec.get("type") in ("NodePort", "LoadBalancer"):
-            error = self._allocate_ports(spec, before, owner, requested, dry_run=dry_run)
+            error = self._allocate_ports(spec, before, owner, ports, dry_run=dry_run)
             if error is not None:
                 yield error
                 return
         if needs_health_check(spec):
-            self._allocate_health_check(spec, owner, requested, dry_run=dry_run)
+            self._allocate_health_check(spec, owner, ports, dry_run=dry_run)
 
     def _allocate_address(self, spec: Object, owner: str, *, dry_run: bool) -> FieldError | None:
         address = spec.get("clusterIP")
@@ -216,6 +219,15 @@ class ServiceAllocator:
         why = self._reserve_port(port, owner, requested, dry_run=dry_run)
         if why:
             raise internal_error(f"failed to allocate requested HealthCheck NodePort {port}: {why}")
+
+
+def _nameless_error(address: str, requested: str) -> FieldError:
+    """Return why an address cannot be allocated to a Service without a name: no IPAddress can refer to it."""
+    shown = f" {requested}" if requested else ""
+    text = (
+        f'IPAddress.networking.k8s.io "{address}" is invalid: spec.parentRef.name: Required value'
+    )
+    return invalid("spec.clusterIPs", [requested], f"failed to allocate IP{shown}: {text}")
 
 
 def _node_ports(spec: Mapping[str, Any]) -> set[Any]:

@@ -7,6 +7,7 @@ from copy import copy
 from ipaddress import IPv4Network
 from typing import Any, Self
 
+from envtest.apimachinery.errors import invalid_object
 from envtest.apimachinery.field_errors import FieldError
 from envtest.apimachinery.name_rules import dns_label, mask_trailing_dash
 from envtest.apimachinery.objects import Object
@@ -130,7 +131,10 @@ class ServiceStrategy(BuiltinStrategy):
         before = None if old is None else old["spec"]
         errors = list(address_errors(spec)) or list(family_errors(spec))
         if not errors and _needs_allocation(before, ctx):
-            errors = list(self._allocator.allocate(obj, before, dry_run=ctx.dry_run))
+            unallocated = list(self._allocator.allocate(obj, before, dry_run=ctx.dry_run))
+            if unallocated:  # before the metadata is validated
+                name = obj["metadata"].get("name") or ""
+                raise invalid_object("", "Service", name, unallocated)
         if not errors:
             errors = list(service_errors(obj))
             if before is not None:

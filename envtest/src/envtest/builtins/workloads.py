@@ -14,6 +14,7 @@ from envtest.apimachinery.field_errors import (
     not_supported,
     required,
 )
+from envtest.apimachinery.name_rules import dns_label
 from envtest.apimachinery.objects import Object
 from envtest.builtins.claims import claim_errors
 from envtest.builtins.go_rendering import (
@@ -424,6 +425,10 @@ class StatefulSetStrategy(WorkloadStrategy):
         if old is not None:
             yield from self._change_errors(spec, old)
             return
+        service = spec.get("serviceName")
+        if service:
+            for problem in dns_label(service):
+                yield invalid("spec.serviceName", service, problem)
         for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
             yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
 

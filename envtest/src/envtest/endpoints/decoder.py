@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from envtest.apimachinery.errors import (
-    GroupResource,
     StatusError,
     bad_request,
     unsupported_media_type,
@@ -339,7 +338,7 @@ def _check_identity(
     same_group = version.rpartition("/")[0] == info.group
     # Events of both groups are the same objects
     is_convertible = same_group or kind == "Event"
-    if kind == info.kind and is_convertible and _is_registered(version, kind, info):
+    if kind == info.kind and is_convertible and _scheme_of(info).has(version, kind):
         if ctx is not None:
             _decode_other_version(obj, version, ctx)
         raise bad_request(
@@ -379,10 +378,10 @@ def identity_problem(obj: Object, info: ResourceInfo) -> str:
     kind = obj.get("kind") or ""
     if version.count("/") > 1:
         return f"unexpected GroupVersion string: {version}"
-    if not _is_registered(version, kind, info):
-        scheme = _CRD_SCHEME if info.resource == _CRDS else _SCHEME
-        return f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
-    short = version.rpartition("/")[2]
+    scheme = _scheme_of(info)
+    if not scheme.has(version, kind):
+        return f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme.source}"'
+    short = "v1" if kind in scheme.unversioned else version.rpartition("/")[2]
     return f"converting ({short}.{kind}) to ({info.go_package}.{info.kind}): unknown conversion"
 
 
@@ -395,31 +394,80 @@ def _identity_type_problem(obj: Object) -> str:
     return ""
 
 
-def _is_registered(version: str, kind: str, info: ResourceInfo) -> bool:
-    known = _CRD_KINDS if info.resource == _CRDS else _builtin_kinds()
-    return (version, kind) in known
+class _Scheme(NamedTuple):
+    """The kinds that one of the three API servers in kube-apiserver knows, and where it declares them."""
+
+    source: str
+    kinds: frozenset[tuple[str, str]]
+    unversioned: frozenset[str]
+    """Kinds that are known in any version."""
+
+    def has(self, version: str, kind: str) -> bool:
+        """Return whether the kind is registered for the version."""
+        return kind in self.unversioned or (version, kind) in self.kinds
 
 
-_CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-_CRD_KINDS = frozenset(
-    (f"apiextensions.k8s.io/{version}", "CustomResourceDefinition") for version in ("v1", "v1beta1")
-)
-"""The API server of CRDs has a scheme of its own, in which v1beta1 is still registered."""
-_CRD_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
-_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+def _scheme_of(info: ResourceInfo) -> _Scheme:
+    return _schemes().get(info.group, _builtin_scheme())
+
+
+_UNVERSIONED = frozenset({"APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"})
 
 
 @cache
-def _builtin_kinds() -> frozenset[tuple[str, str]]:
+def _schemes() -> dict[str, _Scheme]:
+    """Return the schemes of the extension and aggregation API servers, by group."""
+    return {
+        "apiextensions.k8s.io": _Scheme(
+            "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
+            _own_kinds("apiextensions.k8s.io", "CustomResourceDefinition"),
+            _UNVERSIONED | {"WatchEvent"},
+        ),
+        "apiregistration.k8s.io": _Scheme(
+            "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
+            _own_kinds("apiregistration.k8s.io", "APIService"),
+            _UNVERSIONED,
+        ),
+    }
+
+
+def _own_kinds(group: str, kind: str) -> frozenset[tuple[str, str]]:
+    versions = (f"{group}/v1", f"{group}/v1beta1")
+    own = [(version, each) for version in versions for each in (kind, f"{kind}List")]
+    common = [(version, each) for version in (*versions, "v1") for each in _COMMON_KINDS]
+    return frozenset([*own, *common])
+
+
+@cache
+def _builtin_scheme() -> _Scheme:
     resources = [
         (f"{each.group}/{each.version}" if each.group else each.version, each.kind)
         for each in all_resources()
+        if each.group not in _schemes()
     ]
     lists = [(version, f"{kind}List") for version, kind in resources]
     common = [(version, kind) for version, _ in resources for kind in _COMMON_KINDS]
-    return frozenset([*resources, *lists, *common, ("v1", "List")])
+    kinds = frozenset([*resources, *lists, *common, *_OTHER_KINDS])
+    return _Scheme("pkg/api/legacyscheme/scheme.go:30", kinds, _UNVERSIONED)
 
 
+_OTHER_KINDS = (
+    ("authentication.k8s.io/v1", "TokenRequest"),
+    ("autoscaling/v1", "Scale"),
+    ("policy/v1", "Eviction"),
+    ("v1", "List"),
+    ("v1", "NodeProxyOptions"),
+    ("v1", "PodAttachOptions"),
+    ("v1", "PodExecOptions"),
+    ("v1", "PodLogOptions"),
+    ("v1", "PodPortForwardOptions"),
+    ("v1", "PodProxyOptions"),
+    ("v1", "PodStatusResult"),
+    ("v1", "RangeAllocation"),
+    ("v1", "SerializedReference"),
+    ("v1", "ServiceProxyOptions"),
+)
+"""Kinds of request bodies and options, which no resource has."""
 _COMMON_KINDS = (
     "CreateOptions",
     "DeleteOptions",

@@ -261,7 +261,7 @@ async def list_page(
     after: tuple[str, str] | None = None
     revision: int | None = None
     # kube-apiserver reads the key of the object, so that there are no pages
-    reads_key = selector.names_one_object and bool(namespace or not info.namespaced)
+    reads_key = selector.names_one_object(in_all_namespaces=info.namespaced and not namespace)
     if options.token:
         revision, after = _decode_token(options.token)
         if options.resource_version and options.resource_version != "0":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from calendar import monthrange
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,8 +26,11 @@ _INTEGER: Final = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _BASE_60: Final = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
 _TIMESTAMP: Final = re.compile(
-    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?"
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
+    r"((?P<separator>[Tt]| ++)(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})([.,][0-9]++)?"
+    r"(?P<zone>Z|[+-](?P<zone_hours>[0-9]{2}):(?P<zone_minutes>[0-9]{2}))?)?"
 )
+_LIMITS: Final = {"hour": 23, "minute": 59, "second": 59, "zone_hours": 24, "zone_minutes": 60}
 _BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
 
 
@@ -78,7 +82,21 @@ class _Quoted:
     """Matches the strings that are quoted although they are strings without quotes, too."""
 
     def match(self, text: str) -> bool:
-        return bool(_TIMESTAMP.fullmatch(text) or _BASE_60.fullmatch(text))
+        return _is_timestamp(text) or _BASE_60.fullmatch(text) is not None
+
+
+def _is_timestamp(text: str) -> bool:
+    """Return whether Go parses a text as a date, or as a time of the forms that YAML has."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    if not 1 <= month <= 12 or not 1 <= day <= monthrange(year or 4, month)[1]:
+        return False
+    needs_zone = match["separator"] in ("T", "t")
+    if needs_zone != (match["zone"] is not None):
+        return False
+    return all(int(match[name] or 0) <= limit for name, limit in _LIMITS.items())
 
 
 _TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")

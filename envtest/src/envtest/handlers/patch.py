@@ -293,6 +293,8 @@ def apply_body(data: bytes) -> Object:
         raise bad_request(
             "error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}"
         )
+    if document.get("metadata", {}) is None:  # which the name then is missing from
+        del document["metadata"]
     return document
 
 

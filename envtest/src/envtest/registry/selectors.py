@@ -135,12 +135,10 @@ class Selector:
         self.converts: ResourceInfo | None = None
         """The version whose objects are selected, if a webhook converts stored objects to it."""
 
-    @property
-    def names_one_object(self) -> bool:
-        """Whether a field selector names the only object that can match."""
-        return any(
-            field == "metadata.name" and operator == "=" for field, operator, _ in self._fields
-        )
+    def names_one_object(self, *, in_all_namespaces: bool) -> bool:
+        """Return whether a field selector names the only object that can match, and its namespace if that is open."""
+        exact = {field for field, operator, _ in self._fields if operator == "="}
+        return "metadata.name" in exact and (not in_all_namespaces or "metadata.namespace" in exact)
 
     def matches(self, record: Record) -> bool:
         """Return whether the record is selected; decode it only for fields other than its name and namespace."""
@@ -196,7 +194,9 @@ def selector_for(
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
     selector = Selector(required_labels, named, shards)
     has_fields = any(field not in _META for field, _, _ in named)
-    has_labels = not required_labels.empty and not selector.names_one_object
+    has_labels = not required_labels.empty and not selector.names_one_object(
+        in_all_namespaces=False
+    )
     if info.converts_by_webhook and (has_fields or has_labels):
         selector.converts = info
     return selector

@@ -245,6 +245,9 @@ def _count_values(value: Any, limit: int) -> int:
 _OPTIONAL = re.compile(r"[.\[{,]\s*\?")
 _NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
 _ARGUMENT_TYPES = re.compile(r"(?<= applied to ')[^'\n]*(?='$)", re.MULTILINE)
+_NO_FIELDS = re.compile(
+    r"expression of type ('[^'\n]*') cannot be the operand of a select operation"
+)
 _ARGUMENT_TYPE_NAMES = (
     ("null_type", "null"),
     ("google.protobuf.Timestamp", "timestamp"),
@@ -441,6 +444,9 @@ def _compile_message(message: str, expression: str) -> str:
     problems = sorted(map(_without_undeclared_path, _NEXT_ERROR.split(text)), key=_position)
     if not expression:
         problems[0] = problems[0].replace(_EMPTY_POSITION, "<input>:1:0:", 1)
+    problems = [
+        _NO_FIELDS.sub(r"type \1 does not support field selection", each) for each in problems
+    ]
     problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 

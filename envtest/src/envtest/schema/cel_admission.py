@@ -14,7 +14,7 @@ from typing import Any, Final
 from envtest.schema.cel import CELCompileError, CELType
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_messages import Literals, parse
-from envtest.schema.cel_types import check_types
+from envtest.schema.cel_types import TYPE_NAME, check_types
 from envtest.schema.schema_node import Schema
 
 __all__ = ["check_expression"]
@@ -25,23 +25,32 @@ _INTEGER: Final[Mapping[str, Any]] = {"type": "integer"}
 _TIME: Final[Mapping[str, Any]] = {"type": "string", "format": "date-time"}
 _DYNAMIC: Final[Mapping[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 _WORD: Final = re.compile(r"\w+")
+_NAMED_TYPE: Final = re.compile(
+    r"\bschema\.(?=(AdmissionRequest|GroupVersionKind|GroupVersionResource|UserInfo|variables"
+    r"|Namespace(Condition|Metadata|Spec|Status)?)\b)"
+)
+"""The package before an admission type; kube-apiserver has these types in another package."""
 _MAX_LENGTH: Final = 100_000
 """The maximum number of characters of an expression, as in cel-go."""
 
 
-def _fields(**fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": fields}
+def _fields(kind: str, /, **fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object whose type has the name ``kubernetes.KIND``."""
+    return {"type": "object", "properties": fields, TYPE_NAME: kind}
 
 
 def _map(value: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": value}
 
 
-_KIND: Final = _fields(group=_STRING, version=_STRING, kind=_STRING)
-_RESOURCE: Final = _fields(group=_STRING, version=_STRING, resource=_STRING)
-_USER: Final = _fields(username=_STRING, uid=_STRING, groups=_STRINGS, extra=_map(_STRINGS))
+_KIND: Final = _fields("GroupVersionKind", group=_STRING, version=_STRING, kind=_STRING)
+_RESOURCE: Final = _fields("GroupVersionResource", group=_STRING, version=_STRING, resource=_STRING)
+_USER: Final = _fields(
+    "UserInfo", username=_STRING, uid=_STRING, groups=_STRINGS, extra=_map(_STRINGS)
+)
 _REQUEST: Final = Schema(
     _fields(
+        "AdmissionRequest",
         kind=_KIND,
         resource=_RESOURCE,
         subResource=_STRING,
@@ -57,6 +66,7 @@ _REQUEST: Final = Schema(
     )
 )
 _NAMESPACE_METADATA: Final = _fields(
+    "NamespaceMetadata",
     **dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _STRING),
     labels=_map(_STRING),
     annotations=_map(_STRING),
@@ -67,13 +77,21 @@ _NAMESPACE_METADATA: Final = _fields(
     finalizers=_STRINGS,
 )
 _CONDITION: Final = _fields(
-    status=_STRING, type=_STRING, lastTransitionTime=_TIME, message=_STRING, reason=_STRING
+    "NamespaceCondition",
+    status=_STRING,
+    type=_STRING,
+    lastTransitionTime=_TIME,
+    message=_STRING,
+    reason=_STRING,
 )
 _NAMESPACE: Final = Schema(
     _fields(
+        "Namespace",
         metadata=_NAMESPACE_METADATA,
-        spec=_fields(finalizers=_STRINGS),
-        status=_fields(conditions={"type": "array", "items": _CONDITION}, phase=_STRING),
+        spec=_fields("NamespaceSpec", finalizers=_STRINGS),
+        status=_fields(
+            "NamespaceStatus", conditions={"type": "array", "items": _CONDITION}, phase=_STRING
+        ),
     )
 )
 _SCHEMAS: Final[Mapping[CELType, Mapping[str, Any]]] = {
@@ -124,13 +142,14 @@ def check_expression(
     schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE, **(types or {})}
     if variables is not None:
         fields = {name: _schema(kind) for name, kind in variables.items()}
-        schemas["variables"] = Schema(_fields(**fields))
+        schemas["variables"] = Schema(_fields("variables", **fields))
     optional = (("params", params), ("authorizer", authorizer))
     names = ["object", "oldObject", *(name for name, is_declared in optional if is_declared)]
     names = [name for name in names if name not in schemas]
     messages = literals.types if patches else None
 
     def restore(text: str) -> str:
+        text = _NAMED_TYPE.sub("kubernetes.", text)
         return _WORD.sub(lambda match: literals.names.get(match[0], match[0]), text)
 
     try:

@@ -14,7 +14,7 @@ from typing import Any
 from envtest.schema.cel import CELCompileError, CELType, Program, type_check
 from envtest.schema.schema_node import Schema
 
-__all__ = ["RESERVED_WORDS", "check_types", "escape", "escape_keywords"]
+__all__ = ["RESERVED_WORDS", "TYPE_NAME", "check_types", "escape", "escape_keywords"]
 
 RESERVED_WORDS = frozenset(
     {
@@ -55,6 +55,8 @@ _FIELD_OR_TEXT = re.compile(
 )
 _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 _PACKAGE = "schema"
+TYPE_NAME = "x-envtest-type"
+"""The key of a schema with the name of its type, which its objects have in errors."""
 _TIME_FORMATS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
 _WORD = re.compile(r"\w+")
 _STRING = Schema({"type": "string"})
@@ -199,7 +201,7 @@ class _DescriptorFile:
         known = self._known.get(id(schema))
         if known is not None:
             return known[1]
-        name = f"Object{len(self._known)}"
+        name = schema.raw.get(TYPE_NAME) or f"Object{len(self._known)}"
         self._known[id(schema)] = schema, f"{_PACKAGE}.{name}"
         message = self._file.message_type.add(name=name)
         fields = dict(schema.properties.items())

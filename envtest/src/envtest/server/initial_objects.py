@@ -125,7 +125,9 @@ def publish_authentication_in(store: Store, data: dict[str, str], now: str) -> N
     record = store.get(resource, metadata["namespace"], metadata["name"])
     if record is None:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
-        store.create(resource, _object("v1", "ConfigMap", metadata, {"data": data}))
+        settings = _object("v1", "ConfigMap", metadata, {"data": data})
+        metadata["managedFields"] = [creation_entry(settings, API_SERVER, now)]
+        store.create(resource, settings)
         return
     stored = record.obj()
     present = stored.get("data") or {}
@@ -159,10 +161,9 @@ def _objects(
         "name": "kube-apiserver-legacy-service-account-token-tracking",
         "namespace": "kube-system",
     }
-    yield (
-        GroupResource("", "configmaps"),
-        _object("v1", "ConfigMap", metadata, {"data": {"since": now[:10]}}),
-    )
+    tracking = _object("v1", "ConfigMap", metadata, {"data": {"since": now[:10]}})
+    metadata["managedFields"] = [creation_entry(tracking, API_SERVER, now)]
+    yield GroupResource("", "configmaps"), tracking
     for name, (value, description) in _PRIORITY_CLASSES.items():
         body = {
             "value": value,

@@ -34,7 +34,8 @@ def service(name: str, *node_ports: int, **spec: Any) -> dict[str, Any]:
         }
         for index, port in enumerate(node_ports)
     ]
-    return {"metadata": {"uid": name}, "spec": {**BASE, "type": "NodePort", "ports": ports, **spec}}
+    metadata = {"name": name, "uid": name}
+    return {"metadata": metadata, "spec": {**BASE, "type": "NodePort", "ports": ports, **spec}}
 
 
 @pytest.mark.parametrize(

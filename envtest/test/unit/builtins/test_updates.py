@@ -78,7 +78,11 @@ def test_metadata_errors_are_repeated_as_often_as_the_kind_checks_them(
 
 def job(image: str = "i", **labels: str) -> Object:
     selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": "1"}}
-    metadata = {"labels": {"batch.kubernetes.io/controller-uid": "1", **labels}}
+    generated = dict.fromkeys(
+        ("controller-uid", "batch.kubernetes.io/controller-uid"), METADATA["uid"]
+    )
+    generated |= dict.fromkeys(("job-name", "batch.kubernetes.io/job-name"), METADATA["name"])
+    metadata = {"labels": {**generated, **labels}}
     spec = {
         "restartPolicy": "Never",
         "containers": [{"name": "c", "image": image, "imagePullPolicy": "Always"}],
