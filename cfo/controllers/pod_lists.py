@@ -20,6 +20,9 @@ ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 RUNNING: Final = "status.phase=Running"
 """The field selector of pods that run on a node."""
 
+_ON_NODE: Final = f"{ACTIVE},spec.nodeName!="
+"""The field selector of pods that have not ended and that have a node."""
+
 _PAGE_SIZE: Final = "100"
 _MAX_PAGE_BYTES: Final = 64 << 20
 """More than the metadata of a page can have, compressed or not."""
@@ -48,6 +51,11 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
             if owner.controller:
                 return owner
         return None
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether it is being deleted with a grace period of zero, as each pod without a node that is being deleted."""
+        return self.deletion_timestamp is not None and self.deletion_grace_period_seconds == 0
 
     def is_labelled(self, wrapper: str) -> bool:
         """Return whether its label names the AppWrapper ``wrapper``; any client can set the label."""
@@ -92,3 +100,21 @@ async def list_pods(
         if not page.metadata.continue_:
             return found
         params = {**params, "continue": page.metadata.continue_}
+
+
+async def list_pods_that_can_run(
+    client: Client, namespace: str, *, labels: str = ""
+) -> list[PodMeta]:
+    """Return the metadata of the active pods, without those that are being deleted and have no node.
+
+    Such a pod never gets a node: schedulers skip it, and the API server refuses the binding. But its finalizers, which
+    are its tenant's, can keep it. Metadata has no node, so a second list has the pods with one, if that matters. Raises
+    the errors of API requests.
+    """
+    active = await list_pods(client, namespace, labels=labels)
+    if not any(pod.is_forced for pod in active):
+        return active
+    on_nodes = {
+        pod.uid for pod in await list_pods(client, namespace, labels=labels, fields=_ON_NODE)
+    }
+    return [pod for pod in active if not pod.is_forced or pod.uid in on_nodes]

@@ -2,8 +2,8 @@
 
 For Workloads whose AppWrapper no longer exists. Uids prove from which AppWrapper a pod descends: that of the
 AppWrapper, if its owners lead there, or those that were known before. The garbage collector may have deleted owners as
-well. So there are hints: an owner that no longer exists, and the AppWrapper's label. Any user can create pods with
-either, so a hint keeps quota only for a limited time (:mod:`.reservations`).
+well. So there are hints: an owner that no longer exists, and the AppWrapper's label. Any user can create pods with all
+of these, so each keeps quota only for a limited time (:mod:`.reservations`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
 from cfo.controllers.appwrapper.pods import time_or_none
-from cfo.controllers.pod_lists import PodMeta, list_pods
+from cfo.controllers.pod_lists import PodMeta, list_pods_that_can_run
 from cfo.runtime import (
     GVK,
     Client,
@@ -72,7 +72,7 @@ class _LostPod(msgspec.Struct, frozen=True):
 
 
 class ActivePods(msgspec.Struct):
-    """The active pods of a namespace.
+    """The active pods of a namespace that run, or can run.
 
     Two fields prove owners: ``by_wrapper_uid`` has the pods whose owners lead to an AppWrapper, and ``by_uid`` has all
     by their uid and by their controller's. The others are hints: ``by_label`` has the name of a pod without such owners
@@ -173,9 +173,12 @@ class NamespacePods:
             state.is_running = False
         return state.pods
 
-    def retry_after(self, namespace: str) -> float:
-        """Return the seconds after which to ask again."""
-        return max(self._pause(self._namespaces[namespace]), _RUNNING_SECONDS)
+    def retry_after(self, namespace: str, since: float) -> float:
+        """Return the seconds after which to ask again for a list that began at or after the time ``since``."""
+        state = self._namespaces[namespace]
+        if state.listed_at is not None and state.listed_at >= since:
+            return _RUNNING_SECONDS
+        return max(self._pause(state), _RUNNING_SECONDS)
 
     def _pause(self, state: _Namespace) -> float:
         """Return the seconds until the namespace may be listed again."""
@@ -187,7 +190,7 @@ class NamespacePods:
         pods = ActivePods()
         resolved: dict[str, _Lineage] = {}
         reads = 0
-        for pod in await list_pods(self._client, namespace):
+        for pod in await list_pods_that_can_run(self._client, namespace):
             pods.by_uid.setdefault(pod.uid, []).append(pod)
             controller = pod.controller
             if controller is None:

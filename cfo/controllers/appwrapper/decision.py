@@ -5,12 +5,17 @@ deleted, each by its uid. The deletion is complete when no component and no pod 
 After the grace period, pods that descend from the AppWrapper are deleted with a grace period of zero (a dead node never
 confirms a graceful deletion); other pods are not deleted, and the deletion no longer waits for them. The grace period
 starts when the condition ``DeletingResources`` becomes true, and only once.
+
+Finalizers of tenants can keep objects without end. So after the grace period, only pods that can run are waited for
+(:func:`holds_after_grace`), and components that are not being deleted yet. One that is being deleted creates no pods:
+controllers stop at the ``deletionTimestamp`` of their object, and the garbage collector deletes what it owns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -25,11 +30,12 @@ from cfo.controllers.appwrapper.components import (
     ComponentObject,
     identity_message,
 )
-from cfo.controllers.appwrapper.pods import WrapperPod
+from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, labels_of
+from cfo.runtime.process import printable
 
 
 class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +44,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``has_all_pods``:
-    whether the cache had room for all pods of the namespace. ``validation``: the new state of its condition
+    whether the cache had room for all pods of the namespace. ``deletion_seen_at``: when this process first saw that the
+    components are being deleted, if they are. ``validation``: the new state of its condition
     ``Validated``, or ``None`` if that does not change. ``refusal``: why missing pods cannot be created, if that was
     asked for and is known.
     """
@@ -53,6 +60,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     awaits_admission: bool = False
     has_all_pods: bool = True
+    deletion_seen_at: datetime | None = None
     validation: ValidatedCondition | None = None
     refusal: PodFailure | None = None
 
@@ -118,7 +126,19 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
         self.deadline = at if self.deadline is None else min(self.deadline, at)
 
 
-_MAX_NAMED_PODS = 5
+MAX_NAME_LENGTH: Final = 320
+"""Characters of a component's kind and name in a message: the longest name and a usual kind."""
+
+_MAX_NAMED: Final = 5
+
+FORCED_TERMINATION: Final = timedelta(minutes=1)
+"""How long containers may run on a node after the forced deletion of their pod; a kubelet kills them after 2 s."""
+
+LAST_CREATION: Final = timedelta(minutes=10)
+"""How long after the begin of a deletion the owners of pods may still create some, until they are deleted."""
+
+_COLLECTION: Final = timedelta(seconds=10)
+"""How long the garbage collector has at least to delete what components own, so that it creates no pods."""
 
 
 def force_deadline(observation: WrapperObservation) -> datetime | None:
@@ -136,19 +156,70 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     remaining = _delete_objects(observation, status, decision)
     grace = observation.settings.forceful_deletion_grace
     deadline = status.last_transition(DELETING_RESOURCES) + grace
-    overdue = observation.now >= deadline
-    awaited = [pod for pod in observation.pods if pod.ancestor or not overdue]
-    if not remaining and not awaited:
-        status.clear(DELETING_RESOURCES, "DeletionComplete")
-        return True
-    if not overdue:
+    if observation.now < deadline:
+        if not remaining and not observation.pods:
+            status.clear(DELETING_RESOURCES, "DeletionComplete")
+            return True
         decision.requeue_at(deadline)
         return False
-    forced = forced_deletions(awaited)
+    own = [pod for pod in observation.pods if pod.ancestor]
+    forced = forced_deletions(own)
     decision.deletions += forced
     if forced:
         decision.events.append(forced_event(forced, grace))
-    return False
+    if _must_wait(observation, decision, remaining, own):
+        return False
+    if remaining:
+        names = _enumeration([component.display_name for component, _ in remaining])
+        decision.record_warning(
+            "FinalizersRemain", f"No longer waiting for the finalizers of {names}"
+        )
+    status.clear(DELETING_RESOURCES, "DeletionComplete")
+    return True
+
+
+def _must_wait(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    remaining: Iterable[tuple[Component, ComponentObject]],
+    own: Iterable[WrapperPod],
+) -> bool:
+    """Return whether something holds quota after the grace period; ask for a reconcile when that may end."""
+    now = observation.now
+    began = decision.status.last_transition(DELETING_RESOURCES)
+    if observation.deletion_seen_at is not None:
+        began = max(began, observation.deletion_seen_at)
+    must_wait = False
+    for _, obj in remaining:
+        if not obj.deleting:
+            must_wait = True
+        elif now < began + _COLLECTION:
+            must_wait = True
+            decision.requeue_at(began + _COLLECTION)
+    for pod in own:
+        if not holds_after_grace(pod, began + LAST_CREATION, now):
+            continue
+        must_wait = True
+        if pod.forced:
+            decision.requeue_at((pod.forced_since or now) + FORCED_TERMINATION)
+    return must_wait
+
+
+def holds_after_grace(pod: WrapperPod, latest: datetime, now: datetime) -> bool:
+    """Return whether a pod that descends from an AppWrapper holds quota after the grace period of a deletion.
+
+    It does until it is being deleted by force, and then, if it runs on a node, for as long as its containers may need
+    to end. Pods that were created after ``latest`` hold nothing. Without these limits, quota could be held without end:
+    users can create pods with any owner, and keep them with finalizers.
+    """
+    created_at = time_or_none(pod.created)
+    if created_at is not None and created_at > latest:
+        return False
+    if not pod.forced:
+        return True
+    if not pod.has_node or not pod.holds_resources:
+        return False
+    return pod.forced_since is None or now < pod.forced_since + FORCED_TERMINATION
 
 
 def forced_deletions(pods: Iterable[WrapperPod]) -> list[Deletion]:
@@ -158,9 +229,7 @@ def forced_deletions(pods: Iterable[WrapperPod]) -> list[Deletion]:
 
 def forced_event(deletions: Sequence[Deletion], grace: timedelta) -> PendingEvent:
     """Return the Event that says that pods are deleted by force after the grace period ``grace``."""
-    names = ", ".join(deletion.key.name for deletion in deletions[:_MAX_NAMED_PODS])
-    if len(deletions) > _MAX_NAMED_PODS:
-        names += ", ..."
+    names = _enumeration([deletion.key.name for deletion in deletions])
     message = (
         f"The deletion has exceeded its grace period of {format_duration(grace)}; "
         f"force-deleting pods: {names}"
@@ -168,11 +237,19 @@ def forced_event(deletions: Sequence[Deletion], grace: timedelta) -> PendingEven
     return PendingEvent("Warning", "ForcefulDeletion", message)
 
 
+def _enumeration(names: Sequence[str]) -> str:
+    """Return the first five names."""
+    enumeration = ", ".join(printable(name, MAX_NAME_LENGTH) for name in names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        enumeration += ", ..."
+    return enumeration
+
+
 def _delete_objects(
     observation: WrapperObservation, status: WrapperStatus, decision: WrapperDecision
-) -> int:
-    """Delete the remaining objects of components; return how many still exist."""
-    remaining = 0
+) -> list[tuple[Component, ComponentObject]]:
+    """Delete the remaining objects of components; return those that still exist."""
+    remaining: list[tuple[Component, ComponentObject]] = []
     for component, obj in zip(observation.components, observation.objects, strict=True):
         if not component.may_exist:
             continue
@@ -181,7 +258,7 @@ def _delete_objects(
                 message = status.component_message(component.index)
                 status.set_component_condition(component.index, False, DELETED, message)
             continue
-        remaining += 1
+        remaining.append((component, obj))
         if (
             not component.deployed
         ):  # created but not recorded yet; record it in case this process exits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,7 +26,13 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.decision import WrapperObservation, force_deadline
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
-from cfo.controllers.appwrapper.pods import WRAPPERS, pods_of, pods_of_controller, pods_with_uid
+from cfo.controllers.appwrapper.pods import (
+    WRAPPERS,
+    WrapperPod,
+    pods_of,
+    pods_of_controller,
+    pods_with_uid,
+)
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
@@ -65,11 +72,15 @@ _MAX_REMEMBERED: Final = 1000
 class _KnownPods(msgspec.Struct):
     """The pods of the AppWrapper ``wrapper_uid`` and their owners.
 
-    ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends.
+    ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
+    being deleted, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a pod with a
+    node, when its forced deletion was.
     """
 
     wrapper_uid: str
     ancestors: dict[str, str] = {}
+    deletion_seen_at: datetime | None = None
+    forced_since: dict[str, datetime] = {}
 
 
 class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
@@ -173,7 +184,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             owner = controller.uid if controller is not None else ""
             found.append(replace(pod, ancestor=ancestors.get(pod.uid) or ancestors.get(owner, "")))
         fresh = {pod.uid: pod for pod in found if pod.uid not in seen}
-        return structs.replace(observation, pods=[*observation.pods, *fresh.values()])
+        return self._with_forced_since(observation, [*observation.pods, *fresh.values()])
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
@@ -214,6 +225,10 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         succeeded were created again: only its own pods count.
         """
         deadline = force_deadline(observation)
+        if deadline is not None:
+            known = self._known(observation.wrapper)
+            known.deletion_seen_at = known.deletion_seen_at or observation.now
+            observation = structs.replace(observation, deletion_seen_at=known.deletion_seen_at)
         forces = deadline is not None and observation.now >= deadline
         phase = observation.status().phase
         is_revived = phase is Phase.SUCCEEDED and any(
@@ -222,10 +237,22 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         if not pods or not (forces or phase is Phase.RUNNING or is_revived):
             return observation
         found = await self._ancestors_of(observation, pods)
-        return structs.replace(
-            observation,
-            pods=[replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods],
-        )
+        own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
+        return self._with_forced_since(observation, own)
+
+    def _with_forced_since(
+        self, observation: WrapperObservation, pods: Iterable[WrapperPod]
+    ) -> WrapperObservation:
+        """Return ``observation`` with ``pods``, and with the time since which they are being deleted by force."""
+        known = self._known(observation.wrapper).forced_since
+        marked: list[WrapperPod] = []
+        for pod in pods:
+            if observation.deletion_seen_at is None or not pod.forced or not pod.has_node:
+                marked.append(pod)
+                continue
+            since = known.setdefault(pod.uid, observation.now)
+            marked.append(replace(pod, forced_since=since))
+        return structs.replace(observation, pods=marked)
 
     async def _remember_controllers(
         self, observation: WrapperObservation, listed: Iterable[PodMeta]

@@ -47,6 +47,7 @@ class _PodSpec(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
+    creation_timestamp: str = ""
     deletion_grace_period_seconds: int | None = None
     deletion_timestamp: str | None = None
 
@@ -76,17 +77,22 @@ _UNNAMED: Final = NamespacedName("", "")
 class WrapperPod:
     """The decoded state of a pod with the AppWrapper's label.
 
-    ``reason``: why it failed as a whole, such as ``Evicted``. ``forced``: it is being deleted with a grace period of
-    zero. ``end_requested_for``: the RFC 3339 time at which its deletion should end. ``terminated`` and
-    ``init_terminated`` are the containers that ended, and the init containers. ``ancestor``: the uid of the component,
-    or of the AppWrapper, from which it descends by owner uids, if this has been determined.
+    ``reason``: why it failed as a whole, such as ``Evicted``. ``has_node``: it has a node, or may have one. ``created``
+    is the RFC 3339 time of its creation. ``forced``: it is being deleted with a grace period of zero;
+    ``forced_since`` is when that was seen first, if a decision depends on it. ``end_requested_for``: the RFC 3339 time
+    at which its deletion should end. ``terminated`` and ``init_terminated`` are the containers that ended, and the init
+    containers. ``ancestor``: the uid of the component, or of the AppWrapper, from which it descends by owner uids, if
+    this has been determined.
     """
 
     phase: str = ""
     reason: str = ""
     node: str = ""
+    has_node: bool = False
+    created: str = ""
     deleting: bool = False
     forced: bool = False
+    forced_since: datetime | None = None
     end_requested_for: str = ""
     terminated: tuple[Termination, ...] = ()
     init_terminated: tuple[Termination, ...] = ()
@@ -117,6 +123,8 @@ def pod_of(entry: Entry) -> WrapperPod:
         phase=status.phase,
         reason=status.reason,
         node=spec.node_name,
+        has_node=bool(spec.node_name),
+        created=pod.metadata.creation_timestamp,
         deleting=deleting,
         forced=deleting and pod.metadata.deletion_grace_period_seconds == 0,
         end_requested_for=pod.metadata.deletion_timestamp or "",

@@ -8,12 +8,14 @@ quota (:mod:`.reconciler`), and later when no active pod descends, or may descen
 
 A reservation without its AppWrapper ends no later than with it. Its grace period begins when the Workload is deleted,
 or earlier, when Kueue evicts it; both times are in the Workload, as is the AppWrapper's annotation. After it, pods that
-are proven to descend from the AppWrapper are deleted by force, as of an existing one, and only they keep the quota.
+descend from the AppWrapper by uids are deleted by force, as of an existing one, and only they keep the quota, for a
+limited time: users can choose uids of owners as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -29,7 +31,12 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.controllers.appwrapper.active_pods import ActivePods, NamespacePods
-from cfo.controllers.appwrapper.decision import forced_deletions, forced_event
+from cfo.controllers.appwrapper.decision import (
+    LAST_CREATION,
+    forced_deletions,
+    forced_event,
+    holds_after_grace,
+)
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.settings import Settings
@@ -68,9 +75,6 @@ _UID_INDEX: Final = "appwrapper-workload"
 
 _MAX_RELEASED: Final = 4096
 """How many AppWrappers are remembered that have released their quota, until their Workloads are deleted."""
-
-_LAST_CREATION: Final = timedelta(minutes=10)
-"""How long after the deletion of a Workload the owners of its pods may still create some, until they are deleted."""
 
 
 class Reservations:
@@ -125,10 +129,14 @@ def _index_wrapper(workload: Entry) -> list[str]:
 
 
 class _Waiting(msgspec.Struct):
-    """A Workload that waits since the time ``since`` (monotonic) for the AppWrapper ``uid``, or for its pods."""
+    """A Workload that waits since the time ``since`` (monotonic) for the AppWrapper ``uid``, or for its pods.
+
+    ``forced_since`` has, by uid of a pod, when it was deleted by force, or when that was seen first.
+    """
 
     uid: str
     since: float
+    forced_since: dict[str, datetime] = {}
     is_reported: bool = False
 
 
@@ -177,7 +185,9 @@ class ReservationReconciler:
                     return Result()
                 pods = await self._namespaces.read(request.namespace, waiting.since)
                 if pods is None or await self._is_in_use(request, workload, pods):
-                    return Result(requeue_after=self._namespaces.retry_after(request.namespace))
+                    return Result(
+                        requeue_after=self._namespaces.retry_after(request.namespace, waiting.since)
+                    )
             elif is_true((wrapper.get("status") or {}).get("conditions"), QUOTA_RESERVED):
                 return Result()  # the next event of the AppWrapper triggers another reconcile
         await self._release(workload)
@@ -190,18 +200,17 @@ class ReservationReconciler:
         Records an Event, once. After the grace period, deletes by force the pods that descend from the AppWrapper.
         """
         waiting = self._waiting[request]
-        waiting.since = self._clock.monotonic()
         own = pods.descendants(waiting.uid, self._reservations.known_uids(request))
         grace = Settings.of(workload, self._fault_tolerance).forceful_deletion_grace
         ends_at = _release_began_at(workload) + grace
         if self._clock.now() >= ends_at:
-            await self._force_deletion(workload, own, grace)
-            return bool(own)
+            return await self._force_deletion(workload, waiting, own, grace)
+        waiting.since = self._clock.monotonic()
         if own:
             end = f"until they end, such as {own[0].name}"
         else:
             earliest = time_or_none(workload["metadata"].get("creationTimestamp") or "")
-            latest = _deleted_at(workload) + _LAST_CREATION
+            latest = _deleted_at(workload) + LAST_CREATION
             user = pods.candidate(_wrapper_name(workload), earliest, latest)
             if not user:
                 return False
@@ -213,17 +222,31 @@ class ReservationReconciler:
         return True
 
     async def _force_deletion(
-        self, workload: Object, own: Iterable[PodMeta], grace: timedelta
-    ) -> None:
-        """Delete by force the first of the pods ``own`` that are not being deleted by force yet."""
-        uid = labels_of(workload)[APPWRAPPER_UID_LABEL]
-        pods = [active_pod(namespace_of(workload), pod, uid) for pod in own]
-        deletions = forced_deletions(pods)[:DELETIONS_PER_STEP]
-        if not deletions:
-            return
-        notice = forced_event(deletions, grace)
-        self._events.event(workload, notice.type, notice.reason, notice.message)
-        await delete_objects(self._client, deletions)
+        self, workload: Object, waiting: _Waiting, own: Iterable[PodMeta], grace: timedelta
+    ) -> bool:
+        """Delete by force the first of the pods ``own`` that are not being deleted by force yet.
+
+        Returns whether one of ``own`` keeps the quota.
+        """
+        now = self._clock.now()
+        latest = _deleted_at(workload) + LAST_CREATION
+        pods = [active_pod(namespace_of(workload), pod, waiting.uid) for pod in own]
+        forced_since: dict[str, datetime] = {}
+        for pod in pods:
+            if pod.forced or pod.uid in waiting.forced_since:
+                forced_since[pod.uid] = waiting.forced_since.get(pod.uid, now)
+        waiting.forced_since = forced_since
+        deletions = forced_deletions(pod for pod in pods if pod.uid not in forced_since)
+        step = deletions[:DELETIONS_PER_STEP]
+        if step:
+            notice = forced_event(step, grace)
+            self._events.event(workload, notice.type, notice.reason, notice.message)
+            await delete_objects(self._client, step)
+            forced_since.update({deletion.uid: now for deletion in step})
+        if step == deletions:
+            waiting.since = self._clock.monotonic()  # then the next list shows what remains
+        marked = [replace(pod, forced_since=forced_since.get(pod.uid)) for pod in pods]
+        return any(holds_after_grace(pod, latest, now) for pod in marked)
 
     async def _release(self, workload: Object) -> None:
         if is_deleting(workload):

@@ -41,6 +41,7 @@ from cfo.controllers.appwrapper.components import (
     warnings_message,
 )
 from cfo.controllers.appwrapper.decision import (
+    MAX_NAME_LENGTH,
     Deletion,
     WrapperDecision,
     WrapperObservation,
@@ -76,9 +77,6 @@ _USUAL_CREATION: Final = timedelta(seconds=10)
 """How long the controllers of components usually need at most until they have created the pods."""
 
 _MAX_SHOWN_COMPONENTS: Final = 3
-_MAX_NAME_LENGTH: Final = 320
-"""Characters of a component's kind and name in a message: the longest name and a usual kind."""
-
 _FIRST_PAUSE: Final = timedelta(milliseconds=10)
 _PAUSE_DOUBLINGS: Final = 13
 """How often the shortest pause between two attempts doubles with the retries: up to 82 s."""
@@ -427,7 +425,7 @@ def _missing_components_message(observation: WrapperObservation, deployed: int) 
         for component, obj in zip(observation.components, observation.objects, strict=True)
         if obj is None or not obj.owned or obj.deleting
     ]
-    names = ", ".join(printable(name, _MAX_NAME_LENGTH) for name in missing[:_MAX_SHOWN_COMPONENTS])
+    names = ", ".join(printable(name, MAX_NAME_LENGTH) for name in missing[:_MAX_SHOWN_COMPONENTS])
     message += f"; missing: {names}"
     if len(missing) > _MAX_SHOWN_COMPONENTS:
         message += f" and {len(missing) - _MAX_SHOWN_COMPONENTS} more"

@@ -15,7 +15,7 @@ import msgspec
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.pods import WrapperPod
-from cfo.controllers.pod_lists import PodMeta, list_pods
+from cfo.controllers.pod_lists import PodMeta, list_pods_that_can_run
 from cfo.runtime import Client, Clock, NamespacedName, Reader
 
 _PAUSE_SHARE: Final = 9.0
@@ -106,7 +106,7 @@ class UnlabelledPods:
             if not self._labelled.is_complete(namespace):
                 selector = ""
                 pause = _CROWDED_PAUSE
-            state.pods = await list_pods(self._client, namespace, labels=selector)
+            state.pods = await list_pods_that_can_run(self._client, namespace, labels=selector)
             state.listed = state.begun
         finally:
             state.is_running = False
@@ -132,15 +132,16 @@ def descendants(
 
 
 def active_pod(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:
-    """Return a pod that counts as waiting: whether it runs is not in its metadata, and does not matter.
+    """Return a pod that counts as waiting, with a node: its metadata has neither its phase nor its node.
 
     ``ancestor`` is the uid of the component or AppWrapper from which it descends.
     """
-    deleting = metadata.deletion_timestamp is not None
     return WrapperPod(
         phase="Pending",
-        deleting=deleting,
-        forced=deleting and metadata.deletion_grace_period_seconds == 0,
+        has_node=True,
+        created=metadata.creation_timestamp,
+        deleting=metadata.deletion_timestamp is not None,
+        forced=metadata.is_forced,
         key=NamespacedName(namespace, metadata.name),
         uid=metadata.uid,
         ancestor=ancestor,

@@ -13,10 +13,17 @@ from cfo.api.appwrapper.names import (
     QUOTA_FINALIZER,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP
 from cfo.runtime.client.client import Client, Propagation
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    key_of,
+    owner_reference,
+    uid_of,
+)
 from test.support.appwrapper_environment import (
     CONTROLLERS,
     AppWrapperEnvironment,
@@ -192,7 +199,7 @@ async def test_quota_is_kept_after_a_restart_of_the_operator(
 
 async def create_decoy(tenant: Client, how: str) -> None:
     """Create a pod that does not belong to the AppWrapper, and that does not end."""
-    decoy = pod("decoy")
+    decoy = pod("decoy", node="other")
     decoy["metadata"]["namespace"] = "ns"
     if how == "label":
         decoy["metadata"]["labels"] = {APPWRAPPER_LABEL: "w"}
@@ -282,6 +289,81 @@ async def test_pods_of_a_deleted_appwrapper_are_deleted_by_force_after_the_grace
         await wait_until_released(environment)
         decoy = await environment.get(POD, "decoy")
         assert "deletionTimestamp" not in decoy["metadata"]
+
+
+async def create_decoy_of(
+    environment: AppWrapperEnvironment, tenant: Client, owner: Object, *, is_gated: bool
+) -> None:
+    """Create a pod with this owner that its finalizer keeps; with ``is_gated`` it gets no node."""
+    decoy = pod("decoy")
+    reference = owner_reference(owner)
+    reference.pop("blockOwnerDeletion", None)
+    decoy["metadata"]["namespace"] = "ns"
+    decoy["metadata"]["ownerReferences"] = [reference]
+    decoy["metadata"]["finalizers"] = ["test.example.com/hold"]
+    if is_gated:
+        decoy["spec"]["schedulingGates"] = [{"name": "test.example.com/never"}]
+    await tenant.create(decoy)
+    await environment.wait_until_idle()
+
+
+@pytest.mark.parametrize("is_gated", [True, False])
+async def test_pod_with_a_chosen_owner_and_finalizer_keeps_the_quota_for_a_limited_time(
+    environment: AppWrapperEnvironment, is_gated: bool
+) -> None:
+    clock = SteppedClock()
+    async with run_appwrapper_controllers(environment, QUEUED, clock=clock):
+        held = await start_held_pod(environment, "25s")
+        owner = await environment.get(APPWRAPPER, "w")
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await create_decoy_of(environment, tenant, owner, is_gated=is_gated)
+            await delete_wrapper(tenant, "finalizer removed")
+        await let_pod_end(environment, held)
+        began = clock.now()
+        await wait_until_released(environment)
+        decoy = await environment.get(POD, "decoy")
+        assert bool(decoy["spec"].get("nodeName")) is not is_gated
+        assert decoy["metadata"]["deletionGracePeriodSeconds"] == 0
+    seconds = (clock.now() - began).total_seconds()
+    limit = 25 + 10
+    if not is_gated:
+        limit += 60 + 10
+    assert seconds <= limit
+
+
+async def test_running_pod_keeps_the_quota_for_a_minute_after_its_forced_deletion(
+    environment: AppWrapperEnvironment,
+) -> None:
+    clock = SteppedClock()
+    async with run_appwrapper_controllers(environment, QUEUED, clock=clock):
+        held = await start_held_pod(environment, stop_seconds=3600)
+        began = clock.now()
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await delete_wrapper(tenant, "finalizer removed")
+        await wait_until_released(environment)
+        found = await environment.get(POD, held["metadata"]["name"])
+        assert found["status"]["phase"] == "Running"
+    assert 10 + 60 <= (clock.now() - began).total_seconds() <= 10 + 60 + 20
+
+
+async def test_many_decoys_are_deleted_by_force_from_one_list(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment)
+        owner = await environment.get(APPWRAPPER, "w")
+        reference = owner_reference(owner)
+        for number in range(2 * DELETIONS_PER_STEP + 1):
+            decoy = pod(f"decoy-{number}")
+            decoy["metadata"]["namespace"] = "ns"
+            decoy["metadata"]["ownerReferences"] = [reference]
+            decoy["spec"]["schedulingGates"] = [{"name": "test.example.com/never"}]
+            await environment.create(decoy)
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await delete_wrapper(tenant, "finalizer removed")
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+        assert await environment.object_names(POD) == []
 
 
 async def test_new_appwrapper_of_the_same_name_does_not_hold_the_quota_of_its_predecessor(

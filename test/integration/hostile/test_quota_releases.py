@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.rbac import Rule
@@ -12,9 +12,11 @@ from cfo.runtime.objects.unstructured import (
     NamespacedName,
     Object,
     find_condition,
+    key_of,
     owner_reference,
 )
 from test.support.appwrapper_environment import (
+    CONTROLLERS,
     AppWrapperEnvironment,
     job,
     pod,
@@ -22,6 +24,8 @@ from test.support.appwrapper_environment import (
     start_appwrapper_environment,
     wrapper,
 )
+from test.support.clocks import SteppedClock
+from test.support.raycluster_environment import eventually
 from test.support.tenant_clients import start_tenant_client
 
 EDIT_PODS = Rule("", ("pods", "pods/status"), ("get", "create", "patch"))
@@ -114,7 +118,7 @@ async def test_suspended_appwrapper_waits_for_a_pod_without_its_label() -> None:
         await environment.create_namespace()
         big = await start_big_pod(environment)
         finalizer = {"metadata": {"finalizers": ["test.example.com/keep"]}}
-        orphan = pod("worker")
+        orphan = pod("worker", node="other")
         orphan["metadata"]["namespace"] = "ns"
         orphan["metadata"]["ownerReferences"] = [
             {
@@ -131,3 +135,69 @@ async def test_suspended_appwrapper_waits_for_a_pod_without_its_label() -> None:
         await environment.wait_for_condition("DeletingResources", "True")
         await environment.wait_until_idle()
         assert is_quota_reserved(await environment.get_wrapper())
+
+
+def kept_component(kind: str) -> Object:
+    """Return a Job or a Pod that its finalizer keeps, and whose pods get no node."""
+    component = job("kept")
+    spec = component["spec"]["template"]["spec"]
+    if kind == "Pod":
+        component = pod("kept")
+        spec = component["spec"]
+    component["metadata"]["finalizers"] = ["test.example.com/keep"]
+    spec["schedulingGates"] = [{"name": "test.example.com/never"}]
+    return component
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+@pytest.mark.parametrize("has_decoy", [False, True])
+@pytest.mark.parametrize("how", ["suspended", "deleted"])
+async def test_finalizers_of_a_tenant_hold_quota_no_longer_than_the_grace_period(
+    kind: str, has_decoy: bool, how: str
+) -> None:
+    clock = SteppedClock()
+    async with (
+        start_appwrapper_environment(controllers=CONTROLLERS) as environment,
+        run_appwrapper_controllers(environment, clock=clock),
+    ):
+        await environment.create_namespace()
+        await environment.create(
+            wrapper(kept_component(kind), forcefulDeletionGracePeriodDuration="15s")
+        )
+        running = await environment.wait_for_phase("Running")
+        if has_decoy:
+            await create_unlabelled_decoy(environment, running)
+        await environment.wait_until_idle()
+        began = clock.now()
+        if how == "suspended":
+            await environment.set_suspend(True)
+        else:
+            await environment.client.delete(APPWRAPPER, key_of(running))
+
+        async def is_released() -> bool:
+            await environment.wait_until_idle()
+            found = await environment.find(APPWRAPPER, "w")
+            if found is not None and is_quota_reserved(found):
+                await environment.skip_to_next_timer()
+            found = await environment.find(APPWRAPPER, "w")
+            assert found is None or not is_quota_reserved(found)
+            return True
+
+        await eventually(is_released, "the release of the quota")
+        await environment.wait_for_event("FinalizersRemain", f"{kind} kept")
+        kept = await environment.get(POD if kind == "Pod" else JOB, "kept")
+        assert kept["metadata"]["deletionTimestamp"]
+    assert 15 <= (clock.now() - began).total_seconds() <= 15 + 11
+
+
+async def create_unlabelled_decoy(environment: AppWrapperEnvironment, owner: Object) -> None:
+    """Create a pod of ``owner`` as a tenant, without a label or node, that its finalizer keeps."""
+    decoy = pod("decoy")
+    reference = owner_reference(owner)
+    reference.pop("blockOwnerDeletion", None)
+    decoy["metadata"]["namespace"] = "ns"
+    decoy["metadata"]["ownerReferences"] = [reference]
+    decoy["metadata"]["finalizers"] = ["test.example.com/keep"]
+    decoy["spec"]["schedulingGates"] = [{"name": "test.example.com/never"}]
+    async with start_tenant_client(environment, EDIT_PODS) as tenant:
+        await tenant.create(decoy)

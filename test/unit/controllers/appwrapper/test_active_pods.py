@@ -32,11 +32,14 @@ def pod(name: str, minute: int, owner: str = "", label: str = "") -> dict[str, A
     return {"metadata": metadata}
 
 
-async def read(*pods: dict[str, Any]) -> ActivePods:
-    """Return the active pods of a namespace in which no owner exists."""
+async def read(*pods: dict[str, Any], without_node: str = "") -> ActivePods:
+    """Return the active pods of a namespace in which no owner exists; all but ``without_node`` have a node."""
 
-    async def request(_: Any) -> Any:
-        return SimpleNamespace(body=orjson.dumps({"metadata": {}, "items": pods}))
+    async def request(asked: Any) -> Any:
+        items = pods
+        if "spec.nodeName!=" in asked.params["fieldSelector"]:
+            items = tuple(each for each in pods if each["metadata"]["name"] != without_node)
+        return SimpleNamespace(body=orjson.dumps({"metadata": {}, "items": items}))
 
     async def get(*_: Any, **__: Any) -> None:
         return None
@@ -84,3 +87,14 @@ async def test_descendants_are_found_only_by_uid() -> None:
 async def test_pod_with_unresolved_owners_is_a_candidate_for_each_appwrapper() -> None:
     pods = await read(*(pod(f"p{n}", 5, f"job-{n}") for n in range(_MAX_RESOLVED + 1)))
     assert pods.candidate("w", at(6), at(10)) == f"p{_MAX_RESOLVED}"
+
+
+async def test_pod_that_is_being_deleted_without_a_node_is_left_out() -> None:
+    pods = [pod("waiting", 5, "job"), pod("decoy", 5, "job"), pod("held", 5, "job")]
+    for each in pods[1:]:
+        each["metadata"]["deletionTimestamp"] = "2026-01-01T00:06:00Z"
+        each["metadata"]["deletionGracePeriodSeconds"] = 0
+    found = (await read(*pods, without_node="decoy")).descendants("wrapper", ["job"])
+    assert [each.name for each in found] == ["waiting", "held"]
+    found = (await read(pods[0], without_node="waiting")).descendants("wrapper", ["job"])
+    assert [each.name for each in found] == ["waiting"]

@@ -224,7 +224,11 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
     result = pod_of(
         entry(
             "Pod",
-            metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0},
+            metadata={
+                "creationTimestamp": "2025-12-31T00:00:00Z",
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "deletionGracePeriodSeconds": 0,
+            },
             spec={
                 "nodeName": "a",
                 "containers": [
@@ -241,6 +245,8 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
     assert result == WrapperPod(
         "Failed",
         node="a",
+        has_node=True,
+        created="2025-12-31T00:00:00Z",
         deleting=True,
         forced=True,
         end_requested_for="2026-01-01T00:00:00Z",

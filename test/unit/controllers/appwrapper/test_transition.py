@@ -485,7 +485,7 @@ def test_only_owned_pods_are_deleted_by_force_and_others_do_not_block() -> None:
     _, decision = step(
         obj,
         objects=[None],
-        pods=[WrapperPod("Running", deleting=True, forced=True)],
+        pods=[WrapperPod("Running", has_node=True, deleting=True, forced=True)],
         now=seconds_later(7),
     )
     assert decision.deletions == []
@@ -493,6 +493,79 @@ def test_only_owned_pods_are_deleted_by_force_and_others_do_not_block() -> None:
         obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(6)
     )
     assert (phase(done), decision.deletions) == (Phase.SUSPENDED, [])
+
+
+def suspending_wrapper(*kinds: str) -> Object:
+    """Return an AppWrapper whose components are being deleted since ``NOW``, with a grace period of 6 s."""
+    obj = running_wrapper(*kinds, forcefulDeletionGracePeriodDuration="6s")
+    obj["spec"]["suspend"] = True
+    obj, _ = step(obj)
+    obj, _ = step(obj)
+    return obj
+
+
+FORCED_POD = WrapperPod("Running", has_node=True, deleting=True, forced=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds", "expected"),
+    [
+        ({}, 6, Phase.SUSPENDING),
+        ({}, 6000, Phase.SUSPENDING),
+        ({"forced_since": seconds_later(7)}, 66.9, Phase.SUSPENDING),
+        ({"forced_since": seconds_later(7)}, 67, Phase.SUSPENDED),
+        ({"has_node": False}, 5.9, Phase.SUSPENDING),
+        ({"has_node": False}, 6, Phase.SUSPENDED),
+        ({"phase": "Failed"}, 6, Phase.SUSPENDED),
+        ({"has_node": False, "forced": False}, 6, Phase.SUSPENDING),
+        ({"forced": False}, 6000, Phase.SUSPENDING),
+        ({"created": "2026-01-01T12:10:00Z"}, 6, Phase.SUSPENDING),
+        ({"created": "2026-01-01T12:10:01Z"}, 6, Phase.SUSPENDED),
+    ],
+)
+def test_pod_that_a_finalizer_keeps_holds_quota_only_while_it_can_run(
+    changes: dict[str, Any], seconds: float, expected: Phase
+) -> None:
+    pod = dataclasses.replace(FORCED_POD, **changes)
+    after, decision = step(
+        suspending_wrapper(), objects=[None], pods=[pod], now=seconds_later(seconds)
+    )
+    assert phase(after) == expected
+    assert [item.force for item in decision.deletions] == [True] * (not pod.forced)
+    if pod.forced_since is not None and expected is Phase.SUSPENDING:
+        assert decision.deadline == seconds_later(67)
+
+
+@pytest.mark.parametrize(
+    ("is_deleting", "seconds", "seen", "expected"),
+    [
+        (True, 6, 0, Phase.SUSPENDING),
+        (True, 9.9, 0, Phase.SUSPENDING),
+        (True, 10, 0, Phase.SUSPENDED),
+        (True, 3600, 3595, Phase.SUSPENDING),
+        (True, 3605, 3595, Phase.SUSPENDED),
+        (False, 3600, 0, Phase.SUSPENDING),
+    ],
+)
+def test_component_that_a_finalizer_keeps_holds_no_quota(
+    is_deleting: bool, seconds: float, seen: float, expected: Phase
+) -> None:
+    obj = suspending_wrapper("Job")
+    kept = ComponentObject(uid="uid-0", deleting=is_deleting)
+    seen_at = seconds_later(seen)
+    after, decision = step(
+        obj, objects=[kept], now=seconds_later(seconds), deletion_seen_at=seen_at
+    )
+    assert phase(after) == expected
+    notes = [event.message for event in decision.events if event.reason == "FinalizersRemain"]
+    if expected is Phase.SUSPENDED:
+        assert notes == ["No longer waiting for the finalizers of Job job-0"]
+        return
+    assert notes == []
+    if is_deleting:
+        assert decision.deadline == seconds_later(seen + 10)
+    else:
+        assert [item.uid for item in decision.deletions] == ["uid-0"]
 
 
 def test_retries_are_reset_on_new_admission() -> None:
