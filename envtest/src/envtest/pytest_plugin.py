@@ -12,7 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -99,7 +99,7 @@ def _namespaces(thread: ThreadedControlPlane) -> Any:
 
 @pytest.fixture(scope="session")
 def controllers() -> Sequence[str]:
-    """The controllers that run with the API server; override this fixture in ``conftest.py`` to run others."""
+    """The controllers that run with the API server; override it in the ``conftest.py`` of the root folder."""
     from envtest.configuration.controller_names import DEFAULT
 
     return DEFAULT
@@ -107,8 +107,12 @@ def controllers() -> Sequence[str]:
 
 @pytest.fixture(scope="session")
 def control_plane_scenario() -> ScenarioSource | None:
-    """The scenario of the control plane, a file or a mapping; override this fixture in ``conftest.py`` to set one."""
+    """The scenario of the control plane, a file or a mapping; override it in the ``conftest.py`` of the root folder."""
     return None
+
+
+_STARTED_WITH: Final = pytest.StashKey[dict[str, Any]]()
+"""The values of the fixtures that configure the control plane, when it was started."""
 
 
 @pytest.fixture(scope="session")
@@ -120,6 +124,10 @@ def _threaded_control_plane(
     from envtest.planes.plane import ControlPlane
     from envtest.threaded import ThreadedControlPlane
 
+    pytestconfig.stash[_STARTED_WITH] = {
+        "controllers": controllers,
+        "control_plane_scenario": control_plane_scenario,
+    }
     option = pytestconfig.getoption("--controllers")
     if option:
         from envtest.configuration.controllers_option import controller_names
@@ -141,6 +149,23 @@ def _threaded_control_plane(
         pytest.fail(str(error), pytrace=False)
     with ThreadedControlPlane(plane) as thread:
         yield thread
+
+
+@pytest.fixture(autouse=True)
+def _same_configuration(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
+    """Fail a test that overrides a fixture of the control plane after it was started without the override."""
+    if "_threaded_control_plane" not in request.fixturenames:
+        return
+    for name, started_with in pytestconfig.stash[_STARTED_WITH].items():
+        if name == "controllers" and pytestconfig.getoption("--controllers"):
+            continue  # the option wins
+        wanted = request.getfixturevalue(name)
+        if wanted != started_with:
+            message = (
+                f"fixture {name}: this test asks for {wanted!r}, but the control plane of the session was started "
+                f"with {started_with!r}; override the fixture only in the conftest.py of the root folder"
+            )
+            pytest.fail(message, pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -243,14 +268,18 @@ _REPORT_LINES = 200
 
 
 @pytest.fixture
-def request_trace(request: pytest.FixtureRequest) -> Iterator[Trace]:
+def request_trace(
+    request: pytest.FixtureRequest, _threaded_control_plane: ThreadedControlPlane
+) -> Iterator[Trace]:
     """The requests of this test to its ``forked_plane``, or to the session's control plane if it has none.
 
     If the test fails, its report contains the writes.
     """
     _require_embedded(request.config)
-    name = "forked_plane" if "forked_plane" in request.fixturenames else "_threaded_control_plane"
-    with request.getfixturevalue(name).trace() as trace:
+    plane = _threaded_control_plane
+    if "forked_plane" in request.fixturenames:
+        plane = request.getfixturevalue("forked_plane")
+    with plane.trace() as trace:
         request.node.stash[_TRACE] = trace
         yield trace
 

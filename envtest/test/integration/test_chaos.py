@@ -79,6 +79,16 @@ async def test_all_kinds_of_faults_are_tried() -> None:
     assert report.run < report.planned
 
 
+async def test_faults_that_the_budget_left_out_do_not_pass() -> None:
+    report = await explored(keep_child, *CREATE_AND_CHANGE, budget=0.0)
+    assert (report.run, report.findings) == (0, [])
+    assert len(report.not_run) == report.planned > 1
+    assert not report.passed
+    with pytest.raises(AssertionError, match=f"Budget used up, {report.planned} faults not run$"):
+        report.assert_passed()
+    assert report.json()["faults"]["notRun"] == [point.id for point in report.not_run]
+
+
 async def test_generated_name_that_is_lost_is_a_duplicate() -> None:
     report = await explored(generate_child, {"apply": parent()}, kinds=["crash", "reset"])
     assert found(report) == [("duplicate", "de")]
@@ -338,6 +348,16 @@ def test_command_reports_findings_as_json_and_leaves_no_processes(tmp_path: Path
     )
     assert report["faults"]["run"] == 1
     assert_ended(pids)
+
+
+def test_command_that_runs_no_fault_within_its_budget_exits_with_3(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = [sys.executable, str(CARELESS), str(pids)]
+    # the two runs without faults are quiet for a second each, and the budget is over
+    arguments = ["--budget", "1", "--quiet", "1", "--rest", "0", "--explore", "crash"]
+    result = CliRunner().invoke(command, ["chaos", *arguments, "--", *program])
+    assert result.exit_code == 3, result.output
+    assert result.output.endswith("No findings\nBudget used up, 1 fault not run\n")
 
 
 def test_command_that_is_interrupted_leaves_no_processes(tmp_path: Path) -> None:

@@ -187,6 +187,71 @@ def test_unknown_controller_is_one_line(
     assert "Traceback" not in result.stdout.str()
 
 
+OVERRIDE = """
+import pytest
+
+@pytest.fixture(scope="session")
+def {name}():
+    return {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [
+        ("controllers", ("gc", "pods"), ("gc", "namespace", "serviceaccount")),
+        ("control_plane_scenario", {"nodes": [{"name": "node-1"}]}, None),
+    ],
+    ids=["controllers", "scenario"],
+)
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_override_in_one_of_two_folders_is_an_error_in_any_order(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: object,
+    default: object,
+    first: str,
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    test = "def test_any(namespace): pass"
+    pytester.makepyfile(
+        **{
+            "one/test_a": test,
+            "two/test_b": test,
+            "two/conftest": OVERRIDE.format(name=name, value=value),
+        }
+    )
+    wanted = {"one": default, "two": value}
+    second = "two" if first == "one" else "one"
+    result = pytester.runpytest_subprocess(first, second, timeout=240)
+    result.assert_outcomes(passed=1, errors=1)
+    message = (
+        f"fixture {name}: this test asks for {wanted[second]!r}, but the control plane of the session was started "
+        f"with {wanted[first]!r}; override the fixture only in the conftest.py of the root folder"
+    )
+    assert message in result.stdout.str()
+
+
+def test_equal_overrides_and_the_option_are_no_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    test = "def test_any(control_plane): assert control_plane.controllers == ('gc',)"
+    other = OVERRIDE.format(name="controllers", value=("gc", "pods"))
+    scenario = OVERRIDE.format(name="control_plane_scenario", value={"nodes": []})
+    pytester.makepyfile(
+        **{
+            "one/test_a": test,
+            "one/conftest": scenario,
+            "two/test_b": test,
+            "two/conftest": other + scenario,
+        }
+    )
+    result = pytester.runpytest_subprocess("--controllers=gc", timeout=240)
+    result.assert_outcomes(passed=2)
+
+
 FAULTS = """
 import pytest
 from envtest import User

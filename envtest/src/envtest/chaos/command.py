@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["chaos"]
 
 _EXISTING: Final = click.Path(exists=True, path_type=Path)
+_NOT_ALL_RUN: Final = 3
 _INTERRUPTED: Final = 130
 
 
@@ -110,7 +111,8 @@ _INTERRUPTED: Final = 130
 def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND, an operator, on a control plane: without faults, and then with one fault after another.
 
-    The command gets $KUBECONFIG. Exit code: 0 without findings, 1 with findings, 2 if the operator does not run.
+    The command gets $KUBECONFIG. Exit code: 0 without findings, 1 with findings, 2 if the operator does not run, 3 if
+    there are no findings, but the budget was too short for all faults.
     """
     try:
         report = asyncio.run(_explore(command, options))
@@ -121,8 +123,10 @@ def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
         sys.exit(_INTERRUPTED)
     shown = json.dumps(report.json(), indent=2) if output == "json" else report.text()
     click.echo(shown)
-    if not report.passed:
+    if report.findings:
         sys.exit(1)
+    if report.not_run:
+        sys.exit(_NOT_ALL_RUN)
     sys.exit(0)
 
 

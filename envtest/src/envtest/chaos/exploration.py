@@ -95,6 +95,8 @@ class _Exploration:
         report.planned = len(points)
         results = await self._run_all(points, expected, started + settings.budget)
         report.run = len(results)
+        tried = {each.point for each in results}
+        report.not_run = [point for point in points if point not in tried]
         report.not_reached = [
             each.point for each in results if each.point is not None and not each.reached
         ]

@@ -44,7 +44,8 @@ class Finding:
 class Report:
     """The outcome of an exploration. ``command`` are the arguments that repeat it, without the fault.
 
-    ``planned`` and ``run`` are numbers of faults; ``not_reached`` are those whose place the operator did not reach.
+    ``planned`` and ``run`` are numbers of faults; ``not_run`` are those for which the budget was too short,
+    ``not_reached`` those whose place the operator did not reach.
     ``unstable`` are fields that differ between two runs without faults, and are not compared.
     """
 
@@ -54,6 +55,7 @@ class Report:
     unchanged_writes: int = 0
     planned: int = 0
     run: int = 0
+    not_run: list[FaultPoint] = field(default_factory=list)
     not_reached: list[FaultPoint] = field(default_factory=list)
     exits: list[FaultPoint] = field(default_factory=list)
     unstable: list[str] = field(default_factory=list)
@@ -63,12 +65,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether there are no findings."""
-        return not self.findings
+        """Whether all planned faults were run, and there are no findings."""
+        return not self.findings and not self.not_run
 
     def assert_passed(self) -> None:
-        """Raise AssertionError with the report if there are findings."""
-        if self.findings:
+        """Raise AssertionError with the report if there are findings, or planned faults were not run."""
+        if not self.passed:
             raise AssertionError(self.text())
 
     def repeat(self, point: FaultPoint | None) -> str:
@@ -99,6 +101,9 @@ class Report:
         for number, finding in enumerate(self.findings, 1):
             lines += ["", *self._finding(number, finding)]
         lines += ["", self._count()]
+        if self.not_run:
+            noun = "fault" if len(self.not_run) == 1 else "faults"
+            lines.append(f"Budget used up, {len(self.not_run)} {noun} not run")
         return "\n".join(lines)
 
     def _count(self) -> str:
@@ -154,6 +159,7 @@ class Report:
             "faults": {
                 "planned": self.planned,
                 "run": self.run,
+                "notRun": [point.id for point in self.not_run],
                 "notReached": [point.id for point in self.not_reached],
                 "exited": [point.id for point in self.exits],
             },
