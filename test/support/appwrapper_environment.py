@@ -337,8 +337,12 @@ async def run_appwrapper_controllers(
     clock: Clock | None = None,
     token: str = "",
     transport: Transport | None = None,
+    label_selector: str = "",
 ) -> AsyncIterator[Manager]:
-    """Run the AppWrapper controllers until the end of the block; as admin, with ``token``, or on ``transport``."""
+    """Run the AppWrapper controllers until the end of the block; as admin, with ``token``, or on ``transport``.
+
+    Only AppWrappers that ``label_selector`` matches are reconciled.
+    """
     environment.clear_requests()
     settings = config or configuration()
     operator_settings = structs.replace(OperatorConfiguration(), appwrapper=settings)
@@ -349,7 +353,10 @@ async def run_appwrapper_controllers(
         else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
-        manager = Manager(connected, ManagerOptions(field_manager=FIELD_MANAGER), clock=clock)
+        options = ManagerOptions(
+            field_manager=FIELD_MANAGER, selectors={APPWRAPPER: label_selector}
+        )
+        manager = Manager(connected, options, clock=clock)
         appwrapper.setup(manager, settings)
         environment.manager = manager
         environment.clock = clock if isinstance(clock, SteppedClock) else None

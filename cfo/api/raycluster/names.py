@@ -94,6 +94,11 @@ def label_value(name: str) -> str:
     return fit(name, _LABEL_LIMIT)
 
 
+def may_be_truncated(label: str) -> bool:
+    """Return whether :func:`label_value` may have returned ``label`` for a longer name."""
+    return len(label) > _LABEL_LIMIT - 9 and label[-9] == "-"
+
+
 def service_name(name: str) -> str:
     """Return ``name`` as the name of a Service, which is a DNS label: at most 63 characters and no dots."""
     if "." not in name and len(name) <= _LABEL_LIMIT:

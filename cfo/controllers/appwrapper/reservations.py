@@ -159,6 +159,9 @@ class ReservationReconciler:
         self._workloads = reservations.workloads.reader
         self._reservations = reservations
         self._namespaces = NamespacePods(client, manager.clock)
+        self._wrappers = manager.cache.informer(APPWRAPPER).reader
+        self._is_divided = bool(manager.options.selectors.get(APPWRAPPER))
+        """Whether AppWrappers exist that the cache does not select."""
         self._waiting: dict[Request, _Waiting] = {}
         self._awaited: dict[str, Request] = {}
 
@@ -174,6 +177,8 @@ class ReservationReconciler:
             self._reservations.forget(request)
         if workload is None or not _is_left(workload):
             self._stop_waiting(request)
+            return Result()
+        if self._is_divided and await self._is_of_another_operator(workload):
             return Result()
         if holds_quota(workload) and not self._reservations.is_released(request):
             waiting = self._wait(request, labels_of(workload).get(APPWRAPPER_UID_LABEL, ""))
@@ -260,10 +265,16 @@ class ReservationReconciler:
     async def _delete(self, workload: Object) -> None:
         await self._client.delete(gvk_of(workload), key_of(workload), uid=uid_of(workload))
 
-    async def _wrapper_of(self, workload: Object, uid: str) -> Object | None:
-        """Return the AppWrapper of a Workload, if it exists."""
+    async def _is_of_another_operator(self, workload: Object) -> bool:
+        """Return whether the AppWrapper of a Workload exists, and the cache does not select it."""
+        uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
+        wrapper = await self._wrapper_of(workload, uid, live=True)
+        return wrapper is not None and not self._wrappers.selects(wrapper)
+
+    async def _wrapper_of(self, workload: Object, uid: str, *, live: bool = False) -> Object | None:
+        """Return the AppWrapper of a Workload, if it exists; unless ``live``, only if this operator reconciles it."""
         key = NamespacedName(namespace_of(workload), _wrapper_name(workload))
-        wrapper = await self._client.get(APPWRAPPER, key)
+        wrapper = await self._client.get(APPWRAPPER, key, live=live)
         if wrapper is None or uid_of(wrapper) != uid:
             return None
         return wrapper

@@ -98,7 +98,9 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
         if strictest.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
             certificate_requesters.setup(manager)
             node_signer.setup(manager, config, environment)
-        if deny.namespace_selector is None:
+        # Namespaces have no part of their own if operators divide RayClusters by labels: another one may have selected
+        # them, so nothing is deleted.
+        if deny.namespace_selector is None and not manager.options.selectors.get(RAY_CLUSTER):
             default_deny.setup(manager, deny)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the proxies cannot be created or deleted
         has_proxies = strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None

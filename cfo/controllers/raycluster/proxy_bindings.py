@@ -12,6 +12,7 @@ from cfo.api.raycluster.names import (
     NAMESPACE_LABEL,
     RAY_CLUSTER,
     label_value,
+    may_be_truncated,
     names_of,
 )
 from cfo.controllers.raycluster.concern import Decision, belongs_to
@@ -47,14 +48,20 @@ class ProxyBindings:
         self._bindings = bindings.add_index(_INDEX, _index_binding).reader
 
     def clusters_of(self, binding: Entry) -> Collection[Request]:
-        """Return the clusters that the labels of a ClusterRoleBinding name."""
+        """Return the clusters that the labels of a ClusterRoleBinding name.
+
+        They are none if the cache has none and the label may be a truncated name: the cluster can be one that the cache
+        leaves out, or that another operator reconciles, and no request can ask for it.
+        """
         namespace = binding.meta.labels.get(NAMESPACE_LABEL)
         label = binding.meta.labels.get(CLUSTER_LABEL)
         if not namespace or not label:
             return ()
         existing = clusters_with_label(self._clusters, namespace, label)
+        if existing or may_be_truncated(label):
+            return existing
         # The binding of a deleted cluster is deleted by a reconcile of the name in its label.
-        return existing or (Request(namespace, label),)
+        return (Request(namespace, label),)
 
     def _of(self, cluster: NamespacedName) -> list[Entry]:
         """Return the ClusterRoleBindings whose labels name ``cluster``, even if the cluster no longer exists."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
@@ -106,7 +106,8 @@ class Controller:
     """Runs ``reconciler`` for the requests of its sources.
 
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
-    logs only. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
+    logs only. ``namespaces``: requests in other namespaces are dropped, whichever source they come from (``None``: no
+    request is). Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
 
     Raises :class:`TypeError` if ``reconciler`` is a class or a function, or its ``reconcile`` is not a coroutine
     function.
@@ -119,6 +120,7 @@ class Controller:
         *,
         kind: GVK | None = None,
         options: ControllerOptions | None = None,
+        namespaces: Collection[str] | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -136,6 +138,9 @@ class Controller:
         self.kind = kind
         self.options = options or ControllerOptions()
         self.reconciler = reconciler
+        self._namespaces: frozenset[str] | None = None
+        if namespaces is not None:
+            self._namespaces = frozenset(namespaces)
         self._clock = clock or SystemClock()
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
@@ -225,11 +230,22 @@ class Controller:
                 return
             self._metrics.active_workers.inc()
             try:
-                await self._handle(request, priority)
+                if self._is_selected(request):
+                    await self._handle(request, priority)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
+
+    def _is_selected(self, request: Request) -> bool:
+        """Return whether a request is in one of the namespaces, or for a cluster-scoped object.
+
+        A source can name an object of another namespace: cluster-scoped objects are watched whichever namespaces the
+        informers are limited to.
+        """
+        if self._namespaces is None or not request.namespace:
+            return True
+        return request.namespace in self._namespaces
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())

@@ -95,6 +95,8 @@ class Builder:
     ) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
+        If the manager is limited to namespaces, requests in other namespaces are dropped, also those of other sources.
+
         Raises :class:`ValueError` on a second call, and :class:`TypeError` for a predicate that is a class. All methods
         raise :class:`TypeError` for what is no kind.
         """
@@ -193,11 +195,14 @@ class Builder:
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
+        # Without a primary kind, the program decides what a request names.
+        namespaces = manager.options.namespaces if self._primary is not None else None
         controller = Controller(
             name,
             reconciler,
             kind=self._primary,
             options=self._options,
+            namespaces=namespaces,
             metrics=manager.metrics,
             clock=manager.clock,
         )

@@ -439,3 +439,34 @@ async def test_workload_of_an_earlier_version_is_protected_with_one_write(
         await environment.wait_until_idle()
         writes = [each for each in environment.requests() if each[0] not in ("get", "discover")]
         assert writes == [("patch", "workloads.kueue.x-k8s.io")]
+
+
+async def test_workload_is_kept_if_another_operator_reconciles_its_appwrapper(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """The cache has no AppWrapper of another operator, which looks like a deleted one."""
+    obj = wrapper(job())
+    obj["metadata"]["finalizers"] = ["test.example.com/hold"]
+    own = await environment.create(obj)
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    pod_set = {"name": "main", "count": 1, "template": template}
+    workload = {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": WORKLOAD.kind,
+        "metadata": {
+            "namespace": "ns",
+            "name": "of-w",
+            "labels": {APPWRAPPER_UID_LABEL: uid_of(own)},
+            "annotations": {APPWRAPPER_LABEL: WRAPPER.name},
+            "finalizers": [QUOTA_FINALIZER],
+        },
+        "spec": {"queueName": "lq", "podSets": [pod_set]},
+    }
+    await environment.create(workload)
+    before = await workloads(environment)
+    async with run_appwrapper_controllers(environment, QUEUED, label_selector="operator=b"):
+        await environment.wait_until_idle()
+        assert await workloads(environment) == before
+        await environment.patch(own, {"metadata": {"labels": {"operator": "b"}}})
+        await environment.client.delete(WORKLOAD, NamespacedName("ns", "of-w"))
+        await wait_until_released(environment)

@@ -10,7 +10,13 @@ import pytest
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    ROUTE,
+    label_value,
+)
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, Exposure
@@ -240,6 +246,7 @@ def test_binding_reconciles_the_cluster_in_its_labels() -> None:
         binding("one", cluster),
         binding("two", stored_cluster("gone")),
         {"metadata": {"name": "three"}},
+        binding("four", stored_cluster(label_value("left-out-" * 8 + "x"))),
     )
     entries = world.concern._bound.reader.entries()
     found = {entry.name: list(world.concern._bindings.clusters_of(entry)) for entry in entries}
@@ -247,6 +254,7 @@ def test_binding_reconciles_the_cluster_in_its_labels() -> None:
         "one": [NamespacedName("ns", "rc")],
         "two": [NamespacedName("ns", "gone")],
         "three": [],
+        "four": [],  # its label is not the name of a RayCluster
     }
 
 

@@ -102,6 +102,22 @@ def error_lines(lines: list[Any]) -> list[Any]:
     return [line for line in lines if line["log_level"] in ("warning", "error", "critical")]
 
 
+async def test_requests_outside_the_namespaces_are_dropped() -> None:
+    harness = Harness(succeed)
+    elsewhere, of_cluster = Request("other", "a"), Request("", "a")
+    controller = Controller(
+        "limited", harness.reconciler, namespaces=["ns"], clock=harness.clock, metrics=Metrics()
+    )
+    controller.watch(harness.channel)
+    harness.controller = controller
+    async with running(harness):
+        harness.channel.enqueue([elsewhere, A, of_cluster])
+        await run_until_idle()
+        assert set(harness.reconciler.requests) == {A, of_cluster}
+        assert len(controller.queue) == 0
+        assert controller.queue.processing == 0
+
+
 async def test_object_that_is_reconciled_continually_is_reported_once() -> None:
     async with running(Harness(succeed)) as harness:
         with capture_context_logs() as lines:
