@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cfo.api.flux.names import DEFAULT_IMAGE
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.reading import items, path
 from cfo.runtime import Object, find_condition, labels_of
 
 _JOB_FIELDS: Final = ("size", "tasks", "deadlineSeconds", "backoffLimit")
@@ -33,7 +34,8 @@ def message_of(obj: Mapping[str, Any], kind: str) -> str:
 
 
 def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return find_condition((obj.get("status") or {}).get("conditions"), kind) or {}
+    # In a direct call of a webhook, the status of the old object has any type.
+    return find_condition(items(path(obj, "status", "conditions")), kind) or {}
 
 
 def queue_of(cluster: Mapping[str, Any]) -> str:

@@ -33,6 +33,18 @@ FIELD_MANAGER: Final = "codeflare-flux"
 
 STATES: Final = tuple(JobState)
 
+COMMANDS: Final = (
+    "brokerPre",
+    "init",
+    "post",
+    "pre",
+    "prefix",
+    "script",
+    "servicePre",
+    "workerPre",
+)
+"""The fields that ``commands`` has in a container, all of which are shell code."""
+
 VALID: Final = "Valid"
 """Condition type: ``False`` with the validation errors as message if the spec is invalid."""
 

@@ -20,6 +20,8 @@ from cfo.api.kueue import (
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
 )
+from cfo.api.reading import items
+from cfo.api.reading import path as value_at
 from cfo.runtime import FieldError, Object, find_condition, labels_of
 from cfo.runtime.objects import is_dns_label
 from cfo.runtime.objects.field import Path, forbidden, invalid
@@ -70,10 +72,10 @@ def queue_change_errors(old: Object, new: Object) -> Iterator[FieldError]:
 
     Kueue rejects the same changes of a Deployment that has ready pods. A stack without Deployments can change freely.
     """
-    deployed = find_condition((old.get("status") or {}).get("conditions"), "Deployed")
+    deployed = find_condition(items(value_at(old, "status", "conditions")), "Deployed")
     if deployed is None:
         return
-    is_suspended = (old.get("spec") or {}).get("suspend") is True
+    is_suspended = value_at(old, "spec", "suspend") is True
     before = queue_labels(old)
     after = queue_labels(new)
     old_queue = before.get(QUEUE_NAME_LABEL)

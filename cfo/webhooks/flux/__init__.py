@@ -30,6 +30,7 @@ from cfo.webhooks.flux.json_types import (
     FLUX_JOB_SPEC,
     FLUX_SETUP_SPEC,
     MINICLUSTER_SPEC,
+    is_too_large,
     json_type_errors,
 )
 from cfo.webhooks.shapes import Shape
@@ -62,7 +63,7 @@ class FluxValidator(Validator[Object]):
         """Return the errors in ``obj``, whose fields have the right JSON types."""
 
     def update_errors(self, old: Object, new: Object) -> list[FieldError]:
-        """Return the errors of rules that compare the new object with the old one."""
+        """Return the errors of rules that compare the new object with the old one, whose types are checked."""
         return []
 
     def warnings(self, obj: Object) -> list[str]:
@@ -106,13 +107,18 @@ class FluxValidator(Validator[Object]):
         FieldErrors.check(await request.compute(self._change_errors, old, obj))
         if _changes_or_adds_pods(old, obj):
             FieldErrors.check(await self.submission_errors(obj, request))
+        if is_too_large(obj):
+            return []  # as before the update
         return self.warnings(obj)
 
     def _create_errors(self, obj: Object) -> list[FieldError]:
         return json_type_errors(obj, self.spec) or self.errors(obj)
 
     def _label_errors(self, old: Object, new: Object) -> list[FieldError]:
-        return json_type_errors(new, self.spec) or self.update_errors(old, new)
+        errors = json_type_errors(new, self.spec)
+        if errors or is_too_large(new):
+            return errors
+        return self.update_errors(old, new)
 
     def _change_errors(self, old: Object, new: Object) -> list[FieldError]:
         from cfo.api.flux.validation import new_errors
@@ -122,7 +128,10 @@ class FluxValidator(Validator[Object]):
             return errors
         if json_type_errors(old, self.spec):
             return self.errors(new)
-        return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
+        errors = new_errors(self.errors, old, new)
+        if is_too_large(old) or is_too_large(new):
+            return errors
+        return [*self.update_errors(old, new), *errors]
 
 
 class MiniClusterValidator(FluxValidator):

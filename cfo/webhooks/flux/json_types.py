@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.builtin_types import has_more_values_than
+from cfo.api.flux.names import COMMANDS
 from cfo.api.reading import mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, type_invalid
@@ -52,19 +53,7 @@ _CONTAINER: Final = Shape(
     {
         **_strings("command", "image", "imagePullPolicy", "imagePullSecret", "logs", "name"),
         "workingDir": _STRING,
-        "commands": Shape(
-            dict,
-            _strings(
-                "brokerPre",
-                "init",
-                "post",
-                "pre",
-                "prefix",
-                "script",
-                "servicePre",
-                "workerPre",
-            ),
-        ),
+        "commands": Shape(dict, _strings(*COMMANDS)),
         "environment": _STRING_BY_NAME,
         "lifeCycle": Shape(dict, _strings("postStartExec", "preStopExec")),
         "ports": Shape(list, items=Shape(int, required=True)),
@@ -189,13 +178,17 @@ def json_type_errors(obj: Mapping[str, Any], spec: Shape) -> list[FieldError]:
 
     Nothing is checked if the spec has more values than the rules allow, which report that before they read a field.
     """
-    from cfo.api.flux.validation.syntax import MAX_VALUES
-
-    given = obj.get("spec")
-    if has_more_values_than(MAX_VALUES, mapping(given)):
+    if is_too_large(obj):
         return []
-    wrong = islice(mismatches(given, spec), MAX_ERRORS + 1)
+    wrong = islice(mismatches(obj.get("spec"), spec), MAX_ERRORS + 1)
     return [
         type_invalid(f"spec{path}", OMIT, f"must be {_TYPES[expected]}")
         for path, _, expected in wrong
     ]
+
+
+def is_too_large(obj: Mapping[str, Any]) -> bool:
+    """Return whether the spec of ``obj`` has more values than the rules allow, so that its types are not checked."""
+    from cfo.api.flux.validation.syntax import MAX_VALUES
+
+    return has_more_values_than(MAX_VALUES, mapping(obj.get("spec")))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.parts import Commands
 from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import COMMANDS, FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.field import FieldErrors
@@ -74,7 +75,8 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from places(value[key])
 
 
-OTHER_TYPES: tuple[Any, ...] = (None, "x", 7, [None], {"a": None})
+OTHER_TYPES: tuple[Any, ...] = (None, "x", 7, 1.5, [None], {"a": None}, {"a": [1]})
+QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 
 
 @pytest.mark.parametrize(
@@ -92,12 +94,13 @@ async def test_field_of_another_type_is_an_error_and_not_an_exception(
     obj: Object = {"metadata": metadata, "spec": example(schema)}
     valid: Object = {"metadata": metadata, "spec": VALID[kind]}
     request = AdmissionRequest()
-    changed = [(obj, "spec"), *places(obj["spec"])]
+    obj["status"] = {"conditions": [{"type": "QuotaReserved", "status": "True"}]}
+    changed = [(obj, "spec"), (obj, "status"), *places(obj["spec"]), *places(obj["status"])]
     for container, key in changed:
         before = container[key]
         for value in OTHER_TYPES:
             container[key] = value
-            relabelled = {**obj, "metadata": {**metadata, "labels": {"a": "b"}}}
+            other_queue = {**obj, "metadata": {**metadata, "labels": QUEUE}}
             with suppress(FieldErrors):
                 await validator.validate_create(obj, request)
             with suppress(FieldErrors):
@@ -105,7 +108,7 @@ async def test_field_of_another_type_is_an_error_and_not_an_exception(
             with suppress(FieldErrors):
                 await validator.validate_update(obj, valid, request)
             with suppress(FieldErrors):
-                await validator.validate_update(obj, relabelled, request)
+                await validator.validate_update(obj, other_queue, request)
         container[key] = before
 
 
@@ -136,3 +139,35 @@ async def test_types_of_too_many_values_are_not_checked() -> None:
     obj = {"metadata": {"name": "a", "namespace": "b"}, "spec": {"containers": [None] * 20_000}}
     with pytest.raises(FieldErrors, match=r"spec: .*must have at most 10000 values"):
         await validator.validate_create(obj, AdmissionRequest())
+
+
+@pytest.mark.parametrize("kind", VALID)
+async def test_update_of_an_object_that_was_too_large_reads_no_field(kind: GVK) -> None:
+    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
+    validator = flux.setup(manager, [], check_permissions=False)[kind]
+    fields = (
+        "containers",
+        "flux",
+        "jobLabels",
+        "kueue",
+        "mini-cluster",
+        "pod",
+        "services",
+        "template",
+    )
+    large = {**dict.fromkeys(fields, 7), "other": [None] * 20_000}
+    larger = {**dict.fromkeys(fields, "x"), "other": [None] * 30_000}
+    metadata: Object = {"name": "a", "namespace": "b"}
+    status = {"conditions": [{"type": "QuotaReserved", "status": "True"}]}
+    obj: Object = {"metadata": metadata, "spec": large, "status": status}
+    request = AdmissionRequest()
+    assert await validator.validate_update(obj, {**obj, "spec": larger}, request) == []
+    other_queue = {**obj, "metadata": {**metadata, "labels": QUEUE}}
+    assert await validator.validate_update(obj, other_queue, request) == []
+    await validator.validate_update(obj, {**obj, "spec": VALID[kind]}, request)
+    with pytest.raises(FieldErrors, match="at most 10000 values"):
+        await validator.validate_update({**obj, "spec": VALID[kind]}, obj, request)
+
+
+def test_each_field_of_commands_has_a_type() -> None:
+    assert set(Commands.model_json_schema(by_alias=True)["properties"]) == set(COMMANDS)

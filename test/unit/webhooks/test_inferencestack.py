@@ -167,6 +167,14 @@ async def test_queue_of_a_stack_that_runs_is_not_changed_by_a_label() -> None:
     await update(queued("team"), queued("team"))
 
 
+@pytest.mark.parametrize("value", [1.5, "x", [1], {"conditions": 7}, {"conditions": [None]}])
+@pytest.mark.parametrize("field", ["status", "spec"])
+async def test_old_object_of_an_update_can_have_fields_of_any_type(field: str, value: Any) -> None:
+    """Any pod can call the webhook, with objects that no API server has validated."""
+    obj = stack({"a": {}})
+    await update({**obj, field: value}, obj)
+
+
 async def test_stack_in_an_appwrapper_cannot_have_a_queue() -> None:
     obj = stack({"a": {}})
     request = AdmissionRequest()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+from cfo.api.flux.names import COMMANDS
 from cfo.api.flux.validation.containers import (
     MAX_CONTAINERS,
     container_errors,
@@ -328,7 +329,8 @@ def _size_of_scripts(spec: Mapping[str, Any]) -> int:
     ]
     for container in containers:
         texts.append(container.get("command"))
-        texts += (container.get("commands") or {}).values()
+        commands = container.get("commands") or {}
+        texts += [commands.get(name) for name in COMMANDS]
     quoted = sum(len(text.encode()) + 4 * text.count("'") for text in texts if text)
     exports = (f"{name}={value}" for name, value in (flux.get("environment") or {}).items())
     exported = sum(len(text.encode()) + 16 * text.count("'") for text in exports)

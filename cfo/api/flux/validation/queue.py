@@ -31,6 +31,7 @@ from cfo.api.flux.validation.syntax import (
     selector_errors,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.reading import path as value_at
 from cfo.runtime import FieldError, Object, controller_of, key_of, labels_of, namespace_of
 from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
@@ -197,7 +198,7 @@ def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
     """
     if _job_label(old) == _job_label(new):
         return []
-    has_been_seen = bool((old.get("status") or {}).get("conditions"))
+    has_been_seen = bool(value_at(old, "status", "conditions"))
     is_idle = not has_been_seen or is_true(old, JobState.WAITING)
     owner = controller_of(old) or {}
     if is_idle and owner.get("kind") != FLUX_JOB.kind:
