@@ -193,7 +193,12 @@ _CAUSES: Final = (
     ((" max limit to request ratio per ",), _CHANGE_LIMITS),
     (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
     (("Unschedulable: ",), _ADD_NODES),
+    (
+        ("error looking up service account ",),
+        "create the ServiceAccount that the message names, or correct its name",
+    ),
     *(((f"{reason}: ",), remedy) for reason, remedy in WAITING_REASONS.items() if remedy),
+    *(((f"{reason}: ",), remedy) for reason, remedy in CREATION_REMEDIES.items()),
 )
 """Parts of messages of the API server, the scheduler and kubelet that identify a cause, with the remedy."""
 

@@ -5,6 +5,7 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import (
     MALFORMED,
     MAX_MESSAGE,
+    items,
     mapping,
     milliseconds,
     number,
@@ -29,6 +31,7 @@ from cfo.api.reading import (
     text,
     time_of,
 )
+from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,
@@ -37,6 +40,7 @@ from cfo.runtime import (
     is_deleting,
     labels_of,
     name_of,
+    namespace_of,
 )
 from cfo.summaries.conditions import condition_of, conditions_of, message_of
 from cfo.summaries.kind_view import (
@@ -95,11 +99,19 @@ LASTING_REMEDIES: Final = {
 _REMEDIES: Final = {
     **LASTING_REMEDIES,
     "CertificateRequestDenied": "recreate the pod; see docs/raycluster.md about certificates",
-    "CertificateAuthorityReplaced": "restart the RayCluster, so that all pods use the new CA",
 }
 
 _LIMITS: Final = ("KubeRayFeatureUnconfirmed", "RayClientNotExposed")
 """Reasons of Warning Events that say what the configuration excludes: no problems of a RayCluster that runs."""
+
+_HEAD_GROUP: Final = "headgroup"
+_GROUP_LABEL: Final = "ray.io/group"
+"""The label of pods with the name of their group, and its value for the head. Source: KubeRay."""
+
+_MAX_NAMED: Final = 3
+"""The maximum number of pods that a command names."""
+
+_CA_REPLACED: Final = "CertificateAuthorityReplaced"
 
 _CREATION_FAILURES: Final = ("FailedToCreateHeadPod", "FailedToCreateWorkerPod")
 """Reasons of KubeRay's Warning Events about pods, which it records again in each attempt."""
@@ -114,7 +126,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     level = _level(facts, state)
     problems = [*_status_problems(cluster, state), *slow_deletion(cluster, related.now)]
     if level is not Level.WAITING:
-        problems += pod_problems(related.pods or ())
+        problems += _pod_problems(cluster, related)
         problems += _ended_problems(cluster, related)
     if level is Level.OK and state == "ready":
         problems += _protection_problems(related, actor)
@@ -149,6 +161,66 @@ def _level(facts: RayClusterFacts, state: str) -> Level:
     if facts.is_suspended or state == "suspended":
         return Level.PROGRESSING
     return Level.OK if state == "ready" else Level.PROGRESSING
+
+
+def _pod_problems(cluster: Object, related: Related) -> Iterator[Problem]:
+    """Yield what is wrong with the pods, with another remedy for those that wait for an image of an older spec."""
+    images = _images_of_groups(cluster)
+    outdated: list[Object] = []
+    current: list[Object] = []
+    for pod in related.pods or ():
+        if _waits_for_outdated_image(pod, images):
+            outdated.append(pod)
+        else:
+            current.append(pod)
+    yield from pod_problems(current)
+    if not outdated:
+        return
+    names = [shlex.quote(name_of(pod)) for pod in outdated[:_MAX_NAMED]]
+    more = f" (and {len(outdated) - _MAX_NAMED} more)" if len(outdated) > _MAX_NAMED else ""
+    remedy = (
+        "the spec has another image by now, but KubeRay does not replace pods: kubectl delete pod "
+        f"-n {shlex.quote(namespace_of(cluster))} {' '.join(names)}{more}, or create the RayCluster again"
+    )
+    for problem in pod_problems(outdated):
+        yield Problem(problem.message, remedy)
+
+
+def _images_of_groups(cluster: Object) -> dict[str, dict[str, str]]:
+    """Return the images of the containers in the spec by group and container.
+
+    Nothing is returned for a RayCluster whose pods KubeRay replaces when the spec changes.
+    """
+    if path(cluster, "spec", "upgradeStrategy", "type") == "Recreate":
+        return {}
+    images = {_HEAD_GROUP: _images(path(cluster, "spec", "headGroupSpec", "template"))}
+    for group in items(path(cluster, "spec", "workerGroupSpecs")):
+        images[text(group.get("groupName"), 63)] = _images(group.get("template"))
+    return images
+
+
+def _images(pod: Any) -> dict[str, str]:
+    """Return the images in a pod or pod template by container name."""
+    images: dict[str, str] = {}
+    for field in ("initContainers", "containers"):
+        for container in items(path(pod, "spec", field)):
+            images[text(container.get("name"), 63)] = text(container.get("image"), MAX_MESSAGE)
+    return images
+
+
+def _waits_for_outdated_image(pod: Object, images: Mapping[str, Mapping[str, str]]) -> bool:
+    """Return whether a container of the pod cannot start with an image that differs from the spec's."""
+    waiting = {
+        text(status.get("name"), 63)
+        for field in ("initContainerStatuses", "containerStatuses")
+        for status in items(path(pod, "status", field))
+        if text(path(status, "state", "waiting", "reason"), 80) in WAITING_REASONS
+    }
+    if not waiting:
+        return False
+    wanted = images.get(labels_of(pod).get(_GROUP_LABEL, ""), {})
+    used = _images(pod)
+    return any(name in wanted and wanted[name] != used.get(name) for name in waiting)
 
 
 def _ended_problems(cluster: Object, related: Related) -> Iterator[Problem]:
@@ -320,7 +392,8 @@ def _unresolved_warnings(
 
     The age of those with a lasting reason does not matter: the conditions of the operator show whether their cause
     still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. Pods that
-    could not be created count until one was. Others count while the cluster is not well, or if they occurred after it
+    could not be created count until one was, and a replaced CA until all pods are younger.
+    Others count while the cluster is not well, or if they occurred after it
     became ready.
     """
     is_exposed = bool(addresses.dashboard_url(facts, related.children))
@@ -337,6 +410,8 @@ def _unresolved_warnings(
         is_superseded = warning.reason in _CREATION_FAILURES and _is_before(last, newest_pod)
         if warning.reason in LASTING_REASONS and has_conditions:
             is_unresolved = False
+        elif warning.reason == _CA_REPLACED and related.pods is not None and last is not None:
+            is_unresolved = not all(_is_younger(pod, last) for pod in related.pods)
         elif warning.reason in _EXPOSURE_REMEDIES:
             is_unresolved = not is_exposed
         elif warning.reason in LASTING_REASONS:
@@ -351,9 +426,25 @@ def _unresolved_warnings(
             is_unresolved = last is not None and last > since
         if is_unresolved:
             unresolved.append(warning)
+    remedies = {**_REMEDIES, _CA_REPLACED: _restart_remedy(facts)}
     return warning_problems(
-        unresolved, _REMEDIES, "kubectl describe shows all Events of the RayCluster"
+        unresolved, remedies, "kubectl describe shows all Events of the RayCluster"
     )
+
+
+def _restart_remedy(facts: RayClusterFacts) -> str:
+    """Return how to replace all pods, so that they use the new CA."""
+    namespace = shlex.quote(namespace_of(facts.cluster))
+    selector = shlex.quote(f"{POD_CLUSTER_LABEL}={label_value(facts.names.cluster)}")
+    return (
+        "restart all pods, head and workers, so that they use the new CA: "
+        f"kubectl delete pod -n {namespace} -l {selector}"
+    )
+
+
+def _is_younger(pod: Object, time: datetime) -> bool:
+    created = time_of(path(pod, "metadata", "creationTimestamp"))
+    return created is not None and created > time
 
 
 def _is_before(time: datetime | None, other: datetime | None) -> bool:

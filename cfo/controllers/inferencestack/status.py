@@ -154,25 +154,23 @@ def component_state(
     conditions = status.get("conditions")
     creation = find_condition(conditions, "ReplicaFailure") or {}
     is_incomplete = creation.get("status") == "True"
+    refusal_reason = str(creation.get("reason") or "FailedCreate")
+    refusal = str(creation.get("message") or "")
     if pods.waiting and failure is None and not is_incomplete:
         # A Deployment counts the time in the queue as a rollout without progress.
         return result(ComponentPhase.WAITING, WAITING, _waiting_pods(pods, replicas))
     progressing = find_condition(conditions, "Progressing") or {}
     if progressing.get("reason") == "ProgressDeadlineExceeded":
-        why = (
-            f"{failure.reason}: {failure.message}"
-            if failure is not None
-            else str(progressing.get("message") or "")
-        )
+        why = str(progressing.get("message") or "")
+        if failure is not None:
+            why = f"{failure.reason}: {failure.message}"
+        elif is_incomplete:
+            why = f"{refusal_reason}: {refusal}"
         return result(ComponentPhase.STALLED, "RolloutStalled", why)
     if failure is not None:
         return result(ComponentPhase.FAILED, failure.reason, failure.message)
     if is_incomplete:
-        return result(
-            ComponentPhase.FAILED,
-            str(creation.get("reason") or "FailedCreate"),
-            str(creation.get("message") or ""),
-        )
+        return result(ComponentPhase.FAILED, refusal_reason, refusal)
     if total > updated:
         return result(
             ComponentPhase.PROGRESSING,

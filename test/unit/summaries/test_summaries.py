@@ -539,6 +539,10 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
         ),
         ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "securityContext"),
         ('pods is forbidden: User "u" cannot create resource "pods"', "permission"),
+        (
+            'error looking up service account n/s: serviceaccount "s" not found',
+            "create the ServiceAccount",
+        ),
         ("something else", "correct the pod template"),
     ],
 )
@@ -551,6 +555,111 @@ def test_remedy_for_refused_pods_depends_on_the_cause(refusal: str, remedy: str)
         failed["status"]["conditions"][0]["message"] = refusal
     (problem,) = summarize(RAY_CLUSTER, failed).problems
     assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "securityProfile"),
+        ("exceeded quota: none", "raise the ResourceQuota"),
+        (
+            'error looking up service account n/s: serviceaccount "s" not found',
+            "create the ServiceAccount",
+        ),
+        ("something else", "quota or permission"),
+    ],
+)
+@pytest.mark.parametrize("stalled", [False, True])
+def test_remedy_for_refused_pods_of_a_stack_stays_when_the_rollout_stalls(
+    refusal: str, remedy: str, *, stalled: bool
+) -> None:
+    reason = "FailedCreate"
+    message = f'pods "p" is forbidden: {refusal}'
+    if stalled:
+        message = f"FailedCreate: {message}"
+        reason = "RolloutStalled"
+    conditions = [
+        condition("Degraded", "True", reason, f"gateway: {reason}: {message}"),
+        condition("GatewayReady", "False", reason, message),
+    ]
+    stack = obj(
+        INFERENCE_STACKS[0],
+        status={"conditions": conditions},
+        labels={"operatorVersion": "v1"},
+    )
+    (problem,) = summarize(INFERENCE_STACKS[0], stack).problems
+    assert problem.message == f"gateway: {reason}: {message}"
+    assert remedy in problem.remedy
+
+
+def ray_pod(name: str, image: str, reason: str, group: str = "headgroup") -> Object:
+    waiting = {"state": {"waiting": {"reason": reason}}}
+    return {
+        "metadata": {"namespace": "n", "name": name, "labels": {"ray.io/group": group}},
+        "spec": {"containers": [{"name": "ray", "image": image}]},
+        "status": {"containerStatuses": [{"name": "ray", **waiting}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("group", "image", "strategy", "remedy"),
+    [
+        ("headgroup", "old", {}, "kubectl delete pod -n n a b,"),
+        ("headgroup", "new", {}, "check the name of the image"),
+        ("headgroup", "old", {"type": "Recreate"}, "check the name of the image"),
+        ("headgroup", "old", {"type": "None"}, "kubectl delete pod -n n a b,"),
+        ("workers", "old", {}, "kubectl delete pod -n n a b,"),
+        ("workers", "other", {}, "check the name of the image"),
+        ("unknown", "old", {}, "check the name of the image"),
+    ],
+)
+def test_pods_with_an_image_of_an_older_spec_have_to_be_deleted(
+    group: str, image: str, strategy: Object, remedy: str
+) -> None:
+    def container(image: str) -> Object:
+        return {"containers": [{"name": "ray", "image": image}]}
+
+    workers = {"groupName": "workers", "template": {"spec": container("other")}}
+    corrected = cluster(
+        "", pod=container("new"), workerGroupSpecs=[workers], upgradeStrategy=strategy
+    )
+    pods = [ray_pod(name, image, "ImagePullBackOff", group) for name in ("a", "b")]
+    (problem,) = summarize(RAY_CLUSTER, corrected, related(pods=pods)).problems
+    assert problem.message.startswith("Pods a, b: container ray waits: ImagePullBackOff")
+    assert remedy in problem.remedy
+
+
+def test_command_for_many_pods_with_an_old_image_names_the_first() -> None:
+    corrected = cluster("", pod={"containers": [{"name": "ray", "image": "new"}]})
+    pods = [ray_pod(name, "old", "ErrImagePull") for name in "abcde"]
+    (problem,) = summarize(RAY_CLUSTER, corrected, related(pods=pods)).problems
+    assert "kubectl delete pod -n n a b c (and 2 more)," in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("created", "is_problem"),
+    [
+        (["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"], True),
+        (["2026-01-03T00:00:00Z", "2026-01-01T00:00:00Z"], True),
+        (["2026-01-03T00:00:00Z", "2026-01-03T00:00:00Z"], False),
+    ],
+)
+@pytest.mark.parametrize("ready", ["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"])
+def test_replaced_ca_is_a_problem_until_all_pods_are_younger(
+    created: list[str], ready: str, *, is_problem: bool
+) -> None:
+    ray_cluster = cluster()
+    ray_cluster["status"]["stateTransitionTimes"] = {"ready": ready}
+    pods = []
+    for time in created:
+        running = pod("Running")
+        running["metadata"]["creationTimestamp"] = time
+        pods.append(running)
+    events = [event("CertificateAuthorityReplaced", "2026-01-02T00:00:00Z")]
+    summary = summarize(RAY_CLUSTER, ray_cluster, related(events=events, pods=pods))
+    remedies = [problem.remedy for problem in summary.problems]
+    assert len(remedies) == is_problem
+    assert all("kubectl delete pod -n n -l ray.io/cluster=x" in each for each in remedies)
 
 
 def test_ignored_annotations_of_an_appwrapper_are_problems() -> None:

@@ -200,14 +200,11 @@ def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
         step.normal(ADMITTED, message)
         return
     _pass_on(step, priority_patch(seen.job, cluster, is_admitted=False))
-    message = (
-        message_of(cluster, JobState.WAITING)
-        or message_of(cluster, OBJECTS_READY)
-        or "Creating the MiniCluster"
-    )
+    about_objects = message_of(cluster, OBJECTS_READY)
     if _is_name_taken(cluster):
-        _release_for_the_name(step, message)
+        _release_for_the_name(step, about_objects)
         return
+    message = message_of(cluster, JobState.WAITING) or about_objects or "Creating the MiniCluster"
     step.status.enter(JobState.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, WAITING_FOR_KUEUE, message)
 

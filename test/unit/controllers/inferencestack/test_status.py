@@ -207,6 +207,14 @@ def test_state_of_existing_deployment(
     assert (result.state, result.reason) == (state, reason)
 
 
+def test_refusal_of_pods_stays_the_cause_after_the_progress_deadline() -> None:
+    refused = existing_deployment(readyReplicas=0, conditions=[DEADLINE, QUOTA])
+    result = component_state(refused)
+    assert (result.state, result.message) == ("Stalled", "FailedCreate: exceeded quota")
+    result = component_state(refused, ComponentPods(POD_FAILURE))
+    assert result.message == "ImagePullBackOff: no such image"
+
+
 def test_pods_of_old_revisions_are_not_ready() -> None:
     """Two ready pods of which one is old: one replica of the new revision is ready, or none."""
     result = component_state(existing_deployment(updatedReplicas=1))

@@ -280,6 +280,21 @@ def test_job_follows_kueue_until_it_ends() -> None:
     )
 
 
+def test_job_in_a_queue_of_kueue_names_the_object_that_has_its_name() -> None:
+    obj = job()
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    _, after = step(obj, verdict=Verdict(reason="WaitingForKueue", message="Waiting"))
+    cluster = cluster_of(obj, "JobWaitingForResources")
+    message = "Job sample already exists and does not belong to this MiniCluster."
+    cluster["status"]["conditions"].append(
+        {"type": "ObjectsReady", "status": "False", "reason": "NameTaken", "message": message}
+    )
+    result, after = step(after, named_cluster=cluster)
+    reserved = condition(after, "QuotaReserved")
+    assert (reserved["reason"], reserved["message"]) == ("NameTaken", message)
+    assert [text for _, _, text in result.events] == [message]
+
+
 def test_job_reports_why_a_pod_of_its_minicluster_cannot_start() -> None:
     obj = job(JobState.RUNNING, reserved=True)
     cluster = cluster_of(obj, suspended=False)
