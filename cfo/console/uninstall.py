@@ -24,6 +24,7 @@ import anyio
 import click
 
 from cfo.config.model import LeaderElection
+from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.lease_holder import living_holder
@@ -249,10 +250,7 @@ async def uninstall(
     if others:
         await _remove_own_objects(removal, stored, namespace, timeout)
         for other in sorted(others):
-            report(
-                f"kept what the operator in namespace {other} needs; if it lost webhooks or permissions to this one, "
-                f"apply its manifests: cfo manifests --namespace {other} | kubectl apply --server-side -f -"
-            )
+            report(await _advice(client, other))
         return
     objects = render(namespace=namespace, components=COMPONENTS)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
@@ -284,6 +282,22 @@ async def uninstall(
         for obj in objects:
             if obj["kind"] == "CustomResourceDefinition":
                 await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
+
+
+async def _advice(client: Client, other: str) -> str:
+    """Return what was kept for the operator in the namespace ``other``, and how it gets what this one had taken."""
+    kept = f"kept what the operator in namespace {other} needs"
+    apply = (
+        f"apply its manifests: cfo manifests --namespace {other} | kubectl apply --server-side -f -"
+    )
+    configuration = await configuration_of(client, other)
+    if configuration is None or configuration.webhook.enabled is not False:
+        return f"{kept}; if it lost webhooks or permissions to this one, {apply}"
+    # Otherwise, the manifests would direct the webhooks to an operator that serves none, and nothing would be admitted.
+    return (
+        f"{kept}; it serves no webhooks: first remove webhook.enabled from its ConfigMap {CONFIG_MAP_NAME} and "
+        f"restart it (kubectl rollout restart --namespace {other} deployment/{DEPLOYMENT_NAME}), then {apply}"
+    )
 
 
 async def _remove_own_objects(

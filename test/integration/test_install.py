@@ -835,7 +835,10 @@ async def test_uninstall_of_the_first_operator_keeps_what_an_additional_one_need
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1")
 
-        assert "kept what the operator in namespace codeflare-b needs" in output
+        assert (
+            "kept what the operator in namespace codeflare-b needs; it serves no webhooks: first"
+            in output
+        )
         assert not await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
         assert await can_list_clusters(environment, tmp_path, "codeflare-b")
 

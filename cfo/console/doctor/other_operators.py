@@ -60,7 +60,7 @@ async def check(subject: Subject) -> Iterable[Finding]:
     alive = sorted(where for where, operator in operators.items() if operator.is_alive)
     own = operators.pop(subject.namespace, OtherOperator())
     for where, other in islice(sorted(operators.items()), _MAX_SHOWN):
-        other.configuration = await _configuration(subject.client, where)
+        other.configuration = await configuration_of(subject.client, where)
     if operators and not own.webhooks and not own.signs:
         return missing_findings(operators, subject.namespace)
     checked = _described(subject.namespace, own)
@@ -178,7 +178,8 @@ def _is_held(lease: Object) -> bool:
     )
 
 
-async def _configuration(client: Client, namespace: str) -> OperatorConfiguration | None:
+async def configuration_of(client: Client, namespace: str) -> OperatorConfiguration | None:
+    """Return the configuration of the operator in ``namespace``; ``None`` if it cannot be read or is invalid."""
     try:
         found = await client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
         return parse(single_document((found or {}).get("data") or {})[1]).configuration

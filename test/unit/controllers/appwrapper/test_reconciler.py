@@ -49,6 +49,7 @@ class TakenClient:
 
 def owned_by(uid: str, name: str = "", **metadata: Any) -> Object:
     owner = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
         "kind": "AppWrapper",
         "name": name or WRAPPER["metadata"]["name"],
         "uid": uid,
