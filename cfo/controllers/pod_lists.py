@@ -17,9 +17,6 @@ from cfo.runtime.client import APIRequest
 ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that have not ended."""
 
-RUNNING: Final = "status.phase=Running"
-"""The field selector of pods that run on a node."""
-
 _ON_NODE: Final = f"{ACTIVE},spec.nodeName!="
 """The field selector of pods that have not ended and that have a node."""
 

@@ -71,28 +71,19 @@ class Queue:
         """Delete an object; pods are listed at once if a pod is lost."""
         old = self.entries.pop((gvk, NamespacedName(namespace, name)))
         self._deliver(gvk, Event(EventType.DELETED, old.key, old, None))
-        lost = self.ledger.lost_pods(namespace)
-        if lost is not None:
-            others = [PodMeta(known, uid) for known, uid in lost.uids.items() if known != name]
-            self.settle(others, others)
+        if self.ledger.has_lost_pods(namespace):
+            lost = self.ledger.lost_pods(namespace)
+            others = [PodMeta(known, uid) for known, uid in lost.items() if known != name]
+            self.settle(others)
 
     def lose(self, name: str) -> None:
         """Remove the label of a pod, which the informer reports as its deletion."""
         old = self.entries.pop((POD, NamespacedName("ns", name)))
         self._deliver(POD, Event(EventType.DELETED, old.key, old, None))
 
-    def settle(self, active: Sequence[PodMeta] = (), running: Sequence[PodMeta] = ()) -> None:
-        """Let the pods be listed: those that have not ended, and those of them that run."""
-        lost = self.ledger.lost_pods("ns")
-        assert lost is not None
-        self.ledger.settle_lost("ns", lost, active)
-        if self.ledger.needs_running_pods("ns"):
-            self.ledger.settle_running("ns", lost, running)
-
-    def count_lost(self) -> int:
-        """Return how many lost pods are known one by one."""
-        lost = self.ledger.lost_pods("ns")
-        return len(lost.uids) if lost is not None else 0
+    def settle(self, active: Sequence[PodMeta] = ()) -> None:
+        """Let the pods that have not ended be listed."""
+        self.ledger.settle_lost("ns", self.ledger.lost_pods("ns"), active)
 
     def _deliver(self, gvk: GVK, event: Event) -> None:
         handlers(self.ledger)[gvk](event)
@@ -132,20 +123,31 @@ class Queue:
             MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status}
         )
 
-    def put_batch_job(self, name: str, status: Object | None = None, **spec: Any) -> None:
-        """Add or change the Job of a MiniCluster."""
-        owner = {
+    def put_batch_job(
+        self,
+        name: str,
+        status: Object | None = None,
+        *,
+        metadata: Object | None = None,
+        owner: Object | None = None,
+        **spec: Any,
+    ) -> None:
+        """Add or change the Job of a MiniCluster; ``owner`` are other values in the owner reference."""
+        controller = {
             "apiVersion": MINICLUSTER.api_version,
             "kind": "MiniCluster",
             "name": name,
             "uid": f"cluster-{name}",
+            "controller": True,
+            **(owner or {}),
         }
-        metadata: Object = {
+        given: Object = {
             "name": name,
             "namespace": "ns",
-            "ownerReferences": [{**owner, "controller": True}],
+            "ownerReferences": [controller],
+            **(metadata or {}),
         }
-        self.put(JOB, {"metadata": metadata, "spec": spec, "status": status or {}})
+        self.put(JOB, {"metadata": given, "spec": spec, "status": status or {}})
 
     def put_pod(
         self,

@@ -1,4 +1,4 @@
-"""Lists the pods of namespaces in which pods have left the cache while they held quota.
+"""Lists the pods of namespaces in which pods have left the cache while they occupied a node.
 
 The label that selects them can be removed, and a watch reports both as a deletion. One list settles all lost pods of a
 namespace, so quota is not held longer because a tenant creates and deletes many pods. Kubelets report the end of a pod
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cfo.api.flux.names import FIELD_MANAGER
-from cfo.controllers.flux.queue.ledger import Ledger, LostPods
-from cfo.controllers.pod_lists import RUNNING, list_pods
+from cfo.controllers.flux.queue.ledger import Ledger
+from cfo.controllers.pod_lists import list_pods
 from cfo.runtime import READ, Builder, Channel, Client, Clock, Manager, Request, Result, Rule
 
 _FIRST_PAUSE: Final = 1.0
 """After how many seconds a namespace is listed first: pods that are deleted together are settled together."""
-_SHORT_PAUSE: Final = 5.0
-"""The least seconds between two lists of a namespace, the first of which has found no active lost pod."""
-_PAUSE: Final = 30.0
-"""The least seconds between two lists of a namespace otherwise."""
+_PAUSE: Final = 5.0
+"""The least seconds between two lists of a namespace."""
+_PERIOD: Final = 30.0
+"""After how many seconds a namespace is listed again while lost pods are active, if no further pod is lost."""
 _PAUSE_SHARE: Final = 9.0
 """After a list, the next one of the namespace waits at least this multiple of its duration."""
 
@@ -42,36 +42,26 @@ class LostPodsReconciler:
         """List the pods of one namespace."""
         namespace = request.name
         now = self.clock.monotonic()
-        lost = self.ledger.lost_pods(namespace)
-        if lost is not None:
+        has_lost = self.ledger.has_lost_pods(namespace)
+        if has_lost:
             self._next_list.setdefault(namespace, now + _FIRST_PAUSE)
         remaining = self._next_list.get(namespace, now) - now
         if remaining > 0:
             return Result(requeue_after=remaining)
-        if lost is None:
+        if not has_lost:
             self._next_list.pop(namespace, None)
             return Result()
-        pause = _PAUSE
+        lost = self.ledger.lost_pods(namespace)
         try:
-            if not await self._settle(namespace, lost):
-                pause = _SHORT_PAUSE
+            active = await list_pods(self.client, namespace)
+            self.setups.enqueue(self.ledger.settle_lost(namespace, lost, active))
         finally:
             ended = self.clock.monotonic()
-            pause = max(pause, (ended - now) * _PAUSE_SHARE)
+            pause = max(_PAUSE, (ended - now) * _PAUSE_SHARE)
             self._next_list[namespace] = ended + pause
+        if self.ledger.has_lost_pods(namespace):
+            return Result(requeue_after=max(pause, _PERIOD))
         return Result(requeue_after=pause)
-
-    async def _settle(self, namespace: str, lost: LostPods) -> bool:
-        """List the pods of a namespace, and return whether some of the ``lost`` ones are active."""
-        active = await list_pods(self.client, namespace)
-        self.setups.enqueue(self.ledger.settle_lost(namespace, lost, active))
-        if self.ledger.needs_running_pods(namespace):
-            running = await list_pods(self.client, namespace, fields=RUNNING)
-            self.setups.enqueue(self.ledger.settle_running(namespace, lost, running))
-        remaining = self.ledger.lost_pods(namespace)
-        if remaining is None:
-            return False
-        return bool(remaining.others.pods) or not lost.uids.keys().isdisjoint(remaining.uids)
 
 
 def setup(manager: Manager, ledger: Ledger, lost: Channel, setups: Channel) -> None:

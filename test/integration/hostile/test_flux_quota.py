@@ -138,6 +138,43 @@ async def test_deleted_pods_without_a_label_hold_quota_until_the_next_list(
         assert reads_of_pods(env) == ["list", "list"]
 
 
+@pytest.mark.parametrize("attack", ["decoy", "finalizer"])
+async def test_nothing_without_a_node_delays_a_preemption(
+    env: FluxEnvironment, attack: str
+) -> None:
+    setup = flux_setup(
+        namespace="operator",
+        max_size=3,
+        namespaceSelector={},
+        preemption="LowerPriority",
+    )
+    no_node: Object = {"requests": {"cpu": "1000000"}}
+    key = NamespacedName("attacker", "low")
+    edit_clusters = Rule("flux-framework.org", "miniclusters", ("get", "patch", "delete"))
+    await env.create(setup)
+    async with (
+        run_flux_controllers(env),
+        start_tenant_client(env, EDIT_PODS, edit_clusters, namespace="attacker") as tenant,
+    ):
+        await env.create(flux_job("low", "attacker", size=3, priority=0, resources=no_node))
+
+        async def has_pods() -> bool:
+            return len(await env.pods("attacker")) == 3
+
+        await eventually(has_pods, "the pods of the MiniCluster exist")
+        if attack == "decoy":
+            decoy = sleeper("decoy")
+            decoy["metadata"]["labels"] = {MINICLUSTER_LABEL: "low"}
+            decoy["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+            await tenant.create(decoy)
+        else:
+            finalizers = {"metadata": {"finalizers": ["test.example.com/keep"]}}
+            await tenant.patch(MINICLUSTER, key, finalizers)
+            await tenant.delete(MINICLUSTER, key)
+        await env.create(flux_job("high", "victim", size=3, priority=10))
+        await wait_for_quota(env, "high", "Admitted", "victim")
+
+
 async def test_ended_pods_of_a_tenant_hold_no_shared_quota(env: FluxEnvironment) -> None:
     await env.create(
         flux_setup(

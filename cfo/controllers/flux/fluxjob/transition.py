@@ -248,7 +248,8 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
 def _wait_for_the_name(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     """Wait until the previous MiniCluster is deleted; give the quota back if another client's has the name."""
     if is_deleting(cluster) and is_controlled_by(cluster, seen.job):
-        step.status.enter(JobState.WAITING, "Waiting until the previous MiniCluster is deleted")
+        if not _is_evicted(seen, step):  # a finalizer can keep the MiniCluster for any time
+            step.status.enter(JobState.WAITING, "Waiting until the previous MiniCluster is deleted")
         return
     message = f"MiniCluster {name_of(seen.job)} exists and does not belong to this FluxJob"
     _release_for_the_name(step, message)

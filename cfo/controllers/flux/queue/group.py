@@ -2,7 +2,8 @@
 
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
 of the quota is the demand of its FluxJob while that is admitted, and at least what its pods request that occupy a
-node. So quota is not free before these pods have ended, whichever of the objects is deleted first.
+node. So quota is not free before these pods have ended, whichever of the objects is deleted first. An evicted FluxJob
+holds its demand until nothing creates pods for it, and then what these pods request.
 
 Nothing else holds quota, because any user could take it from other namespaces: the queue has not admitted the specs of
 MiniClusters and Jobs, and neither nodes nor a ResourceQuota of requests limit the pods that have ended.
@@ -34,7 +35,7 @@ from cfo.controllers.flux.queue.model import (
     Holding,
     WaitingJob,
 )
-from cfo.controllers.flux.queue.records import ClusterRecord, JobRecord, PodRecord
+from cfo.controllers.flux.queue.records import BatchRecord, ClusterRecord, JobRecord, PodRecord
 from cfo.controllers.flux.queue.shape import demand_of_job, replace_part
 from cfo.runtime import NamespacedName
 
@@ -47,7 +48,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
 
     job: JobRecord | None = None
     cluster: ClusterRecord | None = None
-    batch_pods: int = 0
+    batch: BatchRecord | None = None
     pods: dict[str, PodRecord] | None = None
     held_by_pods: Demand = NOTHING
     """The sum of the pods that occupy nodes."""
@@ -64,7 +65,22 @@ class Group(msgspec.Struct, gc=False, eq=False):
     @property
     def is_empty(self) -> bool:
         """Whether nothing with this name exists."""
-        return self.job is None and self.cluster is None and not self.batch_pods and not self.pods
+        return self.job is None and self.cluster is None and self.batch is None and not self.pods
+
+    @property
+    def creates_pods(self) -> bool:
+        """Whether the MiniCluster, or its Job, may create pods.
+
+        The operator changes nothing of a MiniCluster that is being deleted. Finalizers can keep it and its Job for any
+        time, so only the pods of that Job that occupy nodes count.
+        """
+        if self.cluster is None:
+            return self.batch is not None
+        if self.cluster.is_deleting:
+            return False
+        if not self.cluster.is_stopped:
+            return True
+        return self.batch is not None and self.batch.cluster_uid == self.cluster.uid
 
     def set_pod(self, name: str, pod: PodRecord | None) -> None:
         """Record a pod; ``None``: it does not exist."""
@@ -97,7 +113,7 @@ class _State(Enum):
     """The demand of its FluxJob, which is admitted."""
 
     EVICTED = auto()
-    """The same, until the pods of its MiniCluster are deleted."""
+    """The same, until its MiniCluster creates no more pods."""
 
     RUNNING = auto()
     """What the pods of its MiniCluster request, which runs without an admitted FluxJob."""
@@ -147,8 +163,10 @@ def _is_queued_by_kueue(group: Group) -> bool:
 def _state_of(group: Group) -> _State:
     job = group.job
     if job is not None and not job.is_finished and (job.is_reserved or group.is_assumed):
-        is_evicted = group.is_evicting or (job.is_reserved and job.is_evicted)
-        return _State.EVICTED if is_evicted else _State.ADMITTED
+        is_evicted = job.is_reserved and job.is_evicted
+        if is_evicted and not group.creates_pods:
+            return _State.ENDING
+        return _State.EVICTED if is_evicted or group.is_evicting else _State.ADMITTED
     cluster = group.cluster
     if cluster is None or cluster.is_deleting or _is_orphan(group):
         return _State.ENDING

@@ -5,8 +5,8 @@ Nothing here is kept anywhere else, and all of it is read again from the informe
 * What was decided and is not visible in the informers yet (*assumed* admissions and evictions) counts until the
   informer shows it, or shows that the job has changed so that it cannot happen any more.
 * A pod counts for its MiniCluster until it has ended or was deleted, also if users change its label, and an object
-  whose new state cannot be decoded counts as before. A pod that leaves the cache is *lost* until a list shows whether
-  it was deleted or has only lost its label.
+  whose new state cannot be decoded counts as before. A pod that leaves the cache while it occupies a node is *lost*
+  until a list shows whether it was deleted or has only lost its label.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 from anyio.lowlevel import checkpoint
-from msgspec import structs
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
@@ -30,7 +29,6 @@ from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obst
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
-    NOTHING,
     WAITING_FOR_KUEUE,
     Blocked,
     Demand,
@@ -41,12 +39,11 @@ from cfo.controllers.flux.queue.model import (
 from cfo.controllers.flux.queue.records import (
     JobRecord,
     PodRecord,
-    batch_pods,
+    batch_record,
     cluster_record,
     job_record,
     pod_record,
 )
-from cfo.controllers.flux.queue.shape import replace_part
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Event, NamespacedName, Request
 
@@ -57,11 +54,6 @@ _T = TypeVar("_T")
 
 _NO_GROUPS: Final[Mapping[str, Group]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
-
-_MAX_LOST: Final = 1000
-"""How many lost pods of a namespace are known one by one. Of the others, only the sum of those with a node is."""
-_OTHERS: Final = ""
-"""The name under which this sum is recorded. No object has it."""
 
 _UNKNOWN_POD: Final = Demand(pods=1)
 """What a pod holds that could never be decoded."""
@@ -74,20 +66,6 @@ class Totals:
     pods: int = 0
     admitted: int = 0
     pending: int = 0
-
-
-class LostPods(msgspec.Struct, frozen=True):
-    """The lost pods of a namespace when a list begins: ``uids`` by name, and ``others``, the sum of the others."""
-
-    uids: Mapping[str, str]
-    others: Demand
-
-
-class _Lost(msgspec.Struct):
-    """The lost pods of a namespace: ``names``, and the largest amounts that one of the others demands."""
-
-    names: dict[str, None] = msgspec.field(default_factory=dict)
-    largest: Demand = NOTHING
 
 
 @dataclass(slots=True)
@@ -108,7 +86,8 @@ class Ledger:
     _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
     _clusters_of_pods: dict[str, dict[str, str]] = field(default_factory=dict)
     """The MiniCluster for which each pod counts, by namespace and name of the pod."""
-    _lost: dict[str, _Lost] = field(default_factory=dict)
+    _lost: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The uids of the lost pods, by namespace and name. Nodes limit their number."""
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _classes: dict[str, int] = field(default_factory=dict)
     _governance: Governance = field(default_factory=Governance)
@@ -172,15 +151,16 @@ class Ledger:
             self._refresh(key)
 
     def is_drained(self, key: NamespacedName) -> bool:
-        """Return whether the MiniCluster of a FluxJob is stopped, and no pod of it exists or can be created."""
+        """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones.
+
+        A pod without a node does not count, because any user can create one that no node can run.
+        """
         group = self._group(key)
         if not self.is_started:
             return False
         if group is None:
             return True
-        is_stopped = group.cluster is None or group.cluster.is_stopped
-        has_pods = any(not pod.has_ended for pod in (group.pods or {}).values())
-        return is_stopped and not has_pods and not group.batch_pods
+        return not group.creates_pods and not group.held_by_pods.pods
 
     def setup(self, key: NamespacedName) -> Setup | None:
         """Return a setup by its key."""
@@ -281,8 +261,7 @@ class Ledger:
     def on_batch_job(self, event: Event) -> list[Request]:
         """Record the Job of a MiniCluster, which has the same name."""
         group = self._group_for(event)
-        known = group.batch_pods
-        group.batch_pods = _decode(event.key, batch_pods, event.current, known) or 0
+        group.batch = _decode(event.key, batch_record, event.current, group.batch)
         return self._update(event.key)
 
     def on_pod(self, event: Event) -> list[Request]:
@@ -291,9 +270,11 @@ class Ledger:
         entry = event.current
         known = self._pod(key)
         if entry is None:
-            if known is None or known.has_ended:
+            if known is None or not known.demand.pods:
                 return self._forget_pod(key)
-            return self._lose(key, known)
+            self._lost.setdefault(key.namespace, {})[key.name] = known.uid
+            self.verify((NamespacedName("", key.namespace),))
+            return []
         self._find_lost(key)
         meta = entry.meta
         if known is not None and known.uid == meta.uid:
@@ -349,20 +330,16 @@ class Ledger:
 
     # Lost pods.
 
-    def lost_pods(self, namespace: str) -> LostPods | None:
-        """Return the lost pods of a namespace; ``None`` if there are none."""
-        lost = self._lost.get(namespace)
-        if lost is None:
-            return None
-        uids = {}
-        for name in lost.names:
-            pod = self._pod(NamespacedName(namespace, name))
-            assert pod is not None
-            uids[name] = pod.uid
-        return LostPods(uids, self._others(namespace))
+    def has_lost_pods(self, namespace: str) -> bool:
+        """Return whether a namespace has lost pods."""
+        return namespace in self._lost
+
+    def lost_pods(self, namespace: str) -> Mapping[str, str]:
+        """Return the uids of the lost pods of a namespace by name, as a copy."""
+        return dict(self._lost.get(namespace, _NO_LABELS))
 
     def settle_lost(
-        self, namespace: str, lost: LostPods, active: Iterable[PodMeta]
+        self, namespace: str, lost: Mapping[str, str], active: Iterable[PodMeta]
     ) -> list[Request]:
         """Forget those of the ``lost`` pods that are not ``active``; return the setups that this may have changed.
 
@@ -370,46 +347,12 @@ class Ledger:
         """
         uids = {pod.uid for pod in active}
         requests: list[Request] = []
-        for name, uid in lost.uids.items():
-            key = NamespacedName(namespace, name)
-            if uid not in uids and self._is_lost(key, uid):
+        for name, uid in lost.items():
+            is_lost = self._lost.get(namespace, _NO_LABELS).get(name) == uid
+            if is_lost and uid not in uids:  # an event may have been newer than the list
+                key = NamespacedName(namespace, name)
                 self._find_lost(key)
                 requests += self._forget_pod(key)
-        return requests
-
-    def needs_running_pods(self, namespace: str) -> bool:
-        """Return whether :meth:`settle_running` must be called: a lost pod had no node, or not all are known."""
-        lost = self._lost.get(namespace)
-        if lost is None:
-            return False
-        if self._others(namespace).pods:
-            return True
-        pods = (self._pod(NamespacedName(namespace, name)) for name in lost.names)
-        return any(pod is not None and not pod.has_node for pod in pods)
-
-    def settle_running(
-        self, namespace: str, lost: LostPods, running: Iterable[PodMeta]
-    ) -> list[Request]:
-        """Count the lost pods that have got a node; return the setups that this may have changed.
-
-        ``running``: all pods of the namespace that run, by a list that began after ``lost`` was returned. As many as
-        are not known can be among the others: each of them demands at most the largest amounts.
-        """
-        requests: list[Request] = []
-        unknown = 0
-        for meta in running:
-            key = NamespacedName(namespace, meta.name)
-            pod = self._pod(key)
-            if pod is None or pod.uid != meta.uid:
-                unknown += 1
-            elif not pod.has_node and self._is_lost(key, meta.uid):
-                cluster = self._clusters_of_pods[namespace][meta.name]
-                requests += self._set_pod(key, cluster, structs.replace(pod, has_node=True))
-        state = self._lost.get(namespace)
-        if state is not None and lost.others.pods:
-            remaining = lost.others.at_most(unknown, state.largest)
-            others = replace_part(self._others(namespace), lost.others, remaining)
-            requests += self._set_others(namespace, others)
         return requests
 
     # Implementation.
@@ -438,51 +381,14 @@ class Ledger:
             del self._clusters_of_pods[key.namespace]
         return self._set_pod(key, cluster, None)
 
-    def _lose(self, key: NamespacedName, pod: PodRecord) -> list[Request]:
-        """Record that a pod is lost; return the setups that this may have changed."""
-        namespace = key.namespace
-        lost = self._lost.setdefault(namespace, _Lost())
-        self.verify((NamespacedName("", namespace),))
-        if len(lost.names) < _MAX_LOST:
-            lost.names[key.name] = None
-            return []
-        requests = self._forget_pod(key)
-        if pod.has_node:
-            lost.largest = lost.largest.at_least(pod.requests)
-            others = replace_part(self._others(namespace), NOTHING, pod.requests)
-            requests += self._set_others(namespace, others)
-        return requests
-
-    def _is_lost(self, key: NamespacedName, uid: str) -> bool:
-        """Return whether the pod ``uid`` is lost; an event may have been newer than a list."""
-        lost = self._lost.get(key.namespace)
-        pod = self._pod(key)
-        return lost is not None and key.name in lost.names and pod is not None and pod.uid == uid
-
     def _find_lost(self, key: NamespacedName) -> None:
         """Record that a pod is not lost any more."""
         lost = self._lost.get(key.namespace)
         if lost is None:
             return
-        lost.names.pop(key.name, None)
-        if not lost.names and not self._others(key.namespace).pods:
+        lost.pop(key.name, None)
+        if not lost:
             del self._lost[key.namespace]
-
-    def _others(self, namespace: str) -> Demand:
-        """Return the sum of the lost pods that are not known one by one."""
-        pod = self._pod(NamespacedName(namespace, _OTHERS))
-        return pod.requests if pod is not None else NOTHING
-
-    def _set_others(self, namespace: str, others: Demand) -> list[Request]:
-        """Record this sum as if it were one pod, of a group that has nothing else."""
-        key = NamespacedName(namespace, _OTHERS)
-        if others.pods:
-            pod = PodRecord("", others, has_node=True, has_ended=False)
-            return self._set_pod(key, _OTHERS, pod)
-        self._lost[namespace].largest = NOTHING
-        requests = self._forget_pod(key)
-        self._find_lost(key)
-        return requests
 
     def _notify_first(self) -> None:
         """Let the first job that was admitted, and is not visible as such, write its status.
@@ -594,7 +500,7 @@ class Ledger:
 
 
 def _decode(
-    key: NamespacedName, decode: Callable[[_S], _T], obj: _S | None, known: _T | None
+    key: NamespacedName, decode: Callable[[_S], _T | None], obj: _S | None, known: _T | None
 ) -> _T | None:
     """Return the record of the current state of an object; ``known``, its last one, if that cannot be decoded."""
     if obj is None:

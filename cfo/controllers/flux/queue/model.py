@@ -49,16 +49,6 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
         }
         return Demand(max(self.pods, other.pods), resources)
 
-    def at_most(self, pods: int, largest: Demand) -> Demand:
-        """Return what remains of this sum if so many ``pods`` remain, none of which demands more than ``largest``."""
-        limits = largest.resources
-        resources = {
-            name: min(amount, limits.get(name, 0) * pods) for name, amount in self.resources.items()
-        }
-        return Demand(
-            min(self.pods, pods), {name: value for name, value in resources.items() if value}
-        )
-
 
 NOTHING: Final = Demand()
 

@@ -90,6 +90,7 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     has a name that it needs.
     """
 
+    uid: str
     job_uid: str
     created: float
     end: float
@@ -99,6 +100,12 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     is_name_taken: bool
     is_deleting: bool
     is_queued_by_kueue: bool
+
+
+class BatchRecord(msgspec.Struct, gc=False, frozen=True):
+    """A Job that may create pods, and the uid of the MiniCluster that controls it."""
+
+    cluster_uid: str
 
 
 class _Condition(msgspec.Struct, gc=False, frozen=True, rename="camel"):
@@ -235,6 +242,7 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     objects_ready = _find(status.conditions, OBJECTS_READY)
     return ClusterRecord(
+        uid=meta.uid,
         job_uid=_job_uid(meta),
         created=_seconds(meta.creation_timestamp),
         end=started + (spec.deadline_seconds or DEFAULT_DEADLINE),
@@ -266,24 +274,30 @@ def _observed_generation(status: _Status) -> int:
     return _find(status.conditions, OBJECTS_READY).observed_generation
 
 
-def batch_pods(entry: Entry) -> int:
-    """Return how many pods the Job controller may have created, or may still create, for the Job of a MiniCluster.
+def batch_record(entry: Entry) -> BatchRecord | None:
+    """Return the record of the Job of a MiniCluster; ``None`` if the Job controller has deleted all its pods.
 
-    Raises :class:`msgspec.DecodeError` for values that no API server returns.
+    A Job that is being deleted gets no further pods. Raises :class:`msgspec.DecodeError` for values that no API server
+    returns.
     """
-    owner = entry.meta.controller
-    if owner is None or not GVK.parse(owner.api_version, owner.kind).same_kind(MINICLUSTER):
-        return 0  # a Job that a user has given the label; its parallelism holds no quota
+    meta = entry.meta
+    owner = meta.controller
+    if owner is None or owner.name != meta.name or meta.is_deleting:
+        return None
+    if not GVK.parse(owner.api_version, owner.kind).same_kind(MINICLUSTER):
+        return None  # a Job that a user has given the label
     job = _batch_jobs.decode(entry.raw)
     spec = job.spec or _BatchSpec()
     status = job.status or _BatchStatus()
+    if spec.parallelism is not None and spec.parallelism <= 0:
+        return None
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):
-        return 0
+        return None
     if spec.suspend and not status.active:
         has_started = bool(status.start_time)
         if not has_started or _is_true(status.conditions, "Suspended"):
-            return 0
-    return 1 if spec.parallelism is None else max(spec.parallelism, 0)
+            return None
+    return BatchRecord(owner.uid)
 
 
 def pod_record(entry: Entry) -> PodRecord:

@@ -1,4 +1,4 @@
-"""Lost pods of a namespace share lists, which are rarer while some are active, and take a tenth of the time."""
+"""Lost pods of a namespace share lists, at least 5 seconds apart, which take a tenth of the time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from test.support.flux_queue import SETUP, Queue
 
 NAMESPACE = Request("", "ns")
 ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
-RUNNING = "status.phase=Running"
 
 
 class Server:
-    """Answers lists with the names in ``active`` and ``running``, one a page; each page takes ``seconds``."""
+    """Answers lists with the names in ``active``, one a page; each page takes ``seconds``."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.active: list[str] = []
-        self.running: list[str] = []
         self.lists: list[str] = []
         self.pages = 0
         self.seconds = 0.0
@@ -41,7 +39,7 @@ class Server:
             self.lists.append(params["fieldSelector"])
         if self.fails:
             raise ConnectionResetError("reset")
-        names = self.running if params["fieldSelector"] == RUNNING else self.active
+        names = self.active
         following = ""
         if at + 1 < len(names):
             following = str(at + 1)
@@ -90,10 +88,10 @@ def reconciler(
     return LostPodsReconciler(client, clock, queue.ledger, setups)
 
 
-def lose(queue: Queue, *names: str, phase: str = "Running") -> None:
+def lose(queue: Queue, *names: str) -> None:
     """Let pods run, each of a MiniCluster of its own, and leave the cache."""
     for name in names:
-        queue.put_pod(name, name, phase, uid=name)
+        queue.put_pod(name, name, uid=name)
         queue.lose(name)
 
 
@@ -123,47 +121,33 @@ async def test_one_list_settles_hundreds_of_lost_pods(
     assert set(setups.requests) == {SETUP}
 
 
-@pytest.mark.parametrize(("active", "pause"), [("first", 30.0), ("other", 5.0)])
-async def test_next_list_begins_later_while_a_lost_pod_is_active(
+@pytest.mark.parametrize(("active", "due"), [("first", 30.0), ("other", 5.0)])
+async def test_pods_that_are_lost_after_a_list_are_settled_after_a_short_pause(
     reconciler: LostPodsReconciler,
     server: Server,
     clock: FakeClock,
     queue: Queue,
     active: str,
-    pause: float,
+    due: float,
 ) -> None:
+    """Each waited for 30 seconds while one lost pod was active, so churning pods held quota that none used."""
     lose(queue, "first")
     server.active = [active]
-    await reconcile_later(reconciler, clock)
+    assert await reconcile_later(reconciler, clock) == pytest.approx(due)
     held = queue.decide().pods
     for number in range(1, 5):
-        clock.advance(pause / 5)
+        clock.advance(1)
         lose(queue, f"later-{number}")
         result = await reconciler.reconcile(NAMESPACE)
-        assert result.requeue_after == pytest.approx(pause - pause / 5 * number)
+        assert result.requeue_after == pytest.approx(5 - number)
     assert (len(server.lists), queue.decide().pods) == (1, held + 4)
-    server.active = []
-    clock.advance(pause / 5)
+    clock.advance(1)
     await reconciler.reconcile(NAMESPACE)
-    assert (len(server.lists), queue.decide().pods) == (2, 0)
-    clock.advance(5)
-    assert not (await reconciler.reconcile(NAMESPACE)).requeue_after
-    assert len(server.lists) == 2
-
-
-async def test_pods_that_run_are_listed_only_for_lost_ones_without_a_node(
-    reconciler: LostPodsReconciler, server: Server, clock: FakeClock, queue: Queue
-) -> None:
-    lose(queue, "waiting", "starting", phase="Pending")
-    server.active = ["waiting", "starting"]
-    server.running = ["starting"]
-    await reconcile_later(reconciler, clock)
-    assert server.lists == [ACTIVE, RUNNING]
-    assert queue.decide().pods == 1
-    server.active = ["starting"]
+    assert (len(server.lists), queue.decide().pods) == (2, held)
+    server.active = []
     clock.advance(30)
     await reconciler.reconcile(NAMESPACE)
-    assert server.lists == [ACTIVE, RUNNING, ACTIVE]
+    assert queue.decide().pods == 0
 
 
 async def test_lists_take_a_tenth_of_the_time(
@@ -185,7 +169,7 @@ async def test_failed_list_releases_nothing_and_is_repeated_after_the_pause(
     server.fails = False
     assert queue.decide().pods == 1
     result = await reconciler.reconcile(NAMESPACE)
-    assert result.requeue_after == pytest.approx(30)
-    clock.advance(30)
+    assert result.requeue_after == pytest.approx(5)
+    clock.advance(5)
     await reconciler.reconcile(NAMESPACE)
     assert (len(server.lists), queue.decide().pods) == (2, 0)

@@ -19,7 +19,7 @@ from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.queue.model import Demand
 from cfo.controllers.flux.queue.shape import PodShape, amounts_of, demand_of_job, demand_of_pod
 from cfo.runtime.objects import parse_quantity
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.unstructured import Object
 from envtest.builtins.pod_resources import set_resource_defaults
 from envtest.simulation.fit import requests_of
 from test.support.flux_environment import flux_job, flux_setup
@@ -223,7 +223,6 @@ def test_pod_takes_nothing_of_the_quota_before_the_scheduler_has_found_a_node() 
     queue.put_job("a", size=1, resources={"requests": {"cpu": "9"}})
     assert queue.decide().pods == 1
     assert queue.reason("a") == "Admitted"
-    assert not queue.ledger.is_drained(NamespacedName("ns", "evil"))
     queue.put_pod("p0", "evil", "Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert queue.decide().pods == 2
 

@@ -233,23 +233,15 @@ def test_pod_that_loses_its_label_holds_quota_until_it_has_ended(end: str) -> No
     else:
         queue.put_pod("a-0", "a", "Failed", uid="1")
     assert queue.decide().pods == 0
-    assert queue.ledger.lost_pods("ns") is None
+    assert not queue.ledger.has_lost_pods("ns")
 
 
-def test_pod_that_loses_its_label_before_it_has_a_node_counts_when_it_runs() -> None:
-    queue = Queue(max_size=2, resources={"cpu": "4"})
-    spec = {"containers": [{"resources": {"requests": {"cpu": "4"}}}]}
-    queue.put_pod("a-0", "a", "Pending", uid="1", spec=spec)
+def test_pod_that_loses_its_label_before_it_has_a_node_is_not_read() -> None:
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", "Pending", uid="1")
     queue.lose("a-0")
+    assert queue.lost == []
     assert queue.decide().pods == 0
-    queue.settle([listed("a-0")])
-    assert queue.decide().pods == 0
-    queue.settle([listed("a-0")], [listed("a-0", "of another pod"), listed("a-0")])
-    assert queue.decide().pods == 1
-    assert not queue.ledger.needs_running_pods("ns")
-    queue.put_job("b", size=1, resources={"requests": {"cpu": "1"}})
-    queue.decide()
-    assert queue.reason("b") == "InsufficientQuota"
 
 
 def test_relabelled_pod_counts_for_its_first_minicluster_until_it_is_deleted() -> None:
@@ -276,7 +268,6 @@ def test_list_settles_only_the_pods_that_were_lost_before_it_began() -> None:
         queue.put_pod(name, "a", uid=name)
     queue.lose("a-0")
     before = queue.ledger.lost_pods("ns")
-    assert before is not None
     queue.put_pod("a-0", "a", uid="replaced")
     queue.lose("a-0")
     queue.lose("a-1")
@@ -286,64 +277,25 @@ def test_list_settles_only_the_pods_that_were_lost_before_it_began() -> None:
     assert queue.decide().pods == 0
 
 
-def lose_more_than_are_known(queue: Queue, others: int, cpu: str = "1") -> None:
-    """Lose 1,000 pods that run, and ``others``, all of different MiniClusters."""
-    spec = {"containers": [{"resources": {"requests": {"cpu": cpu}}}]}
-    for number in range(1000 + others):
+def test_thousands_of_lost_pods_hold_what_those_of_them_request_that_are_active() -> None:
+    queue = Queue(max_size=4000, resources={"cpu": "12"})
+    small: Object = {"containers": [{"resources": {"requests": {"cpu": "1m"}}}]}
+    large: Object = {"containers": [{"resources": {"requests": {"cpu": "4"}}}]}
+    for number in range(3000):
         name = f"pod-{number}"
-        queue.put_pod(name, name, uid=name, spec=spec)
+        queue.put_pod(name, name, uid=name, spec=large if number == 2500 else small)
         queue.lose(name)
-
-
-def test_lost_pods_without_a_record_hold_quota_until_the_next_list() -> None:
-    queue = Queue(max_size=2000)
-    lose_more_than_are_known(queue, 10)
-    assert queue.count_lost() == 1000
-    assert queue.decide().pods == 1010
-    queue.settle()
-    assert queue.decide().pods == 0
-    assert queue.ledger.lost_pods("ns") is None
-
-
-def test_as_many_lost_pods_without_a_record_hold_quota_as_unknown_ones_run() -> None:
-    queue = Queue(max_size=2000, resources={"cpu": "10"})
-    lose_more_than_are_known(queue, 10)
-    running = [listed(f"pod-{number}", f"pod-{number}") for number in (1001, 1002)]
-    queue.settle(running, running)
+    assert queue.decide().pods == 3000
+    plain = [listed(f"plain-{number}", f"plain-{number}") for number in range(1000)]
+    queue.settle([*plain, listed("pod-2500", "pod-2500"), listed("pod-7", "pod-7")])
     assert queue.decide().pods == 2
-    queue.put_job("fits", size=1, resources={"requests": {"cpu": "8"}})
+    queue.put_job("fits", size=1, resources={"requests": {"cpu": "7"}})
     queue.put_job("waits", size=1, resources={"requests": {"cpu": "1"}})
     queue.decide()
     assert (queue.reason("fits"), queue.reason("waits")) == ("Admitted", "InsufficientQuota")
-    queue.settle(running[:1], running[:1])
+    queue.settle(plain)
     assert queue.decide().admitted == 2
-
-
-def test_pods_that_are_lost_during_a_list_hold_quota_until_the_next_one() -> None:
-    queue = Queue(max_size=2000)
-    lose_more_than_are_known(queue, 1)
-    before = queue.ledger.lost_pods("ns")
-    assert before is not None
-    queue.put_pod("late", "late")
-    queue.lose("late")
-    queue.ledger.settle_lost("ns", before, [])
-    queue.ledger.settle_running("ns", before, [])
-    assert queue.decide().pods == 1
-    queue.settle()
-    assert queue.decide().pods == 0
-
-
-def test_lost_pods_without_a_node_are_limited() -> None:
-    queue = Queue(max_size=2)
-    for number in range(1010):
-        queue.put_pod(f"waiting-{number}", "a", "Pending")
-        queue.lose(f"waiting-{number}")
-    assert queue.count_lost() == 1000
-    assert queue.decide().pods == 0
-    queue.put_pod("a-0", "a")
-    queue.lose("a-0")
-    assert queue.count_lost() == 1000
-    assert queue.decide().pods == 1
+    assert not queue.ledger.has_lost_pods("ns")
 
 
 def test_condition_without_a_time_hides_no_pod() -> None:
@@ -464,6 +416,89 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
     queue.remove(POD, "a-0")
     assert queue.ledger.is_drained(key)
     assert queue.notified == [key]
+
+
+SUSPENDED = {"startTime": "2026-01-01T00:00:00Z", "conditions": [met("Suspended")]}
+SCHEDULED = ({"type": "PodScheduled", "status": "True"},)
+
+
+def stop_cluster(queue: Queue, name: str, **metadata: Any) -> None:
+    """Let the controller observe that the MiniCluster is suspended."""
+    cluster: Object = {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"cluster-{name}", **metadata},
+        "spec": {"size": 1, "suspend": True},
+        "status": {"observedGeneration": 1},
+    }
+    queue.put(MINICLUSTER, cluster)
+
+
+def evicted_job(size: int) -> Queue:
+    """Return a queue with a quota of four pods and the FluxJob ``low``, evicted for ``high``, which needs all of it."""
+    queue = Queue(max_size=4, preemption="LowerPriority")
+    queue.put_job("low", "QuotaReserved", size=size, priority=0)
+    queue.put_cluster("low", size=size)
+    queue.put_batch_job("low", parallelism=size)
+    queue.put_job("high", size=4, priority=10)
+    queue.decide()
+    assert queue.reason("low") == "Preempted"
+    queue.put_job("low", "QuotaReserved", "Evicted", size=size, priority=0)
+    queue.decide()
+    assert queue.reason("high") == "QuotaIsBeingReleased"
+    return queue
+
+
+def test_pod_without_a_node_delays_no_release_and_counts_when_it_gets_one() -> None:
+    queue = evicted_job(size=4)
+    queue.put_pod("decoy", "low", "Pending", owned=False)
+    stop_cluster(queue, "low")
+    queue.notified.clear()
+    queue.put_batch_job("low", parallelism=4, suspend=True, status=SUSPENDED)
+    assert queue.ledger.is_drained(NamespacedName("ns", "low"))
+    assert NamespacedName("ns", "low") in queue.notified
+    queue.decide()
+    assert queue.reason("high") == "Admitted"
+    queue.put_pod("decoy", "low", "Pending", owned=False, conditions=SCHEDULED)
+    assert queue.decide().pods == 5
+
+
+def test_evicted_job_holds_what_its_pods_request_once_nothing_creates_more() -> None:
+    queue = evicted_job(size=4)
+    queue.put_pod("low-0", "low")
+    queue.put_pod("decoy", "low", owned=False)
+    assert queue.decide().pods == 4
+    stop_cluster(queue, "low")
+    assert queue.decide().pods == 4
+    queue.put_batch_job("low", parallelism=4, suspend=True, status=SUSPENDED)
+    assert queue.decide().pods == 2
+    assert not queue.ledger.is_drained(NamespacedName("ns", "low"))
+    queue.remove(POD, "low-0")
+    assert queue.decide().pods == 1
+    assert queue.reason("high") == "QuotaIsBeingReleased"
+    queue.remove(POD, "decoy")
+    queue.decide()
+    assert queue.reason("high") == "Admitted"
+
+
+@pytest.mark.parametrize(
+    "kept", ["Job", "MiniCluster", "Job of another MiniCluster", "Job of another name"]
+)
+def test_objects_that_a_tenant_keeps_hold_nothing_of_an_evicted_job(kept: str) -> None:
+    """A finalizer keeps an object, and its Job, for any time; any user can create a Job with an owner."""
+    queue = evicted_job(size=4)
+    deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
+    if kept == "MiniCluster":
+        stop_cluster(queue, "low", generation=2, **deleting)
+    elif kept == "Job":
+        stop_cluster(queue, "low")
+        queue.put_batch_job("low", parallelism=4, metadata=deleting)
+    elif kept == "Job of another MiniCluster":
+        stop_cluster(queue, "low", uid="recreated")
+    else:
+        queue.remove(MINICLUSTER, "low")
+        queue.put_batch_job("low", parallelism=4, owner={"name": "other"})
+    assert queue.ledger.is_drained(NamespacedName("ns", "low"))
+    queue.decide()
+    assert queue.reason("high") == "Admitted"
 
 
 def test_nothing_is_drained_or_decided_before_the_informers_have_synced() -> None:
