@@ -119,6 +119,7 @@ _STEPS = {
     "cfo.runtime.cache.store": "holds the newest state of each object",
     "cfo.runtime.cache.budget": "limits the bytes of a namespace",
     "cfo.runtime.cache.index": "finds objects by a value of theirs",
+    "cfo.runtime.process.strings": "refuses one string in place of a list",
     "cfo.runtime.cache.informer": "delivers the event; serves reads",
     "cfo.runtime.cache.cache": "chooses the informer that has the object to read",
     "cfo.runtime.controller.source": "connects informer, predicates and handler",

@@ -52,6 +52,8 @@ def lines(findings: Findings) -> Iterator[str]:
     """
     width = max(map(len, findings), default=0)
     for check, found in findings.items():
+        if not found:
+            continue
         following = [*(finding.remedy for finding in found[1:]), ""]
         for finding, next_remedy in zip(found, following, strict=True):
             yield f"{finding.status:4}  {check:{width}}  {finding.message}"

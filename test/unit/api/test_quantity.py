@@ -70,7 +70,8 @@ def test_canonical_form_equals_that_of_the_api_server() -> None:
             ]
         )
         quantity = f"{rng.choice(['', '-'])}{number}{rng.choice(suffixes)}"
-        assert canonical_quantity(quantity) == canonical(quantity), quantity
+        # The API server keeps some texts with an exponent as they were sent.
+        assert canonical(quantity) in (canonical_quantity(quantity), quantity), quantity
 
 
 @pytest.mark.parametrize("quantity", ["x", "1e999999999", "1e-999999999", "9" * 50, "16Ei"])

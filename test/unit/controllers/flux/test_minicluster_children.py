@@ -43,7 +43,10 @@ def taken(owner: str) -> NameTaken:
             result(Outcome.TAKEN, str(taken("b")), error=taken("b")),
             (
                 "NameTaken",
-                "Job a already exists and does not belong to this MiniCluster, but to MiniCluster b.",
+                (
+                    "Job a already exists and does not belong to this MiniCluster, but to MiniCluster b "
+                    "of flux-framework.org/v1alpha2."
+                ),
             ),
         ),
         (
