@@ -28,6 +28,7 @@ from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule, key_of, policy_rules
 from cfo.runtime.pki import is_trusted, subject_names
+from cfo.version import CONFIG_MAP_NAME
 from cfo.webhooks.raycluster.injection_plan import Images
 
 _SKEW_WARNING: Final = 5.0
@@ -126,8 +127,13 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
         yield ok(f"{where} is valid")
 
 
-def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Finding]:
-    """Check the webhook configurations, and whether their Services have endpoints."""
+def check_webhooks(
+    facts: Sequence[WebhookConfigurationFacts], *, unserved: str = ""
+) -> Iterator[Finding]:
+    """Check the webhook configurations, and whether their Services have endpoints.
+
+    ``unserved`` is the namespace of the operator if its configuration disables its webhooks.
+    """
     if not facts:
         yield not_needed("another tool, such as OLM, manages the webhook configurations")
     for fact in facts:
@@ -139,12 +145,20 @@ def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Findi
         for service, ready in fact.services.items():
             if ready is None:
                 yield fail(f"{fact.name} leads to Service {service}, which does not exist", APPLY)
+            elif service.namespace == unserved:
+                yield fail(
+                    f"{fact.name} leads to Service {service}, but webhook.enabled of its operator is false: "
+                    "writes of RayClusters and AppWrappers fail",
+                    f"remove webhook.enabled from the ConfigMap {CONFIG_MAP_NAME}, and restart the operator: "
+                    f"kubectl rollout restart --namespace {unserved} deployment/{DEPLOYMENT}",
+                )
             elif ready == 0:
                 yield fail(
                     f"Service {service} has no ready endpoint: writes of RayClusters and AppWrappers fail",
                     "see the check of the operator; also check the selector of the Service",
                 )
-        if not fact.missing and all(fact.services.values()):
+        leads_here = any(service.namespace == unserved for service in fact.services)
+        if not fact.missing and not leads_here and all(fact.services.values()):
             targets = [str(service) for service in fact.services]
             targets += _servers(fact.urls)
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")

@@ -57,6 +57,9 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         dict(components()),
         server.is_embedded,
     )
+    unserved = ""
+    if installation.configuration.webhook.enabled is False:
+        unserved = namespace
     needed: set[str] = set()
     shared: Sequence[facts.WebhookConfigurationFacts] | Exception
     try:
@@ -131,7 +134,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         "operators": partial(other_operators.check, subject),
         "configuration": config,
         "permissions": permissions,
-        "webhooks": lambda: checks.check_webhooks(webhooks()),
+        "webhooks": lambda: checks.check_webhooks(webhooks(), unserved=unserved),
         "certificate": trust,
         "monitoring": monitoring,
         "images": images,

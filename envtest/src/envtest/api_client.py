@@ -6,6 +6,7 @@ It sends each request once and returns the response: no retries, no cache, no ty
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -212,8 +213,11 @@ class APIClient:
     ) -> Response:
         """Repeat a GET every 20 ms until the response has status ``code`` and its body fulfils ``condition``.
 
-        Raises TimeoutError, with the path and the last response, if this takes more than ``timeout`` seconds.
+        Raises TimeoutError, with the path and the last response, if this takes more than ``timeout`` seconds, and
+        TypeError for a coroutine function as ``condition``, because the coroutine that it returns is always true.
         """
+        if inspect.iscoroutinefunction(condition):
+            raise TypeError("condition: must not be a coroutine function")
         last: Response | None = None
         try:
             async with asyncio.timeout(timeout):

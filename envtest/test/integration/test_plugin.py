@@ -118,6 +118,12 @@ async def test_until_waits_for_a_condition(api_client, namespace):
     with pytest.raises(TimeoutError, match="404: Status with message 'configmaps \"a\" not found'"):
         await api_client.until(f"{path}/configmaps/a", timeout=0.1)
 
+    async def is_active(body):
+        return False
+
+    with pytest.raises(TypeError, match="condition: must not be a coroutine function"):
+        await api_client.until(path, condition=is_active)
+
 @pytest.mark.real_control_plane
 def test_only_on_the_real_control_plane(control_plane):
     raise AssertionError("must not run")

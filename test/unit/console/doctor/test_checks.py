@@ -217,6 +217,13 @@ def test_webhooks_lead_to_ready_endpoints(
     assert states(checks.check_webhooks(facts)) == expected
 
 
+def test_webhooks_must_not_lead_to_an_operator_that_serves_none() -> None:
+    (finding,) = checks.check_webhooks([webhooks()], unserved=SERVICE.namespace)
+    assert states([finding]) == ["fail"]
+    assert "webhook.enabled of its operator is false" in finding.message
+    assert states(checks.check_webhooks([webhooks()], unserved="other")) == ["ok"]
+
+
 def test_paths_of_one_server_are_one_target() -> None:
     urls = [f"https://127.0.0.1:{port}/{path}" for port in (9443, 9444) for path in ("a", "b")]
     (finding,) = checks.check_webhooks([webhooks(services={}, urls=tuple(urls))])
