@@ -70,8 +70,6 @@ CONFIG = {
     "inferenceStack": {"enabled": True},
     "webhook": {"bindAddress": "127.0.0.1:0"},
 }
-IMAGE = {"PYTHONUNBUFFERED": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
-"""Variables of the image. The second one decides how much freed memory a process keeps."""
 HONEST = "honest"
 
 
@@ -186,7 +184,15 @@ async def start_tenants(directory: Path) -> AsyncIterator[Tenants]:
                 start_tenant_client(env, *rules, namespace=namespace)
             )
         operator = await stack.enter_async_context(
-            run_operator(env, directory, "--webhook-url", url, **IMAGE)
+            # The image sets these. The second one decides how much freed memory a process keeps.
+            run_operator(
+                env,
+                directory,
+                "--webhook-url",
+                url,
+                PYTHONUNBUFFERED="1",
+                MALLOC_MMAP_THRESHOLD_="131072",
+            )
         )
         await operator.ready()
         yield Tenants(env, clients, operator, url)
