@@ -11,19 +11,25 @@ RayClusters and their workloads are kept, and so is the namespace, because it ma
 
 Nothing is removed if the namespace has no operator, or if an operator runs that would not be removed, because it would
 create its objects again. If cluster-scoped objects belong to an operator in another namespace, only what belongs to the
-named namespace is removed: the other operator needs the ClusterRoles, the CRDs and the finalizers.
+named namespace is removed: the other operator needs the CRDs, the ClusterRoles that are bound to it and the finalizers.
+Objects whose finalizers no operator removes any more are reported.
+
+The command fails if something that was asked for was not done, and can be repeated: without anything to remove, it
+succeeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
 import anyio
 import click
+import msgspec
 
-from cfo.config.model import LeaderElection
+from cfo.config.model import LeaderElection, OperatorConfiguration
+from cfo.console.counts import counted
 from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
@@ -41,13 +47,16 @@ from cfo.runtime import (
     SECRET,
     Client,
     Conflict,
+    LabelSelector,
     NamespacedName,
     NotFound,
     Object,
     UnknownKind,
     gvk_of,
     has_finalizer,
+    is_deleting,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     set_finalizer,
@@ -91,11 +100,12 @@ def command(
     """Uninstall the operator.
 
     Removes its webhook configurations and finalizers, so that they cannot block writes or deletions. RayClusters are
-    kept. Changes nothing if the namespace has no operator.
+    kept. Changes nothing if the namespace has no operator. Exit code 1: something that was asked for was not done.
     """
 
     async def check(client: Client) -> str:
-        await check_installation(client, namespace, leftovers=leftovers, delete_crds=crds)
+        if not await check_installation(client, namespace, leftovers=leftovers, delete_crds=crds):
+            return ""
         return client.transport.config.server
 
     async def work(client: Client) -> None:
@@ -103,18 +113,23 @@ def command(
 
     try:
         server = run_with_client(kubeconfig, "cfo-uninstall", check)
+        if not server:
+            echo("nothing to remove: the cluster has no operator and none of its finalizers")
+            return
         if not yes and not dry_run:
             kinds = ", ".join(f"{gvk.kind}s" for gvk in _own_kinds())
             what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
             confirm(f"Remove {what} in namespace {namespace} from {server}?")
         run_with_client(kubeconfig, "cfo-uninstall", work)
-    except UninstallRefused as error:
+    except (UninstallRefused, UninstallIncomplete) as error:
         raise CommandFailed(str(error)) from None
 
 
 _POLL_INTERVAL = 0.5  # seconds
 _MAX_HOSTNAME = 63
 """Characters of a pod's hostname, with which the identity of its operator begins."""
+_MAX_NAMED = 5
+"""How many objects a line about several of one kind names."""
 _SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
@@ -122,15 +137,20 @@ class UninstallRefused(Exception):
     """:func:`uninstall` must not run; the message is one line."""
 
 
+class UninstallIncomplete(Exception):
+    """:func:`uninstall` did not do everything that was asked for; the message is one line, and others have details."""
+
+
 async def check_installation(
     client: Client, namespace: str, *, leftovers: bool = False, delete_crds: bool = False
-) -> None:
+) -> bool:
     """Check that an operator of ``namespace`` is installed, at least in part, and that no other one runs.
 
     This requires an object of the installation in the namespace, or a cluster-scoped object that refers to it. With
     ``leftovers``, neither is required, unless a cluster-scoped object refers to another namespace. With
-    ``delete_crds``, none may refer to another one. Raises :class:`UninstallRefused` and
-    :class:`cfo.runtime.client.errors.APIError`.
+    ``delete_crds``, none may refer to another one. Returns whether there can be anything to remove: not if the cluster
+    has no operator, and none of its finalizers and, with ``delete_crds``, of its CRDs. Raises
+    :class:`UninstallRefused` and :class:`cfo.runtime.client.errors.APIError`.
     """
     is_installed = False
     elsewhere = ""
@@ -150,11 +170,53 @@ async def check_installation(
     if elsewhere and delete_crds:
         raise UninstallRefused(f"{elsewhere}, which needs the CRDs; uninstall without --crds")
     if not is_installed and not leftovers:
+        remains = await _remains(client, delete_crds=delete_crds)
+        if not remains:
+            return False
         raise UninstallRefused(
-            f"namespace {namespace} has no operator; --namespace selects another one, and --leftovers removes "
-            "finalizers and other objects that an operator left behind"
+            f"namespace {namespace} has no operator, but {remains}; --namespace selects another one, and --leftovers "
+            "removes what an operator left behind"
         )
     await _check_leases(client, namespace, stored)
+    return True
+
+
+async def _remains(client: Client, *, delete_crds: bool) -> str:
+    """Describe what there is of an operator in a cluster without its manifests; empty if there is nothing.
+
+    It can be the operator itself, if other tools installed it.
+    """
+    of_operators = f"metadata.name={LeaderElection().resource_name}"
+    for lease in await _list(client, LEASE, field_selector=of_operators):
+        holder = living_holder(lease, datetime.now(UTC))
+        if holder:
+            return f"Lease {key_of(lease)} is held by {holder}"
+    for kind in KINDS:
+        for gvk, finalizer in kind.finalizers().items():
+            keys = await _keys_with_finalizer(client, gvk, finalizer)
+            if keys:
+                return f"{_named(gvk, keys)} with the finalizer {finalizer} exist"
+        for left in kind.leftovers():
+            for obj in await _list(client, left.gvk, label_selector=left.label):
+                if left.name in ("", name_of(obj)):
+                    return f"{left.gvk.kind} {key_of(obj)} exists"
+    if delete_crds:
+        for crd in bundled_crds():
+            if await client.get(gvk_of(crd), key_of(crd), live=True) is not None:
+                return f"CustomResourceDefinition {name_of(crd)} exists"
+    return ""
+
+
+async def _keys_with_finalizer(client: Client, gvk: GVK, finalizer: str) -> list[NamespacedName]:
+    return [key_of(obj) for obj in await _list(client, gvk) if has_finalizer(obj, finalizer)]
+
+
+def _named(gvk: GVK, keys: Sequence[NamespacedName]) -> str:
+    """Return the number of objects, and the names of the first ones."""
+    names = [str(key) for key in sorted(keys)[:_MAX_NAMED]]
+    if len(keys) > _MAX_NAMED:
+        names.append("...")
+    return f"{counted(len(keys), gvk.kind)} ({', '.join(names)})"
 
 
 async def _stored_objects(client: Client, namespace: str) -> list[Object]:
@@ -240,7 +302,8 @@ async def uninstall(
     to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
     reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
     If a cluster-scoped object refers to another namespace, only what belongs to ``namespace`` is removed.
-    Raises :class:`cfo.runtime.client.errors.APIError`.
+    Raises :class:`UninstallIncomplete`, after everything else was done, if objects still exist, or keep finalizers that
+    no operator removes, and :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
     stored = await _stored_objects(client, namespace)
@@ -249,8 +312,11 @@ async def uninstall(
         others |= _namespaces_in(obj) - {namespace}
     if others:
         await _remove_own_objects(removal, stored, namespace, timeout)
+        report(_KEPT)
         for other in sorted(others):
             report(await _advice(client, other))
+        await removal.report_orphans(await _parts(client, others))
+        await removal.conclude()
         return
     objects = render(namespace=namespace, components=COMPONENTS)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
@@ -274,7 +340,8 @@ async def uninstall(
             for obj in await _list(client, left.gvk, label_selector=left.label):
                 if left.name in ("", name_of(obj)):
                     await removal.delete(left.gvk, key_of(obj))
-    rest += [obj for obj in stored if obj["kind"] == "ClusterRoleBinding"]
+    # also the ClusterRoles of an additional operator, and all ClusterRoleBindings
+    rest += [obj for obj in stored if obj["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     await _remove_state(removal, namespace)
@@ -282,6 +349,36 @@ async def uninstall(
         for obj in objects:
             if obj["kind"] == "CustomResourceDefinition":
                 await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
+    await removal.conclude()
+
+
+_KEPT = (
+    "kept the CRDs, the ClusterRoles for users and the policy of reserved-hosts, which are for all operators; the "
+    "uninstallation of the last operator deletes the ClusterRoles and the policy"
+)
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """The objects that an operator reconciles: those in ``namespaces`` (empty: all) whose labels match."""
+
+    namespaces: frozenset[str]
+    selector: LabelSelector
+
+    def covers(self, obj: Object, *, has_selector: bool) -> bool:
+        """Return whether the operator reconciles ``obj``; ``has_selector``: its selector applies to the kind."""
+        if self.namespaces and namespace_of(obj) not in self.namespaces:
+            return False
+        return not has_selector or self.selector.matches(labels_of(obj))
+
+
+async def _parts(client: Client, namespaces: Iterable[str]) -> list[_Part]:
+    """Return the parts of the operators in ``namespaces``; one whose configuration cannot be read has all objects."""
+    parts = []
+    for namespace in sorted(namespaces):
+        configuration = await configuration_of(client, namespace) or OperatorConfiguration()
+        watched = frozenset(configuration.watch_namespaces)
+        parts.append(_Part(watched, LabelSelector.of(configuration.label_selector)))
+    return parts
 
 
 async def _advice(client: Client, other: str) -> str:
@@ -305,12 +402,14 @@ async def _remove_own_objects(
 ) -> None:
     """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer to no other one."""
     additional = [(obj["kind"], name_of(obj)) for obj in _additional_objects(namespace)]
+    roles = _roles_only_of(stored, namespace)
     own = [
         obj
         for obj in stored
         if namespace_of(obj) == namespace
         or _namespaces_in(obj) == {namespace}
         or (obj["kind"], name_of(obj)) in additional
+        or (obj["kind"] == "ClusterRole" and name_of(obj) in roles)
     ]
     for obj in own:
         if obj["kind"].endswith("WebhookConfiguration"):
@@ -320,6 +419,17 @@ async def _remove_own_objects(
     for obj in own:
         await removal.delete(gvk_of(obj), key_of(obj))
     await _remove_state(removal, namespace)
+
+
+def _roles_only_of(stored: Iterable[Object], namespace: str) -> set[str]:
+    """Return the ClusterRoles that are bound to the operator in ``namespace``, and to no other one."""
+    own: set[str] = set()
+    of_others: set[str] = set()
+    for obj in stored:
+        if obj["kind"] == "ClusterRoleBinding":
+            names = own if _namespaces_in(obj) == {namespace} else of_others
+            names.add(obj["roleRef"]["name"])
+    return own - of_others
 
 
 async def _remove_state(removal: _Removal, namespace: str) -> None:
@@ -357,6 +467,9 @@ class _Removal:
         self._report = report
         self._dry_run = dry_run
         self._planned: set[tuple[GVK, NamespacedName]] = set()
+        self._waited: list[tuple[GVK, Mapping[str, str]]] = []
+        """What still existed after the time to wait for it: kinds and options that select their objects."""
+        self._problems = 0
 
     async def delete(self, gvk: GVK, key: NamespacedName) -> None:
         """Delete an object if it exists."""
@@ -387,7 +500,8 @@ class _Removal:
                     return
                 await anyio.sleep(_POLL_INTERVAL)
         views = {view.gvk: view for view in all_views()}
-        for obj in left[:5]:
+        self._waited.append((gvk, options))
+        for obj in left[:_MAX_NAMED]:
             why = summarize(views[gvk], obj).pending if gvk in views else "still exists"
             self._report(f"still not deleted after {timeout:g} s: {gvk.kind} {key_of(obj)} {why}")
 
@@ -406,3 +520,46 @@ class _Removal:
             except Conflict:
                 continue
             return
+
+    async def report_orphans(self, parts: Iterable[_Part]) -> None:
+        """Report objects with our finalizers that are in none of ``parts``, which other operators reconcile."""
+        parts = list(parts)
+        for kind in KINDS:
+            for gvk, finalizer in kind.finalizers().items():
+                has_selector = gvk in kind.gvks and not kind.shared
+                orphans: list[NamespacedName] = []
+                for obj in await _list(self._client, gvk):
+                    if not has_finalizer(obj, finalizer):
+                        continue
+                    if not any(part.covers(obj, has_selector=has_selector) for part in parts):
+                        orphans.append(key_of(obj))
+                if orphans:
+                    self._report_orphans(gvk, finalizer, orphans)
+
+    def _report_orphans(self, gvk: GVK, finalizer: str, keys: Sequence[NamespacedName]) -> None:
+        self._problems += 1
+        first = min(keys)
+        self._report(
+            f"no operator removes the finalizer {finalizer} of {_named(gvk, keys)} any more: let another operator "
+            "reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it from each: kubectl "
+            f"--namespace {first.namespace} patch {gvk.kind.lower()}.{gvk.group} {first.name} --type=merge "
+            """-p '{"metadata":{"finalizers":null}}'"""
+        )
+
+    async def conclude(self) -> None:
+        """Report what still exists of what had to be deleted; raise :class:`UninstallIncomplete` for any problem."""
+        for gvk, options in self._waited:
+            found = await _list(self._client, gvk, **options)
+            keys = [key_of(obj) for obj in found if gvk == POD or not _is_being_removed(obj)]
+            if keys:
+                self._problems += 1
+                self._report(f"not deleted: {_named(gvk, keys)}")
+        if self._problems and not self._dry_run:
+            raise UninstallIncomplete(
+                "the operator was removed, but not everything that belongs to it: the lines above say what is left"
+            )
+
+
+def _is_being_removed(obj: Object) -> bool:
+    """Return whether the API server deletes ``obj``, because no finalizer is left."""
+    return is_deleting(obj) and not obj["metadata"].get("finalizers")

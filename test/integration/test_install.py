@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -486,6 +487,11 @@ async def run_uninstall(
     return output
 
 
+def lines_after(prefix: str, output: str) -> set[str]:
+    """Return what follows ``prefix`` in the lines of ``output`` that begin with it."""
+    return {line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix)}
+
+
 @pytest.mark.parametrize("everything", [False, True])
 async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everything: bool) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
@@ -511,10 +517,12 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         }
         await environment.create(foreign)
 
+        options = ["--crds"] if everything else []
         output = await run_uninstall(
-            environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else [])
+            environment, tmp_path, "--timeout", "1", *options, code=int(everything)
         )
 
+        assert ("not deleted: 1 AppWrapper (default/wrapped)" in output) is everything
         why = "is being deleted, waiting for workload.codeflare.dev/finalizer, test/other"
         assert (
             f"still not deleted after 1 s: AppWrapper default/wrapped {why}" in output
@@ -543,11 +551,16 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert wrapper is not None
         assert wrapper["metadata"]["finalizers"] == ["test/other"]
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
-        refusal = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1)
-        assert "has no operator" in refusal
+        again = await run_uninstall(environment, tmp_path, "--timeout", "1")
+        assert (
+            again == "nothing to remove: the cluster has no operator and none of its finalizers\n"
+        )
         assert "deleted" not in await run_uninstall(
             environment, tmp_path, "--timeout", "1", "--leftovers"
         )
+        refusal = await run_uninstall(environment, tmp_path, "--timeout", "1", "--crds", code=1)
+        assert "namespace openshift-operators has no operator, but CustomResource" in refusal
+        assert "--leftovers removes" in refusal
 
 
 async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_path: Path) -> None:
@@ -556,9 +569,10 @@ async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_pa
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
-        assert "namespace openshift-operators has no operator" in await run_uninstall(
-            environment, tmp_path, code=1
-        )
+        assert (
+            "namespace openshift-operators has no operator, but 1 RayCluster (ns/rc) with the finalizer "
+            "ray.openshift.ai/oauth-finalizer exist;"
+        ) in await run_uninstall(environment, tmp_path, code=1)
         await install(environment, tmp_path)
         output = await run_uninstall(
             environment, tmp_path, "--namespace", "ns", "--leftovers", code=1
@@ -589,8 +603,8 @@ async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: P
         planned = await run_uninstall(environment, tmp_path, "--dry-run")
         output = await run_uninstall(environment, tmp_path, "--timeout", "1")
 
-        removed = {line.removeprefix("deleted ") for line in output.splitlines()[:-1]}
-        assert removed == {line.removeprefix("would delete ") for line in planned.splitlines()[:-1]}
+        removed = lines_after("deleted ", output)
+        assert removed == lines_after("would delete ", planned)
         assert "Deployment openshift-operators/codeflare-operator-manager" in removed
         assert all(" openshift-operators/" in line for line in removed)
         assert "kept what the operator in namespace codeflare needs" in output.splitlines()[-1]
@@ -762,8 +776,8 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
         planned = await run_uninstall(environment, tmp_path, *options, "--dry-run")
         output = await run_uninstall(environment, tmp_path, *options)
 
-        removed = {line.removeprefix("deleted ") for line in output.splitlines()[:-1]}
-        assert removed == {line.removeprefix("would delete ") for line in planned.splitlines()[:-1]}
+        removed = lines_after("deleted ", output)
+        assert removed == lines_after("would delete ", planned)
         assert "ClusterRole codeflare-operator-manager-role-codeflare-b" in removed
         assert all(second in line for line in removed)
         code, left = await kubectl(
@@ -839,8 +853,66 @@ async def test_uninstall_of_the_first_operator_keeps_what_an_additional_one_need
             "kept what the operator in namespace codeflare-b needs; it serves no webhooks: first"
             in output
         )
+        assert (
+            "kept the CRDs, the ClusterRoles for users and the policy of reserved-hosts" in output
+        )
         assert not await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
         assert await can_list_clusters(environment, tmp_path, "codeflare-b")
+        roles = await cluster_role_names(environment, tmp_path)
+        assert "codeflare-operator-manager-role" not in roles
+        assert "codeflare-operator-appwrapper-editor-role" in roles
+
+        options = ("--namespace", "codeflare-b", "--timeout", "1")
+        await run_uninstall(environment, tmp_path, *options)
+
+        roles = await cluster_role_names(environment, tmp_path)
+        assert [name for name in roles if "codeflare" in name] == []
+
+
+async def cluster_role_names(environment: Environment, directory: Path) -> list[str]:
+    """Return the names of all ClusterRoles."""
+    jsonpath = "jsonpath={.items[*].metadata.name}"
+    code, output = await kubectl(environment, directory, "get", "clusterroles", "-o", jsonpath)
+    assert code == 0, output
+    return output.split()
+
+
+async def test_uninstall_reports_finalizers_that_no_other_operator_removes(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        for namespace in ("team-a", "team-b"):
+            await environment.create_namespace(namespace)
+            for number in range(7):
+                cluster = ray_cluster(f"rc-{number}", namespace)
+                cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+                await environment.create(cluster)
+        await install(environment, tmp_path)
+        await create_config_map(environment, watchNamespaces=["team-a"])
+        await apply_additional(environment, tmp_path)
+        options = ("--namespace", "codeflare-b", "--timeout", "1")
+        planned = await run_uninstall(environment, tmp_path, *options, "--dry-run")
+
+        output = await run_uninstall(environment, tmp_path, *options, code=1)
+
+        clusters = "team-b/rc-0, team-b/rc-1, team-b/rc-2, team-b/rc-3, team-b/rc-4, ..."
+        report = (
+            f"no operator removes the finalizer ray.openshift.ai/oauth-finalizer of 7 RayClusters ({clusters}) any "
+            "more: let another operator reconcile them"
+        )
+        assert report in output
+        assert report in planned
+        assert "team-a" not in output
+        assert output.splitlines()[-1].startswith(
+            "Error: the operator was removed, but not everything"
+        )
+        code, deleted = await kubectl(
+            environment, tmp_path, "delete", *_webhook_configuration_names()
+        )  # no operator runs that serves them
+        assert code == 0, deleted
+        command = output.split("remove it from each: kubectl ")[1].splitlines()[0]
+        patched = await kubectl(environment, tmp_path, *shlex.split(command))
+        assert patched[0] == 0, patched
+        cluster = await environment.get(RAY_CLUSTER, "rc-0", "team-b")
+        assert not cluster["metadata"].get("finalizers")
 
 
 async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
