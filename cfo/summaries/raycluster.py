@@ -17,7 +17,12 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
-from cfo.api.raycluster.conditions import CONDITION_TYPES, HOST_TOO_LONG, LASTING_REASONS
+from cfo.api.raycluster.conditions import (
+    CONDITION_TYPES,
+    HOST_TOO_LONG,
+    LASTING_REASONS,
+    MISSING_ROLE,
+)
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import (
@@ -76,7 +81,7 @@ _EXPOSURE_REMEDIES: Final = {
     "IngressTLSUnavailable": "set kuberay.ingress.className, kuberay.ingress.annotations or kuberay.gateway",
     "BackendTLSUnavailable": "install BackendTLSPolicy of the Gateway API",
     "GatewayAPIUnavailable": "install the CRDs of the Gateway API, or unset kuberay.gateway",
-    "MissingRole": "install the role that the message names",
+    MISSING_ROLE: "install the role that the message names",
     "ProfileNotMet": "create the RayCluster again: existing pod templates are not changed",
     "RayTokenDisabled": "remove RAY_AUTH_MODE from the pod template",
     "RayTokenNotRequired": "restart the head pod, so that Ray requires its token",
@@ -375,11 +380,15 @@ def _own_conditions(cluster: Object) -> Iterator[SummaryCondition]:
 
 
 def _lasting_problems(cluster: Object) -> Iterator[Problem]:
-    """Yield the problems that the conditions of this operator have as their reasons."""
+    """Yield the problems that the conditions of this operator have as their reasons.
+
+    Of a RayCluster that is being deleted, only a missing role is one, because the deletion can wait for it.
+    """
+    reasons = LASTING_REASONS
     if is_deleting(cluster):
-        return
+        reasons = frozenset({MISSING_ROLE})
     for condition in _own_conditions(cluster):
-        if condition.reason in LASTING_REASONS:
+        if condition.reason in reasons:
             yield Problem(
                 f"{condition.reason}: {message_of(condition)}", LASTING_REMEDIES[condition.reason]
             )
@@ -391,13 +400,13 @@ def _unresolved_warnings(
     """Return the problems of Warning Events that are not resolved.
 
     The age of those with a lasting reason does not matter: the conditions of the operator show whether their cause
-    still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. Pods that
-    could not be created count until one was, and a replaced CA until all pods are younger.
-    Others count while the cluster is not well, or if they occurred after it
-    became ready.
+    still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. The
+    conditions of a RayCluster that is being deleted are not written any more, so a missing role counts then. Pods that
+    could not be created count until one was, and a replaced CA until all pods are younger. Others count while the
+    cluster is not well, or if they occurred after it became ready.
     """
     is_exposed = bool(addresses.dashboard_url(facts, related.children))
-    has_conditions = any(_own_conditions(facts.cluster))
+    reasons = {condition.reason for condition in _own_conditions(facts.cluster)}
     since = _ready_since(facts.cluster)
     newest_pod = newest_pods(related.pods or ()).get((RAY_CLUSTER.kind, facts.names.cluster))
     unresolved = []
@@ -408,7 +417,9 @@ def _unresolved_warnings(
         last = time_of(warning.last) or latest.get(warning.reason)
         is_allowed = warning.reason in _LIMITS and level is Level.OK
         is_superseded = warning.reason in _CREATION_FAILURES and _is_before(last, newest_pod)
-        if warning.reason in LASTING_REASONS and has_conditions:
+        if warning.reason == MISSING_ROLE and is_deleting(facts.cluster):
+            is_unresolved = MISSING_ROLE not in reasons
+        elif warning.reason in LASTING_REASONS and reasons:
             is_unresolved = False
         elif warning.reason == _CA_REPLACED and related.pods is not None and last is not None:
             is_unresolved = not all(_is_younger(pod, last) for pod in related.pods)

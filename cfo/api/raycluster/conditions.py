@@ -14,6 +14,8 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
 HOST_TOO_LONG: Final = "HostTooLong"
+MISSING_ROLE: Final = "MissingRole"
+"""The operator lacks an optional role; it is the cause of other problems, so it precedes them."""
 
 LASTING_REASONS: Final = frozenset(
     {
@@ -27,7 +29,7 @@ LASTING_REASONS: Final = frozenset(
         "HostTaken",
         "IngressDomainMissing",
         "IngressTLSUnavailable",
-        "MissingRole",
+        MISSING_ROLE,
         "NameTaken",
         "OAuthUnavailable",
         "OIDCSecretMissing",

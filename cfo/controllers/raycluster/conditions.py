@@ -11,7 +11,6 @@ manages has none: MultiKueue overwrites its status with that of another Kubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -23,6 +22,7 @@ from cfo.api.raycluster.conditions import (
     EXPOSED,
     HOST_TOO_LONG,
     LASTING_REASONS,
+    MISSING_ROLE,
     MUTUAL_TLS,
     NETWORK_POLICIES,
 )
@@ -179,12 +179,18 @@ def _network_policies(facts: RayClusterFacts, policies: Sequence[Object]) -> Obj
 def with_warnings(condition: Object, warnings: Sequence[Notice]) -> Object:
     """Return ``condition`` with the lasting ones of ``warnings``; the first of them is its reason.
 
-    A condition that is true, such as that of a dashboard whose host another object uses as well, keeps its message.
+    A missing role comes first, also before a lasting reason of ``condition`` itself, which has no other warnings. A
+    condition that is true, such as that of a dashboard whose host another object uses as well, keeps its message.
     """
-    lasting = dict.fromkeys(each for each in warnings if each.reason in LASTING_REASONS)
-    if not lasting or condition["reason"] in LASTING_REASONS:
+    lasting = list(dict.fromkeys(each for each in warnings if each.reason in LASTING_REASONS))
+    if condition["reason"] in LASTING_REASONS:
+        lasting = [each for each in lasting if each.reason == MISSING_ROLE]
+        if lasting:
+            lasting.append(Notice("Warning", condition["reason"], condition["message"]))
+    if not lasting:
         return condition
-    first, *others = islice(lasting, _MAX_WARNINGS)
+    lasting.sort(key=lambda each: each.reason != MISSING_ROLE)
+    first, *others = lasting[:_MAX_WARNINGS]
     parts = [text(first.message, MAX_MESSAGE)]
     parts += [f"{other.reason}: {text(other.message, MAX_MESSAGE)}" for other in others]
     if condition["status"] == "True":

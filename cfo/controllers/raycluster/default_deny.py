@@ -11,8 +11,6 @@ to another client and is left unchanged; an Event on it reports this.
 
 from __future__ import annotations
 
-import structlog
-
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
 from cfo.config.network import DefaultDenyConfiguration
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
@@ -33,8 +31,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import Child, Outcome, Update, reconcile_children
 from cfo.runtime.objects import new_object
-
-_log = structlog.get_logger("cfo.controllers.raycluster")
 
 
 class DefaultDenyReconciler:
@@ -65,10 +61,6 @@ class DefaultDenyReconciler:
         return Result(requeue_after=results.retry_after)
 
     def _report(self, policy: Object) -> None:
-        _log.warning(
-            "Default-deny NetworkPolicy belongs to another client",
-            namespace=policy["metadata"]["namespace"],
-        )
         self._events.event(
             policy,
             "Warning",

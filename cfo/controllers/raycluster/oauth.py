@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from cfo.api.raycluster.conditions import EXPOSED
+from cfo.api.raycluster.conditions import EXPOSED, MISSING_ROLE
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
@@ -59,6 +59,7 @@ from cfo.runtime import (
     Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
+    Forbidden,
     Informer,
     Manager,
     NamespacedName,
@@ -214,7 +215,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         unlisted = [informer for informer in informers if not informer.has_synced]
         forbidden = sorted({informer.gvk.kind for informer in unlisted if informer.is_forbidden})
         if forbidden and is_required:
-            decision.warn("MissingRole", _MISSING_ROLE.format(kinds=", ".join(forbidden)))
+            decision.warn(MISSING_ROLE, _MISSING_ROLE.format(kinds=", ".join(forbidden)))
         if unlisted:
             decision.retry(_FORBIDDEN_RETRY_SECONDS if forbidden else SYNC_RETRY_SECONDS)
         return bool(unlisted)
@@ -369,6 +370,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         self._bindings.delete(decision)
         decision.removes_finalizer = True
+        decision.decide_next = partial(_report_forbidden_release, decision.cluster)
 
     def _record_missing_client(self, decision: Decision, exposure: Exposure) -> None:
         """Record that the Secret with the OIDC client does not exist."""
@@ -382,6 +384,16 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         if not secrets.reader.contains(key):
             message = _OIDC_CLIENT_MISSING.format(name=oidc.secret_name)
             decision.warn("OIDCSecretMissing", message)
+
+
+def _report_forbidden_release(cluster: Object, results: ChildResults) -> Decision | None:
+    """Record that a ClusterRoleBinding cannot be deleted, for which the finalizer waits, without the optional role."""
+    for result in results:
+        if result.child.gvk == CLUSTER_ROLE_BINDING and isinstance(result.error, Forbidden):
+            decision = Decision(cluster=cluster)
+            decision.warn(MISSING_ROLE, _RELEASE_FORBIDDEN.format(name=result.child.key.name))
+            return decision
+    return None
 
 
 def _record_authentication(
@@ -415,6 +427,10 @@ def _record_authentication(
 _MISSING_ROLE = (
     "The operator is not allowed to list {kinds}, so it does not create what the OAuth proxy needs, and the head pod "
     "cannot start. Ask the administrator to install the role openshift (cfo manifests --with openshift)"
+)
+_RELEASE_FORBIDDEN = (
+    "The operator is not allowed to delete the ClusterRoleBinding {name}, so the finalizer of the RayCluster stays. "
+    "Ask the administrator to install the role authentication (cfo manifests --with authentication)"
 )
 _RAY_AUTH_MODE_OVERRIDDEN = (
     "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "

@@ -224,6 +224,22 @@ def test_condition_shows_whether_a_lasting_warning_is_resolved(reason: str, last
     assert messages(found) == []
 
 
+@pytest.mark.parametrize("has_condition", [False, True])
+def test_missing_role_is_a_problem_also_of_a_raycluster_that_is_being_deleted(
+    has_condition: bool,
+) -> None:
+    ray_cluster = cluster()
+    ray_cluster["metadata"]["deletionTimestamp"] = "2026-06-01T00:00:00Z"
+    conditions = [condition(EXPOSED, "False", "OAuthUnavailable", "why")]
+    if has_condition:
+        conditions = [condition(EXPOSED, "False", "MissingRole", "why")]
+    ray_cluster["status"]["conditions"] = conditions
+    events = [event("MissingRole", "2026-06-01T00:00:00Z")]
+    found = summarize(RAY_CLUSTER, ray_cluster, related(events=events, children={INGRESS: []}))
+    assert messages(found).count("MissingRole: why") == 1
+    assert not [message for message in messages(found) if "OAuthUnavailable" in message]
+
+
 def test_each_lasting_reason_has_a_remedy() -> None:
     assert set(LASTING_REMEDIES) == LASTING_REASONS
 

@@ -217,6 +217,7 @@ def test_dashboard_with_a_host_that_dns_cannot_resolve_is_not_exposed() -> None:
 
 SHARED = Notice("Warning", "HostShared", "host a is also used by b")
 TAKEN = Notice("Warning", "NameTaken", "Ingress c exists")
+MISSING = Notice("Warning", "MissingRole", "install the role d")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +231,16 @@ TAKEN = Notice("Warning", "NameTaken", "Ingress c exists")
         ),
         (("False", "NotExposed", "none"), [TAKEN], ("NameTaken", TAKEN.message)),
         (("False", "OAuthUnavailable", "none"), [TAKEN], ("OAuthUnavailable", "none")),
+        (
+            ("False", "OAuthUnavailable", "none"),
+            [TAKEN, MISSING],
+            ("MissingRole", f"{MISSING.message}; OAuthUnavailable: none"),
+        ),
+        (
+            ("False", "NotExposed", "none"),
+            [TAKEN, MISSING],
+            ("MissingRole", f"{MISSING.message}; NameTaken: {TAKEN.message}"),
+        ),
         (
             ("True", "Exposed", "Dashboard: a"),
             [Notice("Warning", "RouteNotAccepted", "recorded once for each change")],

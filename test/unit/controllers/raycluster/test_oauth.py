@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -23,7 +24,8 @@ from cfo.controllers.raycluster.dashboard_access import Authentication, Backend,
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.oauth import DashboardProxies, FoundProxy
 from cfo.controllers.raycluster.watches import add_indexes
-from cfo.runtime import SECRET, NamespacedName, Object
+from cfo.runtime import SECRET, Forbidden, NamespacedName, Object
+from cfo.runtime.client import ChildResult, ChildResults, Outcome
 from cfo.runtime.manager import Manager
 from test.support.decisions import (
     children,
@@ -237,6 +239,34 @@ def test_bindings_with_any_name_are_deleted_before_the_finalizer() -> None:
     decision = world.concern.decide_release(cluster)
     assert children(decision) == ["-ClusterRoleBinding former-name"]
     assert decision.removes_finalizer
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda world: world.decide(Authentication.UNAVAILABLE, None),
+        lambda world: world.concern.decide_release(world.clusters[0]),
+    ],
+)
+def test_binding_that_may_not_be_deleted_without_the_role_is_reported(
+    decide: Callable[[World], Decision],
+) -> None:
+    world = World()
+    (cluster,) = world.clusters
+    world.bind(binding("former-name", cluster))
+    decision = decide(world)
+    assert decision.decide_next is not None
+    assert decision.decide_next(written(decision)) is None
+    forbidden = ChildResults(cluster)
+    for child in decision.children:
+        error = Forbidden(403, {"reason": "Forbidden"})
+        forbidden.add(ChildResult(child=child, outcome=Outcome.REFUSED, error=error))
+    following = decision.decide_next(forbidden)
+    assert following is not None
+    assert reasons(following) == ["MissingRole"]
+    message = following.notices[0].message
+    assert "not allowed to delete the ClusterRoleBinding former-name" in message
+    assert "cfo manifests --with authentication" in message
 
 
 def test_binding_reconciles_the_cluster_in_its_labels() -> None:
