@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, names_of
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.controllers import raycluster
@@ -23,7 +24,13 @@ from cfo.runtime.objects.kinds import (
     SERVICE_ACCOUNT,
 )
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import Object, annotations_of, key_of, owner_reference
+from cfo.runtime.objects.unstructured import (
+    Object,
+    annotations_of,
+    find_condition,
+    key_of,
+    owner_reference,
+)
 from cfo.runtime.process.clock import SystemClock
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
@@ -59,6 +66,10 @@ INGRESS_NAMESPACE = {
     }
 }
 TOKEN = {"authOptions": {"mode": "token"}}
+MANAGER_RULES = (
+    Rule("events.k8s.io", "events", ("create", "patch")),
+    Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
+)
 
 
 def admitted(cluster: Object, *, mtls: bool = True) -> Object:
@@ -174,12 +185,8 @@ async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
 async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        manager_rules = [
-            Rule("events.k8s.io", "events", ("create", "patch")),
-            Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
-        ]
         token = await service_account_token(
-            env, *raycluster.RULES, *raycluster.AUTHENTICATION_RULES, *manager_rules
+            env, *raycluster.RULES, *raycluster.AUTHENTICATION_RULES, *MANAGER_RULES
         )
         settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
         async with run_controllers(env, settings, token=token):
@@ -195,6 +202,40 @@ async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
             await env.delete(proxied)
             await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
             assert [exchange for exchange in env.exchanges if exchange.code == "403"] == []
+
+
+async def wait_for_missing_role(env: Environment, message: str) -> None:
+    """Wait until the condition about the dashboard of the RayCluster names the missing role."""
+
+    async def is_reported() -> bool:
+        cluster = await env.get(RAY_CLUSTER, "rc")
+        conditions = (cluster.get("status") or {}).get("conditions") or []
+        exposed = find_condition(conditions, EXPOSED) or {}
+        return exposed.get("reason") == "MissingRole" and message in exposed["message"]
+
+    await eventually(is_reported, f"MissingRole: {message}")
+
+
+async def test_missing_role_of_the_proxies_is_in_the_condition() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        token = await service_account_token(env, *raycluster.RULES, *MANAGER_RULES)
+        settings = kuberay_config(**PROXY_SETTINGS)
+        async with run_controllers(env, settings, token=token, wait=False):
+            await env.create(admitted(ray_cluster()))
+            await wait_for_missing_role(env, "not allowed to list Service, ServiceAccount")
+
+
+async def test_missing_role_for_bindings_of_former_proxies_is_in_the_condition() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS)):
+            await env.create(admitted(ray_cluster()))
+            await env.wait_until_idle()
+        assert await env.find(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") is not None
+        token = await service_account_token(env, *raycluster.RULES, *MANAGER_RULES)
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS), token=token, wait=False):
+            await wait_for_missing_role(env, "not allowed to delete the ClusterRoleBinding")
 
 
 async def test_client_without_certificates_is_not_exposed() -> None:

@@ -165,11 +165,13 @@ class ClusterConcern(ABC, Generic[Found]):
     """One concern of RayClusters; ``Found`` is what it observes.
 
     ``name`` is the source of its Events. ``condition`` is the type of the condition that has its Warnings as reason,
-    as long as their causes exist.
+    as long as their causes exist. ``component`` is that of the manifests with the role that lists what is
+    :attr:`required`; empty: the role that every operator has.
     """
 
     name: ClassVar[str]
     condition: ClassVar[str] = ""
+    component: ClassVar[str] = ""
 
     def __init__(
         self, manager: Manager, config: KubeRayConfiguration, environment: ClusterEnvironment

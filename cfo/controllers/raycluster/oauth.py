@@ -108,6 +108,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
 
     name = "raycluster-oauth"
     condition = EXPOSED
+    component = "authentication"
     proxy_rules = (
         Rule("ray.io", "rayclusters", (*READ, "patch")),
         Rule("", ("secrets", "services", "serviceaccounts"), (*READ, "create", "patch", "delete")),

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.conditions import MISSING_ROLE
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER
 from cfo.controllers.raycluster.concern import ClusterConcern, Decision, Notice, ObservedCluster
@@ -63,6 +64,8 @@ class RayClusterReconciler:
             for concern in concerns
         }
         self._unlisted = set(concerns)
+        self._forbidden: set[str] = set()
+        """Kinds of unlisted concerns that the operator is not allowed to list."""
         self._has_begun = False
         self._became_ready = Channel()
         self.clusters = manager.cache.informer(RAY_CLUSTER)
@@ -77,6 +80,8 @@ class RayClusterReconciler:
         settings = await self._environment.profiles.settings(self._client, request.namespace)
         observed = ObservedCluster(RayClusterFacts(cluster), settings, self._environment)
         observed.incomplete.update(concern.condition for concern in self._unlisted)
+        for concern in self._unlisted:
+            self._report_missing_role(concern, observed)
         outcome = _Outcome()
         for concern in self._listed():
             errors_before = len(outcome.errors)
@@ -104,6 +109,16 @@ class RayClusterReconciler:
                 if decision is not None:
                     await self._carry_out(concern, decision, outcome, warnings=[])
         return outcome.result()
+
+    def _report_missing_role(self, concern: ClusterConcern[Any], cluster: ObservedCluster) -> None:
+        """Report that a concern is left out because its optional role is not installed."""
+        kinds = _forbidden_kinds(concern)
+        if not concern.component or not kinds:
+            return
+        warnings = cluster.warnings_about(concern.condition)
+        events = _CollectedEvents(self._events[concern], warnings)
+        message = _MISSING_ROLE.format(kinds=", ".join(kinds), component=concern.component)
+        events.event(cluster.object, "Warning", MISSING_ROLE, message)
 
     def _listed(self) -> Iterator[ClusterConcern[Any]]:
         for concern in self._concerns:
@@ -181,15 +196,32 @@ class RayClusterReconciler:
         )
 
     def _on_state(self) -> None:
-        """Include the concerns whose kinds have been listed; those that are late need all RayClusters."""
+        """Include the concerns whose kinds have been listed; those that are late need all RayClusters.
+
+        So does a change of the kinds that must not be listed, which all RayClusters report.
+        """
         ready = {
             concern
             for concern in self._unlisted
             if all(informer.has_synced for informer in concern.required)
         }
         self._unlisted -= ready
-        if ready and self._has_begun:
+        forbidden = {kind for concern in self._unlisted for kind in _forbidden_kinds(concern)}
+        has_changed = forbidden != self._forbidden
+        self._forbidden = forbidden
+        if (ready or has_changed) and self._has_begun:
             self._became_ready.enqueue(all_clusters(self.clusters.reader), reason="listed")
+
+
+_MISSING_ROLE: Final = (
+    "The operator is not allowed to list {kinds}, so it does not create what the proxies of the dashboard need. Ask "
+    "the administrator to install the role {component} (cfo manifests --with {component})"
+)
+
+
+def _forbidden_kinds(concern: ClusterConcern[Any]) -> list[str]:
+    """Return the kinds that a concern requires and the operator is not allowed to list."""
+    return sorted({informer.gvk.kind for informer in concern.required if informer.is_forbidden})
 
 
 class _CollectedEvents:
