@@ -5,7 +5,7 @@ Controllers that read whole objects use :meth:`Client.get <cfo.runtime.Client.ge
 
 from __future__ import annotations
 
-from cfo.runtime import Channel, Client, Entry, Informer, NamespacedName
+from cfo.runtime import Channel, Client, Entry, Informer, NamespacedName, Reader
 
 
 async def stored_or_live(client: Client, informer: Informer, key: NamespacedName) -> Entry | None:
@@ -23,7 +23,24 @@ async def stored_or_live(client: Client, informer: Informer, key: NamespacedName
     return informer.selected_entry(obj)
 
 
+def known_keys(reader: Reader, namespace: str = "") -> list[NamespacedName]:
+    """Return the objects of a namespace (empty: of all), also those that are left out and known by name.
+
+    It needs no request, so it is for events that tenants can cause.
+    """
+    return [entry.key for entry in reader.entries(namespace)] + reader.left_out_keys(namespace)
+
+
+def all_keys(informer: Informer, namespace: str = "") -> list[NamespacedName]:
+    """Return the same for the controllers of ``informer``, which get the other objects as events, after a new list.
+
+    The list is needed only if a namespace has very many objects that are left out.
+    """
+    if not informer.reader.has_all_left_out_keys(namespace):
+        informer.report_left_out()
+    return known_keys(informer.reader, namespace)
+
+
 def enqueue_all(informer: Informer, channel: Channel) -> None:
-    """Enqueue the objects that ``informer`` has; those that it leaves out follow as events, after a new list."""
-    channel.enqueue([entry.key for entry in informer.reader.entries()])
-    informer.report_left_out()
+    """Enqueue all objects of ``informer``, as :func:`all_keys` returns them."""
+    channel.enqueue(all_keys(informer))

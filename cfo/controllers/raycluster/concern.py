@@ -181,7 +181,8 @@ class ClusterConcern(ABC, Generic[Found]):
         self._clock = manager.clock
         self._config = config
         self._environment = environment
-        self.clusters = manager.cache.informer(RAY_CLUSTER).reader
+        self.cluster_informer = manager.cache.informer(RAY_CLUSTER)
+        self.clusters = self.cluster_informer.reader
         """Reads all RayClusters."""
         self.required: list[Informer] = []
         """What must be listed before the concern can be reconciled."""

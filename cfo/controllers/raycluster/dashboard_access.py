@@ -22,16 +22,17 @@ from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.api.raycluster.ports import PROXY_PORT_NAME
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.left_out import all_keys
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
-from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, HEAD_PODS, all_clusters
+from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, HEAD_PODS
 from cfo.runtime import (
     POD,
     Controller,
     DiscoveryIncomplete,
     EnqueueRequestsFromMapFunc,
+    Informer,
     Manager,
-    Reader,
     Rule,
     name_of,
 )
@@ -186,15 +187,17 @@ class DashboardAccess:
         head_pods = HeadPods(manager.cache.informer(POD, **HEAD_PODS)) if needs_pods else None
         return cls(platform, head_pods)
 
-    def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
+    def subscribe(self, manager: Manager, controller: Controller, clusters: Informer) -> None:
         """Feed ``controller`` with the RayClusters whose exposure may have changed.
 
         ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.watches`.
         """
-        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters))
+        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_keys(clusters))
         self._platform.authentication.subscribe(controller, enqueue_all)
         if self._head_pods is not None:
-            clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
+            clusters_of = EnqueueRequestsFromMapFunc(
+                lambda pod: clusters_of_pod(clusters.reader, pod)
+            )
             source = Kind(
                 self._head_pods.informer,
                 clusters_of,

@@ -18,6 +18,7 @@ from cfo.api.raycluster.names import (
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.host_claims import OTHER_NAMESPACES
+from cfo.controllers.left_out import all_keys
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess, may_expose
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.controllers.raycluster.watches import LABELED
@@ -33,7 +34,6 @@ from cfo.runtime import (
     Informer,
     Manager,
     NamespacedName,
-    Reader,
     Rule,
     labels_of,
 )
@@ -186,13 +186,13 @@ class Profiles:
             return self._table.strictest()
         return self._table.of_labels(labels_of(found or {}))
 
-    def subscribe(self, controller: Controller, clusters: Reader) -> None:
+    def subscribe(self, controller: Controller, clusters: Informer) -> None:
         """Enqueue the RayClusters of a namespace whose labels changed."""
         if self._namespaces is None:
             return
 
         def clusters_in(namespace: Entry) -> list[NamespacedName]:
-            return [entry.key for entry in clusters.entries(namespace=namespace.key.name)]
+            return all_keys(clusters, namespace.key.name)
 
         source = Kind(
             self._namespaces,

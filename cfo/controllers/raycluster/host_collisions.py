@@ -55,8 +55,8 @@ def address_of(cluster: Mapping[str, Any]) -> str:
 
 
 def clusters_at_address(clusters: Reader, address: str) -> Collection[NamespacedName]:
-    """Return the existing clusters with this address."""
-    return [key for key in _names_at(address) if clusters.contains(key)]
+    """Return the clusters with this address, also those that the cache leaves out."""
+    return [key for key in _names_at(address) if clusters.may_exist(key)]
 
 
 def _names_at(address: str) -> Iterator[NamespacedName]:
@@ -106,7 +106,7 @@ def clusters_of_claims(clusters: Reader, claimant: Entry, domain: str) -> Iterat
         if claim.startswith(DASHBOARD_PATHS):
             namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
             key = NamespacedName(namespace, name)
-            if clusters.contains(key):
+            if clusters.may_exist(key):
                 yield key
             continue
         label = claim.removesuffix(f".{domain}")

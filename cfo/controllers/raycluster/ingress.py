@@ -23,6 +23,7 @@ from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.host_claims import OTHER_NAMESPACES, HostClaims, add_host_index
+from cfo.controllers.left_out import all_keys
 from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
@@ -58,7 +59,6 @@ from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,
     ROUTE_CHANGED,
-    all_clusters,
     in_first_list,
 )
 from cfo.runtime import (
@@ -157,7 +157,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
             )
         )
         changed = (CHILD_CHANGED, CLAIMS_CHANGED)  # the first reads only metadata
-        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(self.clusters))
+        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_keys(self.cluster_informer))
         for informer in (self._informer, *self._other_ingresses):
             controller.watch(
                 Kind(
@@ -183,7 +183,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
             kind.subscribe(controller, claimants, not_(in_first_list), *changed)
         kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
         for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
-            kind.enqueue_when_served(controller, lambda: all_clusters(self.clusters))
+            kind.enqueue_when_served(controller, lambda: all_keys(self.cluster_informer))
         if kinds.config_maps is not None:
             kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
 

@@ -30,6 +30,7 @@ from cfo.api.raycluster.names import CREATED_BY_LABEL, FIELD_MANAGER, KUBERAY, d
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.cached_fields import field_reader
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.left_out import all_keys
 from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
@@ -45,7 +46,7 @@ from cfo.controllers.raycluster.policies import (
     policy_types,
 )
 from cfo.controllers.raycluster.responsibility import find_actor
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, all_clusters
+from cfo.controllers.raycluster.watches import CHILD_CHANGED
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -116,7 +117,7 @@ class NetworkPolicies(ClusterConcern[FoundPolicies]):
         namespaces = self._namespaces
         mapper = self._manager.mapper
         changed = EnqueueRequestsFromMapFunc(
-            lambda entry: all_clusters(self.clusters) if namespaces.update(entry) else ()
+            lambda entry: all_keys(self.cluster_informer) if namespaces.update(entry) else ()
         )
         for informer in namespaces.informers():
             controller.watch(Kind(informer, changed, mapper=mapper, optional=True))

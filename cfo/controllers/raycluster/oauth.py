@@ -23,6 +23,7 @@ from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.left_out import known_keys
 from cfo.controllers.raycluster.auth_proxy import ProxySecrets
 from cfo.controllers.raycluster.concern import (
     SYNC_RETRY_SECONDS,
@@ -166,7 +167,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         )
         if self._oidc_secrets is not None:
             in_namespace = EnqueueRequestsFromMapFunc(
-                lambda secret: [entry.key for entry in self.clusters.entries(secret.key.namespace)]
+                lambda secret: known_keys(self.clusters, secret.key.namespace)
             )
             source = Kind(
                 self._oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=mapper, optional=True

@@ -16,12 +16,13 @@ from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.conditions import MISSING_ROLE
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER
+from cfo.controllers.left_out import all_keys
 from cfo.controllers.raycluster.concern import ClusterConcern, Decision, Notice, ObservedCluster
 from cfo.controllers.raycluster.condition_writer import ConditionWriter
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.recent_events import RecentEvents
-from cfo.controllers.raycluster.watches import add_indexes, all_clusters, in_first_list
+from cfo.controllers.raycluster.watches import add_indexes, in_first_list
 from cfo.runtime import (
     Channel,
     Controller,
@@ -189,11 +190,9 @@ class RayClusterReconciler:
         controller.watch(self._became_ready)
         for concern in self._concerns:
             concern.watch(controller)
-        self._environment.profiles.subscribe(controller, self.clusters.reader)
-        self._environment.access.subscribe(manager, controller, self.clusters.reader)
-        self._environment.routes.enqueue_when_served(
-            controller, lambda: all_clusters(self.clusters.reader)
-        )
+        self._environment.profiles.subscribe(controller, self.clusters)
+        self._environment.access.subscribe(manager, controller, self.clusters)
+        self._environment.routes.enqueue_when_served(controller, lambda: all_keys(self.clusters))
 
     def _on_state(self) -> None:
         """Include the concerns whose kinds have been listed; those that are late need all RayClusters.
@@ -210,7 +209,7 @@ class RayClusterReconciler:
         has_changed = forbidden != self._forbidden
         self._forbidden = forbidden
         if (ready or has_changed) and self._has_begun:
-            self._became_ready.enqueue(all_clusters(self.clusters.reader), reason="listed")
+            self._became_ready.enqueue(all_keys(self.clusters), reason="listed")
 
 
 _MISSING_ROLE: Final = (

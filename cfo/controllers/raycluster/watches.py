@@ -79,7 +79,7 @@ _LABEL = "label"
 
 def add_indexes(clusters: Informer) -> None:
     """Add the index that :func:`clusters_with_label` reads to the informer of RayClusters."""
-    clusters.add_index(_LABEL, _shortened_label)
+    clusters.add_index(_LABEL, _shortened_label, left_out=True)
 
 
 def _shortened_label(entry: Entry) -> Iterable[str]:
@@ -88,13 +88,11 @@ def _shortened_label(entry: Entry) -> Iterable[str]:
     return (f"{entry.namespace}/{label}",) if label != entry.name else ()
 
 
-def all_clusters(clusters: Reader) -> Collection[NamespacedName]:
-    """Return the names of all RayClusters."""
-    return [entry.key for entry in clusters.entries()]
-
-
 def clusters_with_label(clusters: Reader, namespace: str, label: str) -> Collection[NamespacedName]:
-    """Return the clusters in ``namespace`` whose children and pods have ``label`` as the cluster's name."""
+    """Return the clusters in ``namespace`` whose children and pods have ``label`` as the cluster's name.
+
+    Those that the cache leaves out are among them, up to 1,000 of a namespace.
+    """
     key = NamespacedName(namespace, label)
-    same_name = [key] if clusters.contains(key) and label_value(label) == label else []
+    same_name = [key] if clusters.may_exist(key) and label_value(label) == label else []
     return [*same_name, *clusters.keys(_LABEL, f"{namespace}/{label}")]

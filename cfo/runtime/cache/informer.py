@@ -16,6 +16,7 @@ deleted objects.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NoReturn, Self, cast
 
@@ -126,8 +127,11 @@ class Reader:
         return key in self._store
 
     def may_exist(self, key: NamespacedName, /) -> bool:
-        """Return whether the object exists, or may be one of those of its namespace that are left out."""
-        return key in self._store or not self._store.is_complete(key.namespace)
+        """Return whether the object exists, or may be one of those of its namespace that are left out.
+
+        Of each namespace, 1,000 objects that are left out because of their sizes are known by name.
+        """
+        return self._store.may_exist(key)
 
     def selects(self, obj: Object, /) -> bool:
         """Return whether an object is in the selection; field selectors count as far as a client can evaluate them."""
@@ -136,6 +140,17 @@ class Reader:
     def is_complete(self, namespace: str, /) -> bool:
         """Return whether no object of the namespace (empty: of any) is left out, because of sizes or their number."""
         return self._store.is_complete(namespace)
+
+    def has_all_left_out_keys(self, namespace: str = "", /) -> bool:
+        """Return whether :meth:`left_out_keys` returns all objects that are left out of a namespace (empty: of any)."""
+        return self._store.has_all_left_out_keys(namespace)
+
+    def left_out_keys(self, namespace: str = "", /) -> builtins.list[NamespacedName]:
+        """Return the objects of a namespace (empty: of all) that are left out because of their sizes.
+
+        At most 1,000 of each namespace; see :meth:`has_all_left_out_keys`.
+        """
+        return self._store.left_out_keys(namespace)
 
     def left_out_numbers(self) -> dict[str, LeftOutNumber]:
         """Return how many objects are left out of each namespace that is not complete."""

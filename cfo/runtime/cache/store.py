@@ -69,6 +69,9 @@ class LeftOutNumber(msgspec.Struct, frozen=True):
     is_exact: bool
 
 
+_NONE_LEFT_OUT: Final[dict[str, LeftOut]] = {}
+
+
 class EventType(StrEnum):
     """The kind of change of an object."""
 
@@ -165,6 +168,27 @@ class Store:
         if not namespace:
             return not self._too_large and not self._crowded
         return namespace not in self._too_large and namespace not in self._crowded
+
+    def has_all_left_out_keys(self, namespace: str) -> bool:
+        """Return whether :meth:`left_out_keys` returns all objects that are left out of a namespace (empty: of any)."""
+        if not namespace:
+            return not self._crowded
+        return namespace not in self._crowded
+
+    def left_out_keys(self, namespace: str) -> list[NamespacedName]:
+        """Return the objects of a namespace (empty: of all) that are left out, as far as they are remembered."""
+        namespaces: Collection[str] = (namespace,)
+        if not namespace:
+            namespaces = self._too_large
+        return [
+            found.key
+            for each in namespaces
+            for found in self._too_large.get(each, _NONE_LEFT_OUT).values()
+        ]
+
+    def may_exist(self, key: NamespacedName) -> bool:
+        """Return whether an object is stored, is remembered as left out, or is one of those that are not remembered."""
+        return key in self or self.is_left_out(key) or key.namespace in self._crowded
 
     @property
     def unindexed(self) -> Collection[str]:

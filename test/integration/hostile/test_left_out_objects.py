@@ -81,3 +81,40 @@ async def test_standby_that_becomes_the_leader_protects_ray_clusters_that_it_has
             await eventually(is_protected, "the NetworkPolicy")
             await env.wait_until_idle()
             assert lists_of_clusters(env) - before == 1, "all controllers share one list"
+
+
+async def test_left_out_ray_clusters_are_enqueued_with_all_others() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
+            manager.cache.budget.total_bytes = 1
+            cluster = await env.create(ray_cluster())
+            policy = NamespacedName("ns", names_of(cluster).head_policy)
+
+            async def is_protected() -> bool:
+                return await env.client.get(NETWORK_POLICY, policy) is not None
+
+            await eventually(is_protected, "the NetworkPolicy")
+            await env.wait_until_idle()
+            before = lists_of_clusters(env)
+            reads = reads_of_cluster(env)
+            await env.create(
+                {
+                    "apiVersion": "networking.k8s.io/v1",
+                    "kind": "IngressClass",
+                    "metadata": {"name": "new"},
+                    "spec": {"controller": "example.com/new"},
+                }
+            )
+
+            async def is_reconciled() -> bool:
+                return reads_of_cluster(env) > reads
+
+            await eventually(is_reconciled, "the reconcile because of the IngressClass")
+            await env.wait_until_idle()
+            assert lists_of_clusters(env) == before
+
+
+def reads_of_cluster(env: Environment) -> int:
+    requests = [(exchange.verb, exchange.resource) for exchange in env.exchanges]
+    return requests.count(("get", "rayclusters.ray.io"))

@@ -33,7 +33,7 @@ class CountingReader(Reader):
         self.key = key
         self.lookups = 0
 
-    def contains(self, key: NamespacedName) -> bool:
+    def may_exist(self, key: NamespacedName, /) -> bool:
         self.lookups += 1
         return key == self.key
 
@@ -140,11 +140,11 @@ class OlderCluster(Reader):
         }
         self._entry = EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({"metadata": content}))
 
-    def contains(self, key: NamespacedName) -> bool:
+    def may_exist(self, key: NamespacedName, /) -> bool:
         return key == self._entry.key
 
     def entry(self, key: NamespacedName) -> Entry | None:
-        return self._entry if self.contains(key) else None
+        return self._entry if self.may_exist(key) else None
 
 
 NEWER: Object = {
@@ -195,7 +195,7 @@ class AllClusters(Reader):
     def __init__(self) -> None:
         pass
 
-    def contains(self, key: NamespacedName) -> bool:
+    def may_exist(self, key: NamespacedName, /) -> bool:
         return key.namespace == "ns"
 
 

@@ -659,3 +659,23 @@ def test_more_than_a_thousand_left_out_objects_are_not_all_indexed() -> None:
     assert feed.has_room, "a list would find the others"
     add_list(feed, 7, *items[1:])
     assert store.unindexed == set()
+
+
+def test_left_out_objects_are_known_by_name_and_no_other_may_exist() -> None:
+    stores = Stores(10 << 20)
+    store, feed = stores.new(max_bytes=1000)
+    large = [entry(4, f"n{number}", size=1000) for number in range(MAX_LEFT_OUT)]
+    add_list(feed, 5, *large, entry(4, "small"))
+    assert store.left_out_keys("ns") == [item.key for item in large]
+    assert store.left_out_keys("other") == []
+    assert store.left_out_keys("") == store.left_out_keys("ns")
+    assert store.has_all_left_out_keys("ns")
+    assert store.may_exist(NamespacedName("ns", "n0"))
+    assert store.may_exist(NamespacedName("ns", "small"))
+    assert not store.may_exist(NamespacedName("ns", "missing"))
+    feed.observe(ADDED, entry(6, "one-too-many", size=1000))
+    assert not store.has_all_left_out_keys("ns")
+    assert not store.has_all_left_out_keys("")
+    assert store.has_all_left_out_keys("other")
+    assert store.may_exist(NamespacedName("ns", "one-too-many"))
+    assert not store.may_exist(NamespacedName("other", "missing"))
