@@ -108,8 +108,14 @@ class APIClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+        await self._open_session().close()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError(
+                "the client is not open: use `async with APIClient(plane) as client`"
+            )
+        return self._session
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
         base = {
@@ -132,14 +138,12 @@ class APIClient:
         headers: Mapping[str, str] | None = None,
     ) -> Response:
         """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones."""
-        assert self._session is not None
+        session = self._open_session()
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if data is None:
             content_type = ""
         sent = self._headers(content_type, headers)
-        async with self._session.request(
-            method, path, data=data, params=query, headers=sent
-        ) as response:
+        async with session.request(method, path, data=data, params=query, headers=sent) as response:
             raw = await response.read()
             if response.content_type == "application/vnd.kubernetes.protobuf":
                 return Response(response.status, raw, response.headers)
@@ -192,15 +196,15 @@ class APIClient:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Watch]:
         """Open a watch on ``path`` until the block ends."""
-        assert self._session is not None
+        session = self._open_session()
         parameters = {"watch": "true", **(query or {})}
-        async with self._session.get(
+        async with session.get(
             path,
             params=parameters,
             headers=self._headers("", headers),
             timeout=aiohttp.ClientTimeout(total=None),  # a watch has no end
         ) as response:
-            assert response.status == 200, await response.text()
+            assert response.status == 200, await response.text() + _hint(path, response.status)
             yield Watch(response)
 
     async def until(
@@ -214,8 +218,11 @@ class APIClient:
         """Repeat a GET every 20 ms until the response has status ``code`` and its body fulfils ``condition``.
 
         Raises TimeoutError, with the path and the last response, if this takes more than ``timeout`` seconds, and
-        TypeError for a coroutine function as ``condition``, because the coroutine that it returns is always true.
+        TypeError for a ``condition`` that is not a function, or a coroutine function, because the coroutine that it
+        returns is always true.
         """
+        if condition is not None and not callable(condition):
+            raise TypeError(f"condition: {condition!r}: must be a function that takes the body")
         if inspect.iscoroutinefunction(condition):
             raise TypeError("condition: must not be a coroutine function")
         last: Response | None = None
@@ -231,7 +238,18 @@ class APIClient:
             if condition is not None:
                 wanted += " that fulfils the condition"
             message = f"{path}: {wanted} within {timeout:g} s; {_described(last)}"
-            raise TimeoutError(message) from None
+            hint = _hint(path, last.code) if last is not None else ""
+            raise TimeoutError(message + hint) from None
+
+
+def _hint(path: str, code: int) -> str:
+    """Return where a built-in resource is, if a request for it got 404 at another path; otherwise an empty string."""
+    if code != 404:
+        return ""
+    from envtest.builtins.api_paths import served_elsewhere
+
+    found = served_elsewhere(path)
+    return f"; {found}" if found else ""
 
 
 def _described(response: Response | None) -> str:

@@ -165,6 +165,7 @@ def command(
         return
     if kubeconfig is not None and not kubeconfig.resolve().parent.is_dir():
         _fail(ValueError(f"--kubeconfig {kubeconfig}: must be a file in a folder that exists"))
+    is_usable = kubeconfig is not None or token is not None or token_auth_file is not None
     from envtest.configuration.feature_gates import parse_feature_gates
     from envtest.planes.plane import ControlPlane
 
@@ -183,7 +184,7 @@ def command(
             feature_gates=parse_feature_gates(filter(None, feature_gates.split(","))),
             scenario=scenario,
         )
-        asyncio.run(_serve(plane, kubeconfig))
+        asyncio.run(_serve(plane, kubeconfig, is_usable=is_usable))
     except OSError as error:
         _fail(_listen_problem(error, host, port) or error)
     except ValueError as error:
@@ -232,23 +233,40 @@ def _listen_problem(error: OSError, host: str, port: int) -> ValueError | None:
 def _fail(error: Exception) -> NoReturn:
     """Exit with one line: with code 2 for invalid input, such as a port in use, and 1 for all other failures."""
     click.echo(f"Error: {error}", err=True)
-    is_bad_input = isinstance(error, ValueError | FileExistsError)
-    code = 2 if is_bad_input else 1
+    code = 2 if isinstance(error, ValueError) else 1
     sys.exit(code)
 
 
-async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
+def _write_kubeconfig(plane: ControlPlane, path: Path) -> str:
+    """Write the kubeconfig and return it. Raises ValueError if that is not possible."""
+    try:
+        return plane.kubeconfig(path)
+    except FileExistsError as error:
+        raise ValueError(f"--kubeconfig {error}") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(f"--kubeconfig {path}: cannot be written: {reason}") from None
+
+
+async def _serve(plane: ControlPlane, kubeconfig: Path | None, *, is_usable: bool) -> None:
+    """Serve until a signal arrives. ``is_usable`` says whether the user knows a token."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, stop.set)
     async with plane:
-        click.echo(f"Serving on {plane.url}")
         written = None
         if kubeconfig is not None:
-            written = plane.kubeconfig(kubeconfig)
+            written = _write_kubeconfig(plane, kubeconfig)
+        click.echo(f"Serving on {plane.url}")
+        if kubeconfig is not None:
             click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
+        elif not is_usable:
+            click.echo(
+                "The token of user admin is random and not shown: set --kubeconfig FILE, or --token TOKEN",
+                err=True,
+            )
         try:
             await stop.wait()
         finally:

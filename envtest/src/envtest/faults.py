@@ -19,9 +19,9 @@ from typing import Final
 from envtest.auth.attributes import Attributes
 from envtest.registry.resource import ResourceInfo
 
-__all__ = ["Choose", "Fault", "FaultError", "Faults"]
+__all__ = ["RESOURCE_VERBS", "Choose", "Fault", "FaultError", "Faults"]
 
-_VERBS: Final = (
+RESOURCE_VERBS: Final = (
     "create",
     "delete",
     "deletecollection",
@@ -101,11 +101,9 @@ class Fault:
             _check_list(name, values)
             setattr(self, name, tuple(values))
         for verb in self.verbs:
-            if verb not in _VERBS and verb not in _METHODS:
+            if verb not in RESOURCE_VERBS and verb not in _METHODS:
                 methods = ", ".join(_METHODS)
-                allowed = (
-                    f"one of {', '.join(_VERBS)}; or, for other paths than resources, {methods}"
-                )
+                allowed = f"one of {', '.join(RESOURCE_VERBS)}; or, for other paths than resources, {methods}"
                 raise FaultError("verbs", verb, allowed)
         for resource in self.resources:
             if not _RESOURCE.fullmatch(resource):

@@ -122,6 +122,7 @@ def _threaded_control_plane(
     control_plane_scenario: ScenarioSource | None,
 ) -> Iterator[ThreadedControlPlane]:
     from envtest.planes.plane import ControlPlane
+    from envtest.planes.real import StartFailed
     from envtest.threaded import ThreadedControlPlane
 
     pytestconfig.stash[_STARTED_WITH] = {
@@ -129,14 +130,14 @@ def _threaded_control_plane(
         "control_plane_scenario": control_plane_scenario,
     }
     option = pytestconfig.getoption("--controllers")
-    if option:
-        from envtest.configuration.controllers_option import controller_names
-
-        controllers = controller_names(option)
     if control_plane_scenario is not None and _wants_real(pytestconfig):
         message = "a scenario needs the embedded control plane: --control-plane=embedded"
         pytest.fail(message, pytrace=False)
     try:
+        if option:
+            from envtest.configuration.controllers_option import controller_names
+
+            controllers = controller_names(option)
         if _wants_real(pytestconfig):
             plane: ControlPlane = ControlPlane.real(controllers=controllers)
         else:
@@ -145,10 +146,12 @@ def _threaded_control_plane(
                 controllers=controllers,
                 scenario=control_plane_scenario,
             )
-    except (OSError, ValueError) as error:
+        thread = ThreadedControlPlane(plane)
+        thread.start()
+    except (OSError, StartFailed, TypeError, ValueError) as error:
         pytest.fail(str(error), pytrace=False)
-    with ThreadedControlPlane(plane) as thread:
-        yield thread
+    yield thread
+    thread.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +204,7 @@ def install_crds(_threaded_control_plane: ThreadedControlPlane) -> Callable[...,
     def install(*sources: Manifests) -> list[str]:
         try:
             return _threaded_control_plane.install_crds(*sources)
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             raise error.with_traceback(
                 None
             ) from None  # without the frames of the thread of the control plane
@@ -313,7 +316,7 @@ def install_webhooks(
         nonlocal server
         try:
             server = _threaded_control_plane.install_webhooks(*sources, server=server)
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             # without the frames of the thread of the control plane
             raise error.with_traceback(None) from None
         installed.extend(sources)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from envtest.formats.manifests import Manifests
-from envtest.planes.base import BaseControlPlane
+from envtest.planes.base import NOT_RUNNING, BaseControlPlane
 
 if TYPE_CHECKING:
     from envtest.apimachinery.user import User
@@ -85,13 +85,21 @@ class ThreadedControlPlane:
     """
 
     def __init__(self, plane: BaseControlPlane) -> None:
+        if not isinstance(plane, BaseControlPlane):
+            raise TypeError(
+                f"plane: {plane!r}: must be a control plane, as of ControlPlane.embedded()"
+            )
         self.plane = plane
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread and the control plane; return when it is ready.
 
         Raises the same exceptions as the control plane's ``start``.
         """
+        if self._loop is not None:
+            raise RuntimeError("the control plane is already running: stop() it first")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
         self._thread.start()
@@ -102,20 +110,34 @@ class ThreadedControlPlane:
             raise
 
     def stop(self) -> None:
-        """Stop the control plane and its thread."""
+        """Stop the control plane and its thread; does nothing if it is not running."""
+        if self._loop is None:
+            return
         try:
             self.call(self.plane.stop())
         finally:
             self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        if not self._loop.is_running():
-            self._loop.close()
+        loop = self._loop
+        thread = self._thread
+        self._loop = None
+        self._thread = None
+        assert loop is not None
+        assert thread is not None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        if not loop.is_running():
+            loop.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the control plane's loop and return its result."""
+        """Run a coroutine on the control plane's loop and return its result.
+
+        Raises RuntimeError if the control plane is not running.
+        """
+        if self._loop is None:
+            work.close()  # without the warning that it was never awaited
+            raise RuntimeError(NOT_RUNNING)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -46,6 +46,14 @@ def example_files(page: Path) -> dict[str, str]:
     return files
 
 
+def settings_files(page: Path) -> dict[str, str]:
+    """The settings of pytest that a page shows, otherwise those of the README, by their file name."""
+    found = blocks(page, "toml") + blocks(page, "ini")
+    if not found:
+        return settings_files(ROOT / "README.md")
+    return {block.partition("\n")[0].removeprefix("# "): block for block in found}
+
+
 WITH_EXAMPLES = [page for page in PAGES if blocks(page, "python")]
 
 
@@ -57,9 +65,8 @@ def test_examples_run(
     files = example_files(page)
     for name, content in files.items():
         (pytester.path / name).write_text(content)
-    pytester.makeini(
-        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
-    )
+    for name, content in settings_files(page).items():
+        (pytester.path / name).write_text(content)
     tests = [name for name in files if name.startswith("test_")]
     if tests:
         result = pytester.runpytest_subprocess(timeout=100)

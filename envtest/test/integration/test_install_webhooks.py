@@ -169,14 +169,18 @@ async def test_installing_again_replaces_the_configuration(
     assert [hook["clientConfig"]["url"] for hook in installed] == [f"{webhooks.url}/new"]
 
 
+def crd_without_webhook() -> dict[str, Any]:
+    found = {**crd(), "metadata": {"name": "cars.acme.io"}}
+    found["spec"] = {key: value for key, value in found["spec"].items() if key != "conversion"}
+    return found
+
+
 async def test_conversion_webhook_of_a_crd_is_installed(
     plane: ControlPlane, api: APIClient, tmp_path: Path
 ) -> None:
-    crd_without_webhook = {**crd(), "metadata": {"name": "cars.acme.io"}}
-    crd_without_webhook["spec"] = {
-        key: value for key, value in crd_without_webhook["spec"].items() if key != "conversion"
-    }
-    webhooks = await plane.install_webhooks(crd(), crd_without_webhook, server=tmp_path)
+    crds = tmp_path / "crds.yaml"
+    crds.write_text(yaml.safe_dump_all([crd(), crd_without_webhook()]))
+    webhooks = await plane.install_webhooks(crds, server=tmp_path)
     assert (
         await api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cars.acme.io")
     ).code == 404
@@ -195,6 +199,7 @@ async def real_plane(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealC
     headers = {"Authorization": f"Bearer {plane.token}"}
     async with aiohttp.ClientSession(plane.url, connector=connector, headers=headers) as session:
         real._session = session
+        real._admin = plane.admin
         yield real
 
 
@@ -214,6 +219,41 @@ async def test_installation_through_the_api(
     broken["webhooks"][0]["sideEffects"] = "Maybe"
     with pytest.raises(InstallError, match=r"paint.*sideEffects"):
         await real_plane.install_webhooks(broken, server=tmp_path)
+
+
+async def test_source_without_a_webhook_is_an_error(plane: ControlPlane, tmp_path: Path) -> None:
+    folder = tmp_path / "webhook"
+    folder.mkdir()
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "webhook-service"}}
+    (folder / "service.yaml").write_text(yaml.safe_dump(service))
+    message = "no .*ValidatingWebhookConfiguration or .* with a conversion webhook in"
+    for source, place in (
+        (folder, str(folder)),
+        (crd_without_webhook(), "an object of kind CustomResourceDefinition"),
+    ):
+        with pytest.raises(ValueError, match=f"{message} {place}"):
+            await plane.install_webhooks(source, server=tmp_path / "certificates")
+
+
+async def test_webhook_without_an_address_is_an_error(plane: ControlPlane, tmp_path: Path) -> None:
+    empty = {**configuration("/x"), "webhooks": []}
+    without_config = configuration("/x")
+    del without_config["webhooks"][0]["clientConfig"]
+    without_service = configuration("/x")
+    without_service["webhooks"][0]["clientConfig"] = {"service": "webhook-service"}
+    without_conversion_service = crd()
+    without_conversion_service["spec"]["conversion"]["webhook"] = {}
+    for source, message in (
+        (empty, "MutatingWebhookConfiguration paint: webhooks: must be a list with at least one"),
+        (without_config, r"paint: webhooks\[0\].clientConfig.service: must be a mapping with"),
+        (without_service, r"paint: webhooks\[0\].clientConfig.service: must be a mapping with"),
+        (
+            without_conversion_service,
+            "toys.acme.io: spec.conversion.webhook.clientConfig.service: must be a mapping with",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            await plane.install_webhooks(source, server=tmp_path)
 
 
 async def test_install_error_names_the_object(plane: ControlPlane, tmp_path: Path) -> None:

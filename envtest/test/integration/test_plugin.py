@@ -118,6 +118,16 @@ async def test_until_waits_for_a_condition(api_client, namespace):
     with pytest.raises(TimeoutError, match="404: Status with message 'configmaps \"a\" not found'"):
         await api_client.until(f"{path}/configmaps/a", timeout=0.1)
 
+    deployments = f"/api/v1/namespaces/{namespace}/deployments"
+    hint = "Deployment is served at /apis/apps/v1/namespaces/NAMESPACE/deployments"
+    with pytest.raises(TimeoutError, match=f"{deployments}: no response 200 .*404.*; {hint}"):
+        await api_client.until(deployments, timeout=0.1)
+    with pytest.raises(AssertionError, match=hint):
+        async with api_client.watch(deployments):
+            pass
+    with pytest.raises(TypeError, match="condition: 'Active': must be a function"):
+        await api_client.until(path, condition="Active")
+
     async def is_active(body):
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,33 @@ async def test_assert_requests() -> None:
                 trace.assert_requests({"list configmaps": 1}, user="admin")
             trace.clear()
             trace.assert_requests({})
+
+
+@pytest.mark.parametrize(
+    ("expected", "error", "message"),
+    [
+        ("create pods", TypeError, "expected: 'create pods': must be a mapping, such as"),
+        ({"create pods": "1"}, ValueError, "expected: create pods: '1': must be an integer"),
+        (
+            {"create": 0},
+            ValueError,
+            "expected: 'create': must be VERB RESOURCE, .* create, delete,",
+        ),
+        ({"make pods": 0}, ValueError, "expected: 'make pods': must be VERB RESOURCE"),
+        ({"create pod": 0}, ValueError, "'create pod': the resource must be the plural pods"),
+        ({"create Pod": 0}, ValueError, "'create Pod': the resource must be the plural pods"),
+        ({"create cm": 0}, ValueError, "'create cm': the resource must be the plural configmaps"),
+        ({"create toys": 0}, ValueError, "'create toys': the resource must be one of .*, pods, "),
+        ({"update pods/state": 0}, ValueError, "'update pods/state': pods have attach, .*, status"),
+        ({"update secrets/status": 0}, ValueError, "secrets have no subresource"),
+    ],
+)
+async def test_expectation_that_no_request_can_meet_is_an_error(
+    expected: Any, error: type[Exception], message: str
+) -> None:
+    async with ControlPlane.embedded(controllers=()) as plane:
+        with plane.trace() as trace, pytest.raises(error, match=message):
+            trace.assert_requests(expected)
 
 
 async def test_idle() -> None:

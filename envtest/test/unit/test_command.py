@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,15 @@ def test_port_in_use_is_one_line_with_exit_code_2() -> None:
             "--kubeconfig /nope/x: must be a file in a folder that exists",
         ),
         (
+            ["--audit-log", "/nope/x"],
+            "audit log /nope/x: cannot be written: No such file or directory",
+        ),
+        (
+            ["--kubeconfig", "/proc/x"],
+            "--kubeconfig /proc/x: cannot be written: No such file or directory",
+        ),
+        (["--token", ""], "token: must not be empty, or contain spaces or control characters"),
+        (
             ["--service-cluster-ip-range", "10.0.0.0/99"],
             (
                 "service-cluster-ip-range: '10.0.0.0/99': must be an IPv4 network with a prefix length"
@@ -48,8 +59,60 @@ def test_value_that_cannot_be_used_is_one_line_with_its_option(
     arguments: list[str], error: str
 ) -> None:
     result = CliRunner().invoke(command, [*arguments, "--controllers", "none"])
+    # the only output: the server was not announced
     assert (result.exit_code, result.output) == (2, f"Error: {error}\n")
     assert not Path("/nope").exists()
+
+
+def test_kubeconfig_of_another_program_is_refused_before_the_server_is_announced(
+    tmp_path: Path,
+) -> None:
+    foreign = tmp_path / "config"
+    foreign.write_text("kind: Config\n")
+    result = CliRunner().invoke(command, ["--kubeconfig", str(foreign), "--controllers", "none"])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: --kubeconfig {foreign}: exists and was not written by")
+    assert result.output.count("\n") == 1
+    assert foreign.read_text() == "kind: Config\n"
+
+
+@pytest.mark.parametrize(
+    ("controllers", "error"),
+    [
+        ("none,gc", "controllers: none, gc: must be names of controllers, or only none"),
+        ("all,none", "controllers: all, none: must be names of controllers, or only none"),
+        (
+            " , ",
+            "--controllers ' , ': must be names of controllers, separated by commas, or all, or none",
+        ),
+    ],
+)
+def test_contradictory_controllers_are_one_line(controllers: str, error: str) -> None:
+    result = CliRunner().invoke(command, ["--controllers", controllers])
+    assert (result.exit_code, result.output) == (2, f"Error: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "is_hinted"),
+    [([], True), (["--token", "t0"], False), (["--kubeconfig", "kubeconfig"], False)],
+)
+def test_start_without_a_known_token_names_the_options(
+    tmp_path: Path, options: list[str], is_hinted: bool
+) -> None:
+    arguments = [sys.executable, "-m", "envtest", "--controllers", "none", *options]
+    with subprocess.Popen(
+        arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        served = process.stdout.readline()
+        hint = process.stderr.readline() if is_hinted else ""
+        process.terminate()
+        remaining = process.stderr.read()
+    assert served.startswith("Serving on https://127.0.0.1:")
+    assert ("set --kubeconfig FILE, or --token TOKEN" in hint) is is_hinted
+    assert remaining == ""
+    assert process.returncode == 0
 
 
 def test_data_folder_in_use_is_one_line(tmp_path: Path) -> None:

@@ -99,10 +99,8 @@ def _client(plane: EmbeddedServer) -> LoopbackClient:
 
 
 def _address(plane: EmbeddedServer, obj: Object) -> tuple[ResourceInfo, str, str]:
-    group, _, version = str(obj["apiVersion"]).rpartition("/")
-    info = plane.api_server.core.registry.by_kind(group, version, obj["kind"])
-    if info is None:
-        raise LookupError(f"kind {obj['kind']} in apiVersion {obj['apiVersion']!r} is not served")
+    registry = plane.api_server.core.registry
+    info = registry.of_object(str(obj["apiVersion"]), str(obj["kind"]))
     metadata = obj["metadata"]
     return (
         info,

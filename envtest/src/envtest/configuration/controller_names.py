@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 __all__ = [
+    "ALL",
     "DEFAULT",
     "KUBE_CONTROLLERS",
     "Selection",
@@ -19,6 +20,12 @@ __all__ = [
 
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 """The controllers that run by default: every cluster has them, and most tests need them."""
+
+ALL: Final = "all"
+"""Selects all controllers."""
+
+_NONE: Final = "none"
+"""Selects no controller, if it is the only name."""
 
 KUBE_CONTROLLERS: Final[dict[str, tuple[str, ...]]] = {
     "gc": ("garbage-collector-controller",),
@@ -74,12 +81,26 @@ _OPTIONAL: Final = frozenset(
 """Controllers that ``*`` does not select."""
 
 
-def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return ``names``. Raises ValueError for a string, whose characters would be the names."""
-    if isinstance(names, str):
-        allowed = f"a sequence of names, such as {DEFAULT}"
+def checked_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return ``names``; nothing for ``none``.
+
+    Raises ValueError for a string, whose characters would be the names, for anything else that is not a sequence of
+    strings, and for ``none`` with other names.
+    """
+    allowed = f"a sequence of names, such as {DEFAULT}"
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise ValueError(f"controllers: {names!r}: must be {allowed}")  # noqa: TRY004 - as unknown names
-    return tuple(names)
+    found = tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise ValueError(f"controllers: {name!r}: must be the name of a controller")  # noqa: TRY004
+    if _NONE not in found:
+        return found
+    if set(found) != {_NONE}:
+        raise ValueError(
+            f"controllers: {', '.join(found)}: must be names of controllers, or only {_NONE}"
+        )
+    return ()
 
 
 class Selection(NamedTuple):

@@ -17,7 +17,10 @@ controllers_option = click.option(
 
 
 def controller_names(text: str) -> tuple[str, ...]:
-    """Return the controllers of the option: names separated by commas, ``all`` or ``none``."""
-    if text == "none":
-        return ()
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    """Return the names that the option contains, separated by commas. Raises ValueError if there are none."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError(
+            f"--controllers {text!r}: must be names of controllers, separated by commas, or all, or none"
+        )
+    return names

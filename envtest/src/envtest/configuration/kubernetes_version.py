@@ -45,8 +45,13 @@ SUPPORTED: Final = ("1.34", "1.35", LATEST.release)
 def parse_version(text: str) -> KubernetesVersion:
     """Return the version of ``1.35``, ``v1.35`` or ``1.35.2``; an empty text is the newest one.
 
-    Raises ValueError for anything else, and for versions that are not supported.
+    Raises TypeError for what is not a string, because the number 1.30 is 1.3; ValueError for anything else, and for
+    versions that are not supported.
     """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"Kubernetes version {text!r}: must be a string, such as {LATEST.release!r}"
+        )
     if not text:
         return LATEST
     match = _FORMAT.fullmatch(text)

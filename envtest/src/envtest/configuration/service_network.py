@@ -22,6 +22,8 @@ def parse_service_network(text: str) -> IPv4Network:
     """
     span = f"with a prefix length from {_PREFIX_LENGTHS[0]} to {_PREFIX_LENGTHS[-1]}"
     allowed = f"must be an IPv4 network {span}, such as {DEFAULT_SERVICE_NETWORK}"
+    if not isinstance(text, str):
+        raise TypeError(f"service-cluster-ip-range: {text!r}: {allowed}")
     try:
         network = IPv4Network(text)
     except ValueError:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from envtest.configuration.controller_names import DEFAULT, checked_names
+from envtest.configuration.controller_names import ALL, DEFAULT, checked_names
 from envtest.controllers.controller import Controller, Runner
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.writes.server_core import Core
@@ -52,19 +52,22 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
 SCENARIO: Final = ("scheduler.Scheduler", "nodes.Nodes", "kubelet.Kubelets")
 """The controllers that replace ``pods`` and ``nodelifecycle`` if the control plane has a scenario."""
 
-ALL: Final = "all"
-
 
 class UnknownController(ValueError):
     """Raised for a name for which there is no controller."""
 
 
 def selected_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return ``names``, or the names of all controllers if one of them is ``all``.
+    """Return ``names``, or the names of all controllers if one of them is ``all``, or nothing for ``none``.
 
-    Raises ValueError for a string.
+    Raises UnknownController, and ValueError for what is not a sequence of names.
     """
     checked = checked_names(names)
+    for name in checked:
+        if name not in AVAILABLE and name != ALL:
+            raise UnknownController(
+                f"controller {name!r}: must be one of {', '.join((*AVAILABLE, ALL))}"
+            )
     return tuple(AVAILABLE) if ALL in checked else checked
 
 
@@ -80,13 +83,7 @@ def create_runner(
     ``ca`` is the API server's CA certificate (PEM), ``authority`` the CA that signs certificates. Raises
     UnknownController.
     """
-    names = selected_names(names)
-    unknown = [name for name in names if name not in AVAILABLE]
-    if unknown:
-        raise UnknownController(
-            f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}"
-        )
-    selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
+    selected = dict.fromkeys(path for name in selected_names(names) for path in AVAILABLE[name])
     if core.scenario is not None:
         replaced = (*AVAILABLE["pods"], *AVAILABLE["nodelifecycle"])
         selected = {path: None for path in (*selected, *SCENARIO) if path not in replaced}

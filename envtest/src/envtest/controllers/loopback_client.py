@@ -206,12 +206,7 @@ class LoopbackClient:
         await self.delete(info.storage, metadata.get("namespace") or "", metadata["name"])
 
     def _info_of(self, obj: Object) -> ResourceInfo:
-        version = str(obj.get("apiVersion") or "")
-        group, _, short = version.rpartition("/")
-        info = self.core.registry.by_kind(group, short, str(obj.get("kind")))
-        if info is None:
-            raise LookupError(f"kind {obj.get('kind')} in apiVersion {version!r} is not served")
-        return info
+        return self.core.registry.of_object(str(obj.get("apiVersion") or ""), str(obj.get("kind")))
 
     def _require_info(self, resource: GroupResource) -> ResourceInfo:
         info = self.info(resource)

@@ -16,7 +16,7 @@ from envtest.apimachinery.user import user_info
 from envtest.auth.attributes import Attributes
 from envtest.endpoints.request import Request
 
-__all__ = ["AuditLog", "current_request"]
+__all__ = ["AuditLog", "AuditLogError", "current_request"]
 
 current_request: ContextVar[str] = ContextVar("current_request", default="")
 """The audit ID of the request that the current task processes."""
@@ -29,17 +29,29 @@ def _micros(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
+class AuditLogError(ValueError):
+    """Raised when the file of the audit log cannot be written; the message contains the file and the reason."""
+
+
 class AuditLog:
     """Collects audit events (``audit.k8s.io/v1``).
 
     :attr:`events` are the latest events, for tests; each event is also written to ``file`` as one line, and passed to
-    all ``listeners``.
+    all ``listeners``. Raises AuditLogError.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._latest: deque[bytes] = deque(maxlen=KEEP)
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
-        self._out: BufferedWriter | None = file.open("ab") if file else None
+        self._out: BufferedWriter | None = None
+        if file is None:
+            return
+        try:
+            self._out = file.open("ab")
+        except OSError as error:
+            raise AuditLogError(
+                f"audit log {file}: cannot be written: {error.strerror or error}"
+            ) from error
 
     @property
     def events(self) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ __all__ = [
     "load_webhook_manifests",
     "read_manifests",
     "split_documents",
+    "webhook_conversion",
 ]
 
 CRD = "CustomResourceDefinition"
@@ -30,8 +31,13 @@ Manifests = Path | str | Mapping[str, Any]
 
 
 def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object]:
-    """Yield the objects of ``kinds`` in ``sources``. Raises ValueError, OSError."""
+    """Yield the objects of ``kinds`` in ``sources``. Raises TypeError, ValueError, OSError."""
     for source in sources:
+        if not isinstance(source, Path | str | Mapping):
+            raise TypeError(
+                f"a source of type {type(source).__name__}: must be the path of a file or folder, or an object "
+                "as a mapping; pass several as several arguments"
+            )
         objects = (
             [dict(source)]
             if isinstance(source, Mapping)
@@ -59,18 +65,62 @@ def load_crds(sources: Iterable[Manifests]) -> list[Object]:
 
 
 def load_webhook_manifests(sources: Iterable[Manifests]) -> list[Object]:
-    """Return the webhook configurations and the CRDs in ``sources``.
+    """Return the webhook configurations, and the CRDs with a conversion webhook, in ``sources``.
 
-    Raises ValueError, also for a source without any of them, and OSError.
+    Raises TypeError; ValueError, also for a source without any of them, and for a configuration whose webhooks cannot
+    be called; OSError.
     """
     found: list[Object] = []
     for source in sources:
-        objects = list(load_manifests([source], *WEBHOOK_CONFIGURATIONS, CRD))
+        objects = [
+            obj
+            for obj in load_manifests([source], *WEBHOOK_CONFIGURATIONS, CRD)
+            if obj["kind"] != CRD or webhook_conversion(obj)
+        ]
         if not objects:
-            kinds = ", ".join((*WEBHOOK_CONFIGURATIONS, CRD))
-            raise ValueError(f"none of {kinds} in {_described(source)}")
+            kinds = ", ".join(WEBHOOK_CONFIGURATIONS)
+            raise ValueError(
+                f"no {kinds} or {CRD} with a conversion webhook in {_described(source)}"
+            )
+        for obj in objects:
+            _check_webhooks(obj)
         found += objects
     return found
+
+
+def webhook_conversion(obj: Object) -> dict[str, Any]:
+    """Return ``spec.conversion`` of a CRD with a conversion webhook, otherwise an empty dict."""
+    if obj.get("kind") != CRD:
+        return {}
+    conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
+    return conversion if conversion.get("strategy") == "Webhook" else {}
+
+
+def _check_webhooks(obj: Object) -> None:
+    """Raise ValueError for a configuration without webhooks, and for a webhook without an address."""
+    owner = f"{obj['kind']} {obj['metadata']['name']}"
+    if obj["kind"] == CRD:
+        path = "spec.conversion.webhook.clientConfig"
+        webhook = webhook_conversion(obj).get("webhook")
+        _check_address(owner, path, webhook)
+        return
+    webhooks = obj.get("webhooks")
+    if not isinstance(webhooks, list) or not webhooks:
+        raise ValueError(f"{owner}: webhooks: must be a list with at least one webhook")
+    for number, webhook in enumerate(webhooks):
+        _check_address(owner, f"webhooks[{number}].clientConfig", webhook)
+
+
+def _check_address(owner: str, path: str, webhook: object) -> None:
+    config = webhook.get("clientConfig") if isinstance(webhook, Mapping) else None
+    if isinstance(config, Mapping):
+        service = config.get("service")
+        if isinstance(service, Mapping) or (service is None and config.get("url")):
+            return
+    raise ValueError(
+        f"{owner}: {path}.service: must be a mapping with namespace, name and path, "
+        "which the local server replaces"
+    )
 
 
 def _described(source: Manifests) -> str:

@@ -18,6 +18,7 @@ from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.manifest_check.documents import Manifest
 from envtest.manifest_check.removed_versions import is_builtin_group, not_served
 from envtest.manifest_check.repair import is_related, remove_value
+from envtest.registry.registry import hint_about
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.server.assembly import SYSTEM, APIServer, Cluster, assemble
 from envtest.writes.create_update import copy_object, create_object
@@ -212,7 +213,8 @@ class _Checker:
         if reason:
             return "error", "apiVersion", f"{api_version} {kind} {reason}"
         if is_builtin_group(api_version.rpartition("/")[0]):
-            return "error", "kind", f"{api_version} has no kind {kind}"
+            hint = hint_about(self._api_server.core.registry.similar_kinds(kind))
+            return "error", "kind", f"{api_version} has no kind {kind}{hint}"
         return (
             "error" if self._strict else "warning",
             "",

@@ -58,6 +58,9 @@ _STDIN = "-"
     help="Format.",
 )
 @click.option(
+    "--allow-empty", is_flag=True, help="Do not fail if there is no Kubernetes object to check."
+)
+@click.option(
     "-q", "--quiet", is_flag=True, help="Print only problems: no summary, no skipped files."
 )
 def command(
@@ -65,6 +68,7 @@ def command(
     kubernetes_version: str,
     crds: tuple[Path, ...],
     strict: bool,
+    allow_empty: bool,
     output: str,
     quiet: bool,
 ) -> None:
@@ -72,7 +76,7 @@ def command(
 
     Each object is created in an API server within this process: schemas with unknown and duplicate fields, defaults,
     validation, CRDs with CEL rules, admission policies. CRDs and namespaces in the manifests are created first. The
-    exit code is 1 if there are errors, and 2 if the check is not possible.
+    exit code is 1 if there are errors, and 2 if the check is not possible, also because there is nothing to check.
     """
     try:
         version = parse_version(kubernetes_version)
@@ -112,6 +116,9 @@ def command(
         click.echo(summary_line(findings, summary), err=True)
     if any(each.level == "error" for each in findings):
         sys.exit(1)
+    if not manifests and not allow_empty:
+        places = ", ".join("the standard input" if each == _STDIN else each for each in paths)
+        _fail(f"no Kubernetes object in {places}; --allow-empty accepts this")
     sys.exit(0)
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import abc
 import base64
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, NoReturn, Self
 
 from envtest.apimachinery.objects import Object
+from envtest.configuration.arguments import optional_path
 from envtest.formats.manifests import (
     CRD,
     WEBHOOK_CONFIGURATIONS,
@@ -19,31 +21,63 @@ from envtest.formats.manifests import (
     load_manifests,
     load_webhook_manifests,
 )
-from envtest.planes.local_webhooks import LocalWebhooks, webhook_conversion
+from envtest.planes.local_webhooks import LocalWebhooks
 
-__all__ = ["BaseControlPlane", "InstallError", "optional_path"]
+__all__ = ["NOT_RUNNING", "AdminAccess", "BaseControlPlane", "InstallError"]
 
-
-def optional_path(value: Path | str | None) -> Path | None:
-    """Return the path of an argument; ``None`` if it was not given."""
-    return None if value is None else Path(value)
+NOT_RUNNING: Final = (
+    "the control plane is not running: it runs between start() and stop(), or in a with block"
+)
 
 
 class InstallError(ValueError):
     """Raised when an object cannot be installed; the message names the object and the reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class AdminAccess:
+    """How user ``admin`` connects to a running control plane."""
+
+    url: str
+    ca_pem: bytes
+    token: str
+
+
 class BaseControlPlane(abc.ABC):
     """A Kubernetes API server that can be started and stopped; an asynchronous context manager does both.
 
-    ``url``, ``ca_pem`` and ``token`` (of user ``admin`` in group ``system:masters``) are set while it runs.
     ``controllers`` names the controllers that run with it.
     """
 
     controllers: tuple[str, ...]
-    url: str
-    ca_pem: bytes
-    token: str
+    _admin: AdminAccess | None = None
+    """Set while the control plane runs."""
+
+    @property
+    def admin(self) -> AdminAccess:
+        """How to connect as user ``admin`` of group ``system:masters``. Raises RuntimeError if it is not running."""
+        if self._admin is None:
+            raise RuntimeError(NOT_RUNNING)
+        return self._admin
+
+    @property
+    def url(self) -> str:
+        """The base URL; see :attr:`admin` for the error, also of the next two."""
+        return self.admin.url
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The certificate of the CA."""
+        return self.admin.ca_pem
+
+    @property
+    def token(self) -> str:
+        """The bearer token of user ``admin``."""
+        return self.admin.token
+
+    def _require_stopped(self) -> None:
+        if self._admin is not None:
+            raise RuntimeError("the control plane is already running: stop() it first")
 
     @abc.abstractmethod
     async def start(self) -> None:
@@ -57,7 +91,8 @@ class BaseControlPlane(abc.ABC):
     async def install_crds(self, *sources: Manifests) -> list[str]:
         """Create or update CRDs and wait until they are established; return their names.
 
-        Raises OSError, ValueError; InstallError if the API server rejects a CRD.
+        Raises TypeError, OSError, ValueError; InstallError if the API server rejects a CRD; RuntimeError if it is not
+        running.
         """
 
     async def install_webhooks(
@@ -67,16 +102,19 @@ class BaseControlPlane(abc.ABC):
 
         Every service reference is replaced by a URL of ``server``: the return value of an earlier call, or a folder, in
         which a certificate is created for a server on a free port of 127.0.0.1. Other objects of ``sources`` are
-        ignored, but a source without any of these is an error. Start the server, with the certificate and key of the
-        return value, before the next write. Raises the same exceptions as :meth:`install_crds`.
+        ignored, but a source without any of these is an error, and so is a webhook without a service or URL. Start the
+        server, with the certificate and key of the return value, before the next write. Raises the same exceptions as
+        :meth:`install_crds`.
         """
+        if self._admin is None:
+            raise RuntimeError(NOT_RUNNING)
         found = load_webhook_manifests(sources)
         local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(server)
         for obj in found:
-            if obj["kind"] != CRD:
-                await self._install(local.rewrite(obj))
-            elif webhook_conversion(obj):
+            if obj["kind"] == CRD:
                 await self.install_crds(local.rewrite(obj))
+            else:
+                await self._install(local.rewrite(obj))
         return local
 
     async def remove_webhooks(self, *sources: Manifests) -> None:
@@ -91,6 +129,15 @@ class BaseControlPlane(abc.ABC):
     @abc.abstractmethod
     async def _remove(self, obj: Object) -> None:
         """Delete the object of this kind and name if it exists. Raises InstallError."""
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(
+            "a control plane needs `async with`; in synchronous code, use envtest.threaded.ThreadedControlPlane"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Exist, so that ``with`` reaches the error of :meth:`__enter__`; never called."""
+        raise AssertionError("__enter__ always raises")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -109,12 +156,14 @@ class BaseControlPlane(abc.ABC):
     ) -> str:
         """Return a kubeconfig as YAML; also write it to ``path``, readable only by its owner.
 
-        Raises FileExistsError, and writes nothing, if ``path`` has content that this method did not write,
-        or the kubeconfig of another control plane that is still running.
+        Raises RuntimeError if the control plane is not running; TypeError if ``path`` is not a path; FileExistsError,
+        and writes nothing, if it has content that this method did not write, or the kubeconfig of another control
+        plane that is still running; OSError.
         """
         from envtest.formats.kubeconfig_file import NAME, write_kubeconfig
         from envtest.formats.yaml_codec import dump
 
+        file = optional_path("path", path)
         name = NAME
         document = {
             "apiVersion": "v1",
@@ -135,6 +184,6 @@ class BaseControlPlane(abc.ABC):
             "current-context": name,
         }
         text = dump(document, sort_keys=False)
-        if path is not None:
-            write_kubeconfig(Path(path), text)
+        if file is not None:
+            write_kubeconfig(file, text)
         return text

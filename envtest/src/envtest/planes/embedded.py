@@ -18,6 +18,13 @@ from envtest.apimachinery.string_lists import checked_strings
 from envtest.apimachinery.user import User
 from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import TokenSettings
+from envtest.configuration.arguments import (
+    checked_gates,
+    checked_port,
+    checked_string,
+    checked_token,
+    optional_path,
+)
 from envtest.configuration.feature_gates import enabled_features
 from envtest.configuration.kubernetes_version import parse_version
 from envtest.configuration.service_network import (
@@ -36,7 +43,7 @@ from envtest.formats.certificate_authority import (
     server_context,
 )
 from envtest.formats.manifests import Manifests, load_crds
-from envtest.planes.base import BaseControlPlane, InstallError, optional_path
+from envtest.planes.base import NOT_RUNNING, AdminAccess, BaseControlPlane, InstallError
 from envtest.server.assembly import (
     APIServer,
     Cluster,
@@ -96,32 +103,33 @@ class EmbeddedServer(BaseControlPlane):
         scenario: Scenario | None = None,
     ) -> None:
         self._version = parse_version(kubernetes_version)
-        self._features = enabled_features(feature_gates or {}, self._version)
-        self._snapshot = optional_path(snapshot)
+        self._features = enabled_features(checked_gates(feature_gates), self._version)
+        self._snapshot = optional_path("path", snapshot)
         self._scenario = scenario
         self._copied: _Copied | None = None
         self._started = False
         self._context: ssl.SSLContext | None = None
         self._service_network = parse_service_network(service_cluster_ip_range)
-        self._data_dir = optional_path(data_dir)
+        self._data_dir = optional_path("data_dir", data_dir)
         self._archive: Archive | None = None
-        self._port = port
-        self._host = host
+        self._port = checked_port(port)
+        self._host = checked_string("host", host)
         self._crds = crds
         self.controllers = selected_names(controllers)
-        self._token_auth_file = optional_path(token_auth_file)
-        self._audit_log = optional_path(audit_log)
+        self._token_auth_file = optional_path("token_auth_file", token_auth_file)
+        self._audit_log = optional_path("audit_log", audit_log)
         self._api_server: APIServer | None = None
         self._authority: CertificateAuthority | None = None
         self._runner: Runner | None = None
-        self._token = token
+        self._token = None if token is None else checked_token(token)
+        self._admin_token = ""
         self._settings: Mapping[str, bytes] = {}
 
     @property
     def api_server(self) -> APIServer:
         """The parts of the running API server. Raises RuntimeError if it is not running."""
         if self._api_server is None:
-            raise RuntimeError("the control plane is not running")
+            raise RuntimeError(NOT_RUNNING)
         return self._api_server
 
     @property
@@ -156,8 +164,9 @@ class EmbeddedServer(BaseControlPlane):
     async def start(self) -> None:
         """Start listening; return when everything is ready.
 
-        Raises OSError, TokenFileError, ValueError, SnapshotError.
+        Raises OSError, TokenFileError, ValueError, SnapshotError; RuntimeError if it is already running.
         """
+        self._require_stopped()
         if self._copied is not None:
             if self._started:
                 raise RuntimeError("a copy of a control plane can be started only once")
@@ -171,7 +180,7 @@ class EmbeddedServer(BaseControlPlane):
         crds = load_crds(self._crds)
         self._settings, saved = await self._load()
         self._authority = self._load_authority()
-        self.token = self._token or self._setting("token") or secrets.token_urlsafe(32)
+        self._admin_token = self._token or self._setting("token") or secrets.token_urlsafe(32)
         version = self._version
         if saved is not None:
             version = parse_version(self._setting("kubernetes-version"))
@@ -181,7 +190,7 @@ class EmbeddedServer(BaseControlPlane):
             version,
         )
         api_server = assemble(
-            admin_token=self.token,
+            admin_token=self._admin_token,
             users=users,
             audit_log=self._audit_log,
             plugins=enabled_plugins(
@@ -218,7 +227,6 @@ class EmbeddedServer(BaseControlPlane):
         self._api_server = api_server
         self._authority = authority
         self._context = context
-        self.ca_pem = authority.pem
         if self._scenario is not None:
             from envtest.scenarios.pod_service import ScenarioPods
 
@@ -231,14 +239,15 @@ class EmbeddedServer(BaseControlPlane):
             if not is_local(self._host):
                 publish_address(api_server, self._host)
             self._runner = create_runner(
-                api_server.core, self.controllers, ca=self.ca_pem, authority=authority
+                api_server.core, self.controllers, ca=authority.pem, authority=authority
             )
             api_server.core.clock.settlers.append(self._runner.settle)
             self._runner.start()
         except BaseException:
             await self.stop()
             raise
-        self.url = f"https://{self._host}:{api_server.server.port}"
+        url = f"https://{self._host}:{api_server.server.port}"
+        self._admin = AdminAccess(url, authority.pem, self._admin_token)
 
     async def _load(self) -> tuple[Mapping[str, bytes], Snapshot | None]:
         """Open the data folder or the snapshot; return its settings, and the snapshot."""
@@ -272,7 +281,7 @@ class EmbeddedServer(BaseControlPlane):
             audit_log=None,
             scenario=self._scenario.fork() if self._scenario is not None else None,
         )
-        copy.token = self.token
+        copy._admin_token = self.token
         copy._copied = _Copied(fork(source), self._authority, self._context)
         return copy
 
@@ -301,7 +310,7 @@ class EmbeddedServer(BaseControlPlane):
         """Return a trace of all requests from now on and of the changes that they cause; stop it, or use ``with``."""
         from envtest.planes.trace import Trace
 
-        return Trace(self.api_server.audit, self.store).start()
+        return Trace(self.api_server.audit, self.store, self.api_server.core.registry).start()
 
     def _setting(self, name: str) -> str:
         return self._settings.get(name, b"").decode()
@@ -321,7 +330,7 @@ class EmbeddedServer(BaseControlPlane):
         return {
             "ca.crt": pair.certificate,
             "ca.key": pair.key,
-            "token": self.token.encode(),
+            "token": self._admin_token.encode(),
             "token-key": core.tokens.private_key(),
             "service-network": str(self.api_server.cluster.service_network).encode(),
             "clock-offset": repr(core.clock.offset).encode(),
@@ -339,6 +348,7 @@ class EmbeddedServer(BaseControlPlane):
 
     async def stop(self) -> None:
         """End all watches and close all connections."""
+        self._admin = None
         runner = self._runner
         self._runner = None
         if runner is not None:
@@ -368,7 +378,7 @@ class EmbeddedServer(BaseControlPlane):
         """
         checked_groups = checked_strings("groups", groups)
         if self._authority is None:
-            raise RuntimeError("the control plane is not running")
+            raise RuntimeError(NOT_RUNNING)
         expires = None if seconds is None else self.clock.now() + timedelta(seconds=seconds)
         return tuple(self._authority.client(user, checked_groups, expires=expires))  # type: ignore[return-value]
 
@@ -387,11 +397,8 @@ class EmbeddedServer(BaseControlPlane):
         if not isinstance(user.name, str):
             raise TypeError(f"user.name: {user.name!r}: must be a string")
         checked_strings("user.groups", user.groups)
-        if not isinstance(token, str):
-            raise TypeError(f"token: a {type(token).__name__}: must be a string")
-        if not token or not token.isprintable() or " " in token:
-            raise ValueError("token: must not be empty, or contain spaces or control characters")
-        self.api_server.authenticator.add_user(token, user)
+        bearer = checked_token(token)
+        self.api_server.authenticator.add_user(bearer, user)
 
     async def install_crds(self, *sources: Manifests) -> list[str]:
         """Create or update CRDs; they are established when this returns. Raises InstallError."""

@@ -19,17 +19,9 @@ from typing import Any
 
 from envtest.apimachinery.objects import Object
 from envtest.formats.certificate_authority import CertificateAuthority
-from envtest.formats.manifests import CRD, WEBHOOK_CONFIGURATIONS
+from envtest.formats.manifests import WEBHOOK_CONFIGURATIONS, webhook_conversion
 
-__all__ = ["LocalWebhooks", "free_port", "webhook_conversion"]
-
-
-def webhook_conversion(obj: Object) -> dict[str, Any]:
-    """Return ``spec.conversion`` of a CRD with a conversion webhook, otherwise an empty dict."""
-    if obj.get("kind") != CRD:
-        return {}
-    conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
-    return conversion if conversion.get("strategy") == "Webhook" else {}
+__all__ = ["LocalWebhooks", "free_port"]
 
 
 @dataclass(frozen=True, slots=True)

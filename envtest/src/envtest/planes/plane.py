@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from envtest.configuration.arguments import checked_sources
 from envtest.configuration.controller_names import DEFAULT
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
 from envtest.formats.manifests import Manifests
@@ -28,12 +29,16 @@ __all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlP
 
 
 def _scenario(source: ScenarioSource | None) -> Scenario | None:
-    """Return a scenario. Its code is imported only if there is one. Raises ScenarioError, OSError."""
+    """Return a scenario. Its code is imported only if there is one. Raises ScenarioError, OSError, TypeError."""
     if source is None:
         return None
     from envtest.scenarios.scenario import Scenario
 
-    return source if isinstance(source, Scenario) else Scenario(source)
+    if isinstance(source, Scenario):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise TypeError(f"scenario: {source!r}: must be a path, a mapping or a Scenario")
+    return Scenario(source)
 
 
 class ControlPlane(BaseControlPlane):
@@ -64,14 +69,14 @@ class ControlPlane(BaseControlPlane):
         get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
         ``1.35`` or ``1.36``, the default. ``feature_gates`` are switched on or off; only ``ShardedListAndWatch`` of
         1.36 is implemented. ``scenario`` (a file, a mapping or a :class:`envtest.scenarios.scenario.Scenario`) says
-        which nodes there are and what happens to pods; it enables the simulated nodes and scheduler. Raises ValueError
-        for an invalid network, version or gate, ScenarioError, which is a ValueError, and OSError for the file of the
-        scenario.
+        which nodes there are and what happens to pods; it enables the simulated nodes and scheduler. Raises TypeError
+        for an argument of a wrong type, ValueError for an invalid one, ScenarioError, which is a ValueError, and
+        OSError for the file of the scenario.
         """
         return EmbeddedControlPlane(
             port=port,
             host=host,
-            crds=list(crds),
+            crds=checked_sources("crds", crds),
             controllers=controllers,
             token=token,
             token_auth_file=token_auth_file,
@@ -128,7 +133,7 @@ class ControlPlane(BaseControlPlane):
         kube-controller-manager does not have.
         """
         return RealControlPlane(
-            crds=list(crds),
+            crds=checked_sources("crds", crds),
             assets=assets,
             controllers=controllers,
             service_cluster_ip_range=service_cluster_ip_range,

@@ -20,11 +20,18 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from envtest.apimachinery.objects import Object, find_condition
-from envtest.configuration.controller_names import DEFAULT, checked_names, kube_controllers
+from envtest.configuration.arguments import optional_path
+from envtest.configuration.controller_names import (
+    ALL,
+    DEFAULT,
+    KUBE_CONTROLLERS,
+    checked_names,
+    kube_controllers,
+)
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.formats.manifests import Manifests, load_crds
-from envtest.planes.base import BaseControlPlane, InstallError, optional_path
+from envtest.planes.base import NOT_RUNNING, AdminAccess, BaseControlPlane, InstallError
 from envtest.planes.local_webhooks import free_port
 
 if TYPE_CHECKING:
@@ -131,21 +138,22 @@ class RealServer(BaseControlPlane):
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         audit_log: Path | str | None = None,
     ) -> None:
-        self._audit_log = optional_path(audit_log)
+        self._audit_log = optional_path("audit_log", audit_log)
         self._service_network = parse_service_network(service_cluster_ip_range)
         self._crds = crds
-        folder = optional_path(assets or os.environ.get("KUBEBUILDER_ASSETS"))
+        folder = optional_path("assets", assets or os.environ.get("KUBEBUILDER_ASSETS"))
         if folder is None:
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
         has_manager = (folder / _MANAGER).is_file()
-        checked = checked_names(controllers)
-        self.controllers = checked if has_manager else ()
+        names = checked_names(controllers)
+        if ALL in names:
+            names = tuple(KUBE_CONTROLLERS)
+        self.controllers = names if has_manager else ()
         self._controllers = kube_controllers(self.controllers)
         self._folder: Path | None = None
         self._programs: list[_Program] = []
         self._session: aiohttp.ClientSession | None = None
-        self.token = secrets.token_urlsafe(32)
 
     def _binary(self, name: str) -> str:
         path = self._assets / name
@@ -154,9 +162,13 @@ class RealServer(BaseControlPlane):
         return str(path)
 
     async def start(self) -> None:
-        """Start both programs and wait until the API server is ready. Raises :class:`StartFailed`."""
+        """Start the programs and wait until the API server is ready.
+
+        Raises :class:`StartFailed`; RuntimeError if it is already running.
+        """
         import aiohttp
 
+        self._require_stopped()
         crds = load_crds(self._crds)
         self._folder = Path(tempfile.mkdtemp(prefix="envtest-"))
         try:
@@ -177,12 +189,12 @@ class RealServer(BaseControlPlane):
 
     async def _launch(self, folder: Path) -> None:
         authority = CertificateAuthority()
-        self.ca_pem = authority.pem
-        files = _write_credentials(folder, authority, self.token)
+        token = secrets.token_urlsafe(32)
+        files = _write_credentials(folder, authority, token)
         etcd_url = f"http://127.0.0.1:{free_port()}"
         peer_url = f"http://127.0.0.1:{free_port()}"
         port = free_port()
-        self.url = f"https://127.0.0.1:{port}"
+        self._admin = AdminAccess(f"https://127.0.0.1:{port}", authority.pem, token)
         etcd = [
             self._binary(_ETCD),
             f"--data-dir={folder / 'etcd'}",
@@ -227,7 +239,8 @@ class RealServer(BaseControlPlane):
     @property
     def data_dir(self) -> Path:
         """The folder with the data of etcd. A copy of it, made while etcd is stopped, is a backup."""
-        assert self._folder is not None, "the control plane does not run"
+        if self._folder is None:
+            raise RuntimeError(NOT_RUNNING)
         return self._folder / "etcd"
 
     async def kill_program(self, name: str) -> None:
@@ -246,6 +259,8 @@ class RealServer(BaseControlPlane):
         await self._program(name).start()
 
     def _program(self, name: str) -> _Program:
+        if not self._programs:
+            raise RuntimeError(NOT_RUNNING)
         found = [program for program in self._programs if program.name == name]
         if not found:
             running = ", ".join(program.name for program in self._programs)
@@ -285,12 +300,12 @@ class RealServer(BaseControlPlane):
 
     async def _wait_found(self, path: str) -> None:
         """Wait for an object that a controller creates."""
-        assert self._session is not None
+        session = self._running_session()
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while True:
                     self._check_programs()
-                    async with self._session.get(path) as response:
+                    async with session.get(path) as response:
                         if response.status == 200:
                             return
                     await asyncio.sleep(0.02)
@@ -307,13 +322,13 @@ class RealServer(BaseControlPlane):
         """Wait until the API server is ready. Raises :class:`StartFailed` if it is not within 60 s."""
         import aiohttp
 
-        assert self._session is not None
+        session = self._running_session()
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while True:
                     self._check_programs()
                     with suppress(aiohttp.ClientError):
-                        async with self._session.get("/readyz") as response:
+                        async with session.get("/readyz") as response:
                             if response.status == 200:
                                 return
                     await asyncio.sleep(0.05)
@@ -324,6 +339,7 @@ class RealServer(BaseControlPlane):
 
     async def stop(self) -> None:
         """Stop all programs, the last one first, and remove their files."""
+        self._admin = None
         session = self._session
         self._session = None
         if session is not None:
@@ -360,19 +376,24 @@ class RealServer(BaseControlPlane):
     async def _send(
         self, method: str, obj: Object, *, ignored_status: int = 0, **more: Any
     ) -> None:
-        assert self._session is not None
+        session = self._running_session()
         name = obj["metadata"]["name"]
-        async with self._session.request(
+        async with session.request(
             method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more
         ) as response:
             if response.status not in {200, 201, ignored_status}:
                 raise InstallError(f"{name}: {(await response.json()).get('message')}")
 
+    def _running_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError(NOT_RUNNING)
+        return self._session
+
     async def _wait_established(self, name: str) -> None:
-        assert self._session is not None
+        session = self._running_session()
         async with asyncio.timeout(READY_SECONDS):
             while True:
-                async with self._session.get(f"{_CRDS}/{name}") as response:
+                async with session.get(f"{_CRDS}/{name}") as response:
                     conditions = ((await response.json()).get("status") or {}).get("conditions")
                 established = find_condition(conditions, "Established")
                 if established is not None and established.get("status") == "True":

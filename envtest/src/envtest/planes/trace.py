@@ -14,6 +14,8 @@ from typing import Any, Final, Self
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.object_diff import object_diff
 from envtest.endpoints.audit import AuditLog, current_request
+from envtest.faults import RESOURCE_VERBS
+from envtest.registry.registry import Registry
 from envtest.storage import Change, Store
 from envtest.storage.record import DELETED
 
@@ -23,6 +25,7 @@ KEEP: Final = 10_000
 """Maximum number of requests, and of changes without a request, that a trace keeps."""
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _LEASES: Final = ("leases",)
+_EXAMPLE: Final = 'such as {"create pods": 2, "update pods/status": 1}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,10 @@ class Trace:
     Watches are added when they end. Methods can be called from any thread.
     """
 
-    def __init__(self, audit: AuditLog, store: Store) -> None:
+    def __init__(self, audit: AuditLog, store: Store, registry: Registry) -> None:
         self._audit = audit
         self._store = store
+        self._registry = registry
         self._lock = threading.Lock()
         self._entries: deque[TracedRequest | TracedChange] = deque(maxlen=KEEP)
         self._pending: dict[str, list[TracedChange]] = {}
@@ -203,9 +207,11 @@ class Trace:
         """Assert how many requests there were, by ``VERB RESOURCE`` (``{"create pods": 2, "update pods/status": 1}``).
 
         Writes that ``expected`` does not name must not have happened, unless ``others`` is true; reads may have. The
-        filters are those of :meth:`counts`. Raises AssertionError with a report.
+        filters are those of :meth:`counts`. Raises AssertionError with a report; TypeError and ValueError for what is
+        not a count of an existing verb and resource, because such a count of 0 would be right whatever happens.
         """
         counts = self.counts(user=user, namespace=namespace)
+        self._check_expected(expected)
         wrong = [
             f"{name}: expected {number}, found {counts[name]}"
             for name, number in expected.items()
@@ -220,6 +226,40 @@ class Trace:
             wrong += [f"{name}: expected 0, found {counts[name]}" for name in unexpected]
         if wrong:
             raise AssertionError("\n".join([*wrong, "", "Requests:", self.report()]))
+
+    def _check_expected(self, expected: Mapping[str, int]) -> None:
+        if not isinstance(expected, Mapping):
+            raise TypeError(f"expected: {expected!r}: must be a mapping, {_EXAMPLE}")
+        for name, number in expected.items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise ValueError(f"expected: {name}: {number!r}: must be an integer, 0 or more")
+            if not isinstance(name, str):
+                raise TypeError(f"expected: {name!r}: must be a string, {_EXAMPLE}")
+            verb, _, resource = name.partition(" ")
+            if verb not in RESOURCE_VERBS or not resource:
+                verbs = ", ".join(RESOURCE_VERBS)
+                raise ValueError(
+                    f"expected: {name!r}: must be VERB RESOURCE, {_EXAMPLE}; the verbs are {verbs}"
+                )
+            self._check_resource(name, resource)
+
+    def _check_resource(self, name: str, resource: str) -> None:
+        plural, _, subresource = resource.partition("/")
+        subresources: dict[str, set[str]] = {}
+        plural_of = {}
+        for info in self._registry:
+            subresources.setdefault(info.plural, set()).update(info.subresources)
+            for other in (info.singular, info.kind.lower(), *info.short_names):
+                plural_of[other] = info.plural
+        if plural not in subresources:
+            if plural.lower() in plural_of:
+                allowed = f"the plural {plural_of[plural.lower()]}"
+            else:
+                allowed = f"one of {', '.join(sorted(subresources))}"
+            raise ValueError(f"expected: {name!r}: the resource must be {allowed}")
+        if subresource and subresource not in subresources[plural]:
+            found = ", ".join(sorted(subresources[plural])) or "no subresource"
+            raise ValueError(f"expected: {name!r}: {plural} have {found}")
 
     def _idle_since(self, ignored: Collection[str]) -> float:
         with self._lock:

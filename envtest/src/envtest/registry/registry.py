@@ -6,12 +6,17 @@ Versions of the same resource, and resources that serve the same objects (``even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.registry.resource import ResourceInfo
 
 __all__ = ["Registry"]
+
+
+def hint_about(kinds: Sequence[str]) -> str:
+    """Return the end of an error about a kind that is not served: which ones to use; empty if there are none."""
+    return f"; use {' or '.join(kinds)}" if kinds else ""
 
 
 class Registry:
@@ -63,6 +68,27 @@ class Registry:
     def by_kind(self, group: str, version: str, kind: str) -> ResourceInfo | None:
         """Return the resource of a kind."""
         return self._by_kind.get((group, version, kind))
+
+    def of_object(self, api_version: str, kind: str) -> ResourceInfo:
+        """Return the resource of an object.
+
+        Raises LookupError if it is not served; the message names the versions in which this kind is served.
+        """
+        group, _, version = api_version.rpartition("/")
+        info = self.by_kind(group, version, kind)
+        if info is None:
+            message = f"kind {kind} in apiVersion {api_version!r} is not served"
+            raise LookupError(message + hint_about(self.similar_kinds(kind)))
+        return info
+
+    def similar_kinds(self, kind: str) -> list[str]:
+        """Return ``VERSION KIND`` of the served kinds that have this name, in any case, or are its plural or short."""
+        name = kind.lower()
+        return [
+            f"{info.api_version} {info.kind}"
+            for info in self._by_path.values()
+            if name in (info.kind.lower(), info.plural, *info.short_names)
+        ]
 
     def any_version(self, group: str, plural: str) -> ResourceInfo | None:
         """Return the resource in its storage version, or in another served version."""

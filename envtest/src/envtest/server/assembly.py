@@ -221,8 +221,7 @@ def assemble(
 
     ``plugins`` names the admission plugins to run; ``anonymous`` accepts requests without credentials; ``cluster`` is a
     new one by default; ``features`` are the feature gates that are on; ``authorities`` distinguish users from a front
-    proxy. Raises ValueError for unusable keys, OSError for
-    the audit log.
+    proxy. Raises ValueError for unusable keys, AuditLogError.
     """
     cluster = cluster or Cluster()
     tokens = ServiceAccountTokens(cluster.store, settings=token_settings, clock=cluster.clock.time)

@@ -13,12 +13,13 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.formats.kubeconfig_file import write_kubeconfig
+from envtest.planes.base import AdminAccess
 
 
 def own_kubeconfig() -> str:
     """Return the kubeconfig of a control plane."""
     plane = ControlPlane.embedded()
-    plane.url, plane.ca_pem, plane.token = "https://127.0.0.1:6443", b"ca", "secret"
+    plane._admin = AdminAccess("https://127.0.0.1:6443", b"ca", "secret")
     return plane.kubeconfig()
 
 

@@ -224,6 +224,14 @@ CASES = {
         "{apiVersion: apps/v1, kind: Deploymnt}",
         ["1: error: kind: apps/v1 has no kind Deploymnt"],
     ),
+    "kind of another built-in group": (
+        "{apiVersion: v1, kind: Deployment}",
+        ["1: error: kind: v1 has no kind Deployment; use apps/v1 Deployment"],
+    ),
+    "kind in lower case": (
+        "{apiVersion: v1, kind: event}",
+        ["1: error: kind: v1 has no kind event; use v1 Event or events.k8s.io/v1 Event"],
+    ),
     "custom resource without a CRD": (
         "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}}",
         ["1: warning: no CRD for example.com/v1 Toy: not checked"],

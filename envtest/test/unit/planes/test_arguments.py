@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ from typing import Any
 import pytest
 
 from envtest import ControlPlane, EmbeddedControlPlane, User
+from envtest.api_client import APIClient
 from envtest.chaos import OperatorCommand, explore
+from envtest.configuration.controller_names import KUBE_CONTROLLERS
+from envtest.formats.manifests import load_crds
 from envtest.planes.local_webhooks import LocalWebhooks
 from envtest.planes.real import RealServer
+from envtest.threaded import ThreadedControlPlane
 
 
 @pytest.fixture
@@ -85,6 +90,133 @@ def test_paths_of_the_real_control_plane_can_be_strings(
         assets=convert(tmp_path), audit_log=convert(tmp_path / "audit.log"), controllers=()
     )
     assert isinstance(plane, RealServer)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("crds", "crd.yaml", TypeError, r"crds: 'crd.yaml': must be a list, .* \['crd.yaml'\]"),
+        ("crds", Path("crd.yaml"), TypeError, r"crds: .* must be a list, .* \['crd.yaml'\]"),
+        (
+            "crds",
+            {"kind": "x"},
+            TypeError,
+            "crds: of type dict: must be a list, each item the path",
+        ),
+        ("crds", None, TypeError, "crds: of type NoneType: must be a list"),
+        (
+            "crds",
+            [None],
+            TypeError,
+            "crds: None: must be the path of a file or folder, or an object",
+        ),
+        ("kubernetes_version", 1.36, TypeError, "Kubernetes version 1.36: must be a string, such"),
+        ("kubernetes_version", None, TypeError, "Kubernetes version None: must be a string, such"),
+        ("kubernetes_version", "one", ValueError, "Kubernetes version 'one': must be MAJOR.MINOR"),
+        (
+            "controllers",
+            None,
+            ValueError,
+            "controllers: None: must be a sequence of names, such as",
+        ),
+        (
+            "controllers",
+            "gc",
+            ValueError,
+            "controllers: 'gc': must be a sequence of names, such as",
+        ),
+        ("controllers", [1], ValueError, "controllers: 1: must be the name of a controller"),
+        ("controllers", ["nope"], ValueError, "controller 'nope': must be one of gc, namespace"),
+        (
+            "controllers",
+            ["none", "gc"],
+            ValueError,
+            "controllers: none, gc: must be names of .*only",
+        ),
+        ("controllers", ["none", "all"], ValueError, "controllers: none, all: must be names of"),
+        ("port", "80", TypeError, "port: '80': must be an integer from 0"),
+        ("port", 65536, ValueError, "port: 65536: must be an integer from 0"),
+        ("host", None, TypeError, "host: None: must be a string"),
+        ("host", "", ValueError, "host: must not be empty"),
+        ("token", 1, TypeError, "token: a int: must be a string"),
+        ("token", "", ValueError, "token: must not be empty"),
+        ("audit_log", 1, TypeError, "audit_log: 1: must be a path"),
+        ("data_dir", 1, TypeError, "data_dir: 1: must be a path"),
+        ("token_auth_file", 1, TypeError, "token_auth_file: 1: must be a path"),
+        ("service_cluster_ip_range", 1, TypeError, "service-cluster-ip-range: 1: must be an IPv4"),
+        ("feature_gates", "A=true", TypeError, "feature_gates: 'A=true': must be a mapping"),
+        (
+            "feature_gates",
+            {"A": "yes"},
+            TypeError,
+            "feature_gates: A: 'yes': must be true or false",
+        ),
+        ("scenario", ["a"], TypeError, "scenario: .*: must be a path, a mapping or a Scenario"),
+    ],
+)
+def test_wrong_argument_is_reported_by_its_name(
+    name: str, value: Any, error: type[Exception], message: str
+) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(error, match=message):
+        ControlPlane.embedded(**options)
+
+
+def test_one_list_instead_of_several_sources_is_an_error() -> None:
+    sources: Any = ["crd.yaml"]
+    with pytest.raises(TypeError, match=r"a source of type list: must be the path .* as several"):
+        load_crds([sources])
+
+
+def test_controllers_none_is_no_controller_and_all_is_every_one(tmp_path: Path) -> None:
+    (tmp_path / "kube-controller-manager").touch()
+    assert ControlPlane.embedded(controllers=["none"]).controllers == ()
+    assert "pods" in ControlPlane.embedded(controllers=["all"]).controllers
+    real = ControlPlane.real(assets=tmp_path, controllers=["all"])
+    assert real.controllers == tuple(KUBE_CONTROLLERS)
+
+
+def test_members_need_a_running_control_plane(plane: EmbeddedControlPlane, tmp_path: Path) -> None:
+    thread = ThreadedControlPlane(ControlPlane.embedded(controllers=()))
+    uses: list[Callable[[], object]] = [
+        lambda: plane.url,
+        lambda: plane.ca_pem,
+        lambda: plane.token,
+        lambda: plane.kubeconfig(tmp_path / "kubeconfig"),
+        lambda: plane.faults,
+        plane.fork,
+        lambda: asyncio.run(plane.install_webhooks({"kind": "x"}, server=tmp_path)),
+        lambda: thread.url,
+        thread.kubeconfig,
+        thread.trace,
+        lambda: thread.install_crds("crd.yaml"),
+        lambda: thread.run(print),
+    ]
+    for use in uses:
+        with pytest.raises(RuntimeError, match="the control plane is not running: it runs between"):
+            use()
+    thread.stop()
+
+
+def test_control_plane_is_started_once_and_its_address_ends_with_it() -> None:
+    thread = ThreadedControlPlane(ControlPlane.embedded(controllers=()))
+    with thread:
+        for start in (thread.start, lambda: thread.call(thread.plane.start())):
+            with pytest.raises(RuntimeError, match="the control plane is already running"):
+                start()
+    thread.stop()
+    with pytest.raises(RuntimeError, match="the control plane is not running"):
+        _ = thread.url
+
+
+def test_with_instead_of_async_with_names_both_ways(plane: EmbeddedControlPlane) -> None:
+    with pytest.raises(TypeError, match=r"needs `async with`; .*ThreadedControlPlane"), plane:
+        pass
+
+
+async def test_client_that_is_not_open_is_an_error(plane: EmbeddedControlPlane) -> None:
+    with pytest.raises(RuntimeError, match="the client is not open: use `async with"):
+        await APIClient(plane).get("/version")
 
 
 def test_folder_of_local_webhooks_can_be_a_string(tmp_path: Path) -> None:

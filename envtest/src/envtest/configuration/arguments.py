@@ -1,0 +1,89 @@
+"""Checks of the arguments of control planes: a wrong one is reported by its name when the control plane is created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = [
+    "checked_gates",
+    "checked_port",
+    "checked_sources",
+    "checked_string",
+    "checked_token",
+    "optional_path",
+]
+
+_MAX_PORT: Final = 65535
+_SOURCE: Final = "the path of a file or folder, or an object as a mapping"
+
+
+def optional_path(name: str, value: Path | str | None) -> Path | None:
+    """Return the path of the argument ``name``; ``None`` if it was not given. Raises TypeError for other types."""
+    if value is None:
+        return None
+    if not isinstance(value, str | Path):
+        raise TypeError(f"{name}: {value!r}: must be a path")
+    return Path(value)
+
+
+def checked_string(name: str, value: str) -> str:
+    """Return a string that is not empty. Raises TypeError, ValueError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: {value!r}: must be a string")
+    if not value:
+        raise ValueError(f"{name}: must not be empty")
+    return value
+
+
+def checked_token(token: str) -> str:
+    """Return a bearer token. Errors do not contain it.
+
+    Raises TypeError if it is not a string, ValueError for one that no request can contain.
+    """
+    if not isinstance(token, str):
+        raise TypeError(f"token: a {type(token).__name__}: must be a string")
+    if not token or not token.isprintable() or " " in token:
+        raise ValueError("token: must not be empty, or contain spaces or control characters")
+    return token
+
+
+def checked_port(port: int) -> int:
+    """Return a port to listen on. Raises TypeError, ValueError."""
+    allowed = f"must be an integer from 0, which selects a free port, to {_MAX_PORT}"
+    if not isinstance(port, int) or isinstance(port, bool):
+        raise TypeError(f"port: {port!r}: {allowed}")
+    if not 0 <= port <= _MAX_PORT:
+        raise ValueError(f"port: {port}: {allowed}")
+    return port
+
+
+def checked_gates(gates: Mapping[str, bool] | None) -> Mapping[str, bool]:
+    """Return feature gates; an empty mapping if they were not given. Raises TypeError."""
+    if gates is None:
+        return {}
+    if not isinstance(gates, Mapping):
+        raise TypeError(f"feature_gates: {gates!r}: must be a mapping of names to true or false")
+    for name, is_on in gates.items():
+        if not isinstance(is_on, bool):
+            raise TypeError(f"feature_gates: {name}: {is_on!r}: must be true or false")
+    return gates
+
+
+def checked_sources(name: str, sources: Iterable[Any]) -> list[Any]:
+    """Return a list of manifests.
+
+    Raises TypeError for a single file, folder or object, whose parts would be the sources, and for anything else that
+    :data:`envtest.formats.manifests.Manifests` does not allow.
+    """
+    allowed = f"must be a list, each item {_SOURCE}"
+    if isinstance(sources, str | bytes | Path):
+        raise TypeError(f"{name}: {sources!r}: {allowed}; for one, [{str(sources)!r}]")
+    if isinstance(sources, Mapping) or not isinstance(sources, Iterable):
+        raise TypeError(f"{name}: of type {type(sources).__name__}: {allowed}")
+    found = list(sources)
+    for source in found:
+        if not isinstance(source, str | Path | Mapping):
+            raise TypeError(f"{name}: {source!r}: must be {_SOURCE}")
+    return found
