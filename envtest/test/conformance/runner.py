@@ -187,20 +187,26 @@ async def pod_that_waits_for_a_node(pods: Watch, seconds: float) -> str:
             created[metadata["uid"]] = (time.monotonic(), metadata["name"])
 
 
+def _read_report(report: Path) -> list[Outcome] | None:
+    """Return the outcomes of a report; ``None`` if the program was killed before it had written the whole report."""
+    try:
+        return outcomes(json.loads(report.read_text()))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
 def read_ended(specs: Sequence[Spec], report: Path) -> dict[Spec, Outcome]:
     """Return the outcomes of the specs that ended, by the report of a process that ran several."""
-    if not report.exists():
-        return {}
-    found = {outcome.name: outcome for outcome in outcomes(json.loads(report.read_text()))}
+    found = {outcome.name: outcome for outcome in _read_report(report) or ()}
     ended = {spec: found[spec.name] for spec in specs if spec.name in found}
     return {spec: outcome for spec, outcome in ended.items() if not outcome.reason.startswith(CUT)}
 
 
 def read_result(spec: Spec, report: Path) -> Outcome | None:
     """Return the outcome of a spec by its report; ``None`` if the program does not contain it."""
-    if not report.exists():
+    found = _read_report(report)
+    if found is None:
         return Outcome(spec.name, False, "wrote no report before it was killed")
-    found = outcomes(json.loads(report.read_text()))
     own = [outcome for outcome in found if outcome.name == spec.name]
     failed = [outcome for outcome in found if not outcome.passed]
     if own:
