@@ -43,8 +43,8 @@ _DECIMAL_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 def canonical_quantity(quantity: str | float) -> str:
     """Return ``quantity`` as the API server stores it: ``1024Mi`` as ``1Gi``, ``0.5`` as ``500m``, 1 as ``"1"``.
 
-    A quantity that is not valid, or not below 2^63, is returned unchanged. Source: ``CanonicalizeBytes`` of
-    resource.Quantity.
+    The API server keeps some other forms, such as ``1.500``, but stores this form unchanged. A quantity that is not
+    valid, or not below 2^63, is returned unchanged. Source: ``CanonicalizeBytes`` of resource.Quantity.
     """
     text = str(quantity)
     if not is_quantity(text):

@@ -41,9 +41,10 @@ class Quantity(NamedTuple):
             family = "decimal"
         if family == "binary":
             return _format_binary(self.value.numerator)
-        number, power = _decimal_parts(self.value, is_exponent=family == "exponent")
-        if family == "decimal" and power in _DECIMAL_SUFFIX:
-            return f"{number}{_DECIMAL_SUFFIX[power]}"
+        number, power = _decimal_parts(self.value)
+        if family == "decimal":
+            # Like kube-apiserver, which loses the power of 1000E and larger numbers: it has no suffix for them
+            return f"{number}{_DECIMAL_SUFFIX.get(power, '')}"
         return f"{number}e{power}" if power else str(number)
 
 
@@ -55,14 +56,11 @@ def _format_binary(number: int) -> str:
     return f"{number}{_BINARY_SUFFIX[power]}" if power else str(number)
 
 
-def _decimal_parts(value: Fraction, *, is_exponent: bool) -> tuple[int, int]:
-    """Return the value as an integer and the largest possible power of ten that is a multiple of three.
-
-    Suffixes end with the power 18.
-    """
+def _decimal_parts(value: Fraction) -> tuple[int, int]:
+    """Return the value as an integer and the largest possible power of ten that is a multiple of three."""
     power = -9
     number = int(value / _NANO)
-    while number % 1000 == 0 and (is_exponent or power < 18):
+    while number % 1000 == 0:
         number //= 1000
         power += 3
     return number, power

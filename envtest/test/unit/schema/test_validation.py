@@ -256,6 +256,10 @@ def test_quantity_is_parsed_and_formatted(text: str, value: str, canonical: str)
         ("08Gi", "8Gi"),
         ("1e2", "100"),
         ("12345678901234567890", "12345678901234567890"),
+        ("-843.929352792e3", "-843.929352792e3"),
+        ("1000E", "1"),
+        ("-12000E", "-12"),
+        ("1000e18", "1e21"),
     ],
 )
 def test_quantity_without_a_shorter_form_is_written_as_it_is(text: str, written: str) -> None:
