@@ -567,14 +567,6 @@ async def test_a_map_with_an_empty_key_is_shown_in_errors(api: APIClient) -> Non
     assert '"Options":{"":"x"}' in dict(causes(answer.body))["spec"]
 
 
-async def test_a_quantity_with_a_superfluous_sign_or_zero_is_kept(api: APIClient) -> None:
-    most = {"cpu": "+1", "memory": "010Gi", "example.com/a": "1.500", "example.com/b": "+1000"}
-    spec = {"limits": [{"type": "Pod", "max": most}]}
-    answer = await api.post(f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": spec})
-    expected = {**most, "example.com/b": "1k"}
-    assert answer.body["spec"]["limits"][0]["max"] == expected
-
-
 async def test_invalid_variables_are_declared_in_policies(api: APIClient) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}
     spec = {
@@ -1069,3 +1061,165 @@ async def test_the_template_of_a_suspended_job_can_change_while_it_has_no_pods(
     answer = await api.merge(f"{JOBS}/suspended", {"spec": {"template": changed}})
     reported = [each for each, _ in causes(answer.body)] if answer.code == 422 else []
     assert reported == ([field] if field else [])
+
+
+async def test_quantities_are_stored_in_canonical_form_or_as_sent(api: APIClient) -> None:
+    stored = {
+        "-843.929e3": "-843.929e3",
+        "1.5e3": "1500",
+        "1.500": "1.500",
+        "+1": "+1",
+        "010Gi": "010Gi",
+        "08Gi": "8Gi",
+        "1000E": "1",
+        "1000e18": "1e21",
+    }
+    sent = {f"example.com/r{index}": quantity for index, quantity in enumerate(stored)}
+    body = {
+        "metadata": {"name": "quantities"},
+        "spec": {"limits": [{"type": "Pod", "max": sent}]},
+    }
+    assert (await api.post(f"{CORE}/limitranges", body)).code == 201
+    answer = await api.get(f"{CORE}/limitranges/quantities")
+    assert list(answer.body["spec"]["limits"][0]["max"].values()) == list(stored.values())
+    await api.delete(f"{CORE}/limitranges/quantities")
+
+
+REVISIONS = f"{APPS}/controllerrevisions"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "options", "after"),
+    [
+        ([], {"orphanDependents": False}, ["foregroundDeletion"]),
+        (["orphan"], {"orphanDependents": False}, ["foregroundDeletion"]),
+        (["foregroundDeletion"], {"orphanDependents": True}, ["orphan"]),
+        (["foregroundDeletion"], {"propagationPolicy": "Background"}, None),
+        (["foregroundDeletion"], {}, ["foregroundDeletion"]),
+    ],
+)
+async def test_a_namespace_that_does_not_orphan_is_deleted_in_the_foreground(
+    api: APIClient, finalizers: list[str], options: dict[str, Any], after: list[str] | None
+) -> None:
+    metadata = {"name": "to-delete", "finalizers": finalizers}
+    assert (await api.post("/api/v1/namespaces", {"metadata": metadata})).code == 201
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+    answer = await api.delete("/api/v1/namespaces/to-delete", body)
+    assert answer.body["metadata"].get("finalizers") == after
+
+
+@pytest.mark.parametrize("version", ["0", ""])
+async def test_a_watch_for_lists_of_metadata_ends_at_the_first_event(
+    api: APIClient, version: str
+) -> None:
+    await api.post(f"{CORE}/configmaps", {"metadata": {"name": "m"}})
+    query = {"watch": "true", "resourceVersion": version}
+    headers = {"Accept": METADATA_LIST}
+    answer = await api.get(f"{CORE}/configmaps", query, headers=headers)
+    assert (answer.code, answer.body) == (200, "")
+
+
+@pytest.mark.parametrize("plural", ["replicasets", "statefulsets", "daemonsets", "deployments"])
+async def test_a_label_selector_is_shown_in_the_order_of_its_type(
+    api: APIClient, plural: str
+) -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+    assert (
+        await api.post(f"{APPS}/{plural}", {"metadata": {"name": "o"}, "spec": spec})
+    ).code == 201
+    selector = {"matchExpressions": [{"key": "-", "operator": "Exists"}], "matchLabels": {"a": "b"}}
+    answer = await api.merge(f"{APPS}/{plural}/o", {"spec": {"selector": selector}})
+    shown = 'Invalid value: {"matchLabels":{"a":"b"},"matchExpressions":[{"key":"-","operator":"Exists"}]}'
+    assert any(text.startswith(shown) for _, text in causes(answer.body))
+
+
+async def test_a_job_with_an_unparsable_selector_has_only_this_error(api: APIClient) -> None:
+    selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "-", "operator": "Exists"}]}
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    for is_manual in (True, False):
+        spec = {"manualSelector": is_manual, "selector": selector, "template": template}
+        body = {"metadata": {"name": "j"}, "spec": spec}
+        answer = await api.post("/apis/batch/v1/namespaces/default/jobs", body)
+        assert [path for path, _ in causes(answer.body)] == [
+            "spec.selector.matchExpressions[0].key"
+        ]
+
+
+@pytest.mark.parametrize("data", [[1], "x", 1, True])
+async def test_data_of_a_revision_is_a_json_object(api: APIClient, data: Any) -> None:
+    answer = await api.post(REVISIONS, {"metadata": {"name": "r"}, "data": data, "revision": 1})
+    assert causes(answer.body) == [("data", "Required value: data must be a valid JSON object")]
+
+
+async def test_data_of_a_revision_is_immutable(api: APIClient) -> None:
+    body = {"metadata": {"name": "r"}, "data": {"a": 1.0}, "revision": 1}
+    assert (await api.post(REVISIONS, body)).code == 201
+    assert (await api.put(f"{REVISIONS}/r", {**body, "revision": 2})).code == 200
+    answer = await api.put(f"{REVISIONS}/r", {**body, "data": {"a": 1}})
+    assert causes(answer.body) == [("data", 'Invalid value: {"a":1}: field is immutable')]
+    answer = await api.put(f"{REVISIONS}/r", {"metadata": {"name": "r"}, "revision": 3})
+    assert causes(answer.body) == [("data", "Invalid value: null: field is immutable")]
+
+
+@pytest.mark.parametrize(
+    ("field", "requirements", "error"),
+    [
+        ("fieldSelector", [("a", "In", ["b"])], None),
+        ("fieldSelector", [("a", "NotIn", ["b c"])], None),
+        ("fieldSelector", [("a", "In", ["b", "c"])], "ignored"),
+        ("fieldSelector", [("a", "Exists", [])], "ignored"),
+        ("fieldSelector", [("a", "In", ["b"]), ("a", "Exists", [])], "partially ignored"),
+        ("labelSelector", [("a", "In", ["b", "c"])], None),
+        ("labelSelector", [("a", "Other", ["b"])], "ignored"),
+        ("labelSelector", [("a", "In", ["b"]), ("a", "Other", [])], "partially ignored"),
+    ],
+)
+async def test_a_review_reports_the_requirements_that_it_ignores(
+    api: APIClient,
+    field: str,
+    requirements: list[tuple[str, str, list[str]]],
+    error: str | None,
+) -> None:
+    selector = {
+        "requirements": [
+            {"key": key, "operator": operator, "values": values}
+            for key, operator, values in requirements
+        ]
+    }
+    attributes = {"verb": "list", "resource": "pods", "namespace": "default", field: selector}
+    answer = await api.post(ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+    expected = error and f"spec.resourceAttributes.{field} {error} due to parse error"
+    assert answer.body["status"].get("evaluationError") == expected
+
+
+async def test_errors_of_both_selectors_of_a_review_are_separated_by_semicolons(
+    api: APIClient,
+) -> None:
+    selector = {"rawSelector": "a in (b"}
+    attributes = {
+        "verb": "list",
+        "resource": "pods",
+        "namespace": "default",
+        "fieldSelector": selector,
+        "labelSelector": selector,
+    }
+    answer = await api.post(ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+    assert answer.body["status"]["evaluationError"] == (
+        "spec.resourceAttributes.fieldSelector ignored due to parse error; "
+        "spec.resourceAttributes.labelSelector ignored due to parse error"
+    )
+
+
+async def test_an_invalid_percentage_is_shown_as_json(api: APIClient) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    answer = await api.post(path, {"metadata": {"name": "p"}, "spec": {"minAvailable": "<\0%"}})
+    assert causes(answer.body)[0][1].startswith(r'Invalid value: "\u003c\u0000%": a valid percent')
+
+
+async def test_an_invalid_name_is_quoted_in_the_message(api: APIClient) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    spec = {"policyName": "p", "validationActions": ["Deny"]}
+    answer = await api.post(path, {"metadata": {"name": '\0"'}, "spec": spec})
+    kind = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io"
+    assert answer.body["message"].startswith(rf'{kind} "\x00\"" is invalid: metadata.name: ')

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from envtest.apimachinery.field_errors import FieldError, aggregate
+from envtest.apimachinery.field_errors import FieldError, aggregate, go_quote
 
 __all__ = [
     "GroupResource",
@@ -249,7 +249,10 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
     if errors:
         details["causes"] = [error.cause() for error in errors]
     return StatusError(
-        422, "Invalid", f'{qualified_kind} "{name}" is invalid: {aggregate(errors)}', details
+        422,
+        "Invalid",
+        f"{qualified_kind} {go_quote(name)} is invalid: {aggregate(errors)}",
+        details,
     )
 
 

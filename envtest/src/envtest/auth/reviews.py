@@ -237,15 +237,26 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def _ignored_selectors(resource: Mapping[str, Any]) -> str:
-    """Return the message about selectors with an unknown operator, which the decision ignores."""
+    """Return the message about selectors that cannot be parsed, which the decision ignores at least in part."""
     texts = []
     for name in ("fieldSelector", "labelSelector"):
         selector = resource.get(name) or {}
         requirements = selector.get("requirements") or ()
-        is_unknown = any(each.get("operator") not in _OPERATORS for each in requirements)
-        if is_unknown or not _is_parsable(selector.get("rawSelector") or "", name):
-            texts.append(f"spec.resourceAttributes.{name} ignored due to parse error")
-    return ", ".join(texts)
+        unknown = [each for each in requirements if not _is_known(each, name)]
+        path = f"spec.resourceAttributes.{name}"
+        if len(unknown) < len(requirements) and unknown:
+            texts.append(f"{path} partially ignored due to parse error")
+        elif unknown or not _is_parsable(selector.get("rawSelector") or "", name):
+            texts.append(f"{path} ignored due to parse error")
+    return "; ".join(texts)
+
+
+def _is_known(requirement: Mapping[str, Any], name: str) -> bool:
+    """Return whether the server can match a requirement; in field selectors, it only compares with one value."""
+    operator = requirement.get("operator")
+    if name == "labelSelector":
+        return operator in _OPERATORS
+    return operator in ("In", "NotIn") and len(requirement.get("values") or ()) == 1
 
 
 def _is_parsable(text: str, name: str) -> bool:

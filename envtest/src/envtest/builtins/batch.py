@@ -15,6 +15,7 @@ from envtest.builtins.go_rendering import (
     internal_job_policy,
     internal_pod_spec,
     internal_pod_template,
+    internal_selector,
 )
 from envtest.builtins.job_rules import indexed_name_errors, job_policy_errors, job_status_errors
 from envtest.builtins.pod_rules import template_errors
@@ -118,9 +119,9 @@ class JobStrategy(WorkloadStrategy):
         yield from indexed_name_errors(obj)
         selector = obj["spec"].get("selector")
         if selector is not None and not obj["spec"].get("manualSelector"):
-            expected = {"batch.kubernetes.io/controller-uid": obj["metadata"].get("uid")}
-            if (selector.get("matchLabels") or {}) != expected or selector.get("matchExpressions"):
-                yield invalid("spec.selector", selector, "`selector` not auto-generated")
+            if not _is_generated(selector, obj) and not any(label_selector_errors(selector, "")):
+                text = "`selector` not auto-generated"
+                yield invalid("spec.selector", internal_selector(selector), text)
             yield from _generated_label_errors(obj)
         yield from super().check(obj, old, ctx)
         if old is not None:
@@ -142,12 +143,15 @@ class JobStrategy(WorkloadStrategy):
     @staticmethod
     def _new_spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield from _job_errors(spec, "spec")
-        if spec.get("selector") is None:
+        selector = spec.get("selector")
+        if selector is None:
             yield required("spec.selector")
-        else:
-            yield from label_selector_errors(spec["selector"], "spec.selector")
+        problems = list(label_selector_errors(selector, "spec.selector"))
+        yield from problems
+        if problems:
+            return
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-        if not selects(spec.get("selector"), labels or {}):
+        if not selects(selector, labels or {}):
             text = "`selector` does not match template `labels`"
             yield invalid("spec.template.metadata.labels", labels, text)
 
@@ -176,6 +180,13 @@ class JobStrategy(WorkloadStrategy):
                     internal_job_policy(spec.get(name), layout),
                     "field is immutable",
                 )
+
+
+def _is_generated(selector: Mapping[str, Any], job: Object) -> bool:
+    """Return whether a selector is the one that a Job gets without ``manualSelector``."""
+    expected = {"batch.kubernetes.io/controller-uid": job["metadata"].get("uid")}
+    labels = selector.get("matchLabels") or {}
+    return labels == expected and not selector.get("matchExpressions")
 
 
 def _generated_labels(job: Object) -> dict[str, str]:

@@ -213,6 +213,8 @@ def _is_annotated(obj: Object, name: str) -> bool:
 class NamespaceStrategy(BuiltinStrategy):
     """Strategy of v1 Namespace."""
 
+    foreground_without_orphans = True
+
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """Require a DNS label."""
         if prefix:

@@ -34,6 +34,7 @@ __all__ = [
     "internal_pod_template",
     "internal_scope_selector",
     "internal_security_context",
+    "internal_selector",
     "internal_term",
     "internal_terms",
     "internal_update_strategy",
@@ -114,16 +115,16 @@ def _internal_field(name: str, value: Any) -> str:
     return go_json(value) if name in _MAPS else internal(value)
 
 
-def _selector(selector: Mapping[str, Any] | None) -> str:
+def internal_selector(selector: Mapping[str, Any] | None) -> Verbatim:
     """Return a LabelSelector, which has JSON names in internal types, too."""
     if selector is None:
-        return "null"
+        return Verbatim("null")
     parts = [
         f'"{name}":{go_json(selector[name])}'
         for name in ("matchLabels", "matchExpressions")
         if name in selector
     ]
-    return "{" + ",".join(parts) + "}"
+    return Verbatim("{" + ",".join(parts) + "}")
 
 
 _GO_ZEROS = {"!": '""', "?": "false", "#": "0"}
@@ -136,7 +137,7 @@ def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str])
         name = word.rstrip("!?#=")
         json_name = _json_name(name)
         zero = _GO_ZEROS.get(word[-1], "null")
-        show = _selector if word.endswith("=") else internal
+        show = internal_selector if word.endswith("=") else internal
         text = overrides.get(name) or (show(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
     return "{" + ",".join(parts) + "}"

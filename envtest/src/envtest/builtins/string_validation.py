@@ -37,6 +37,7 @@ __all__ = [
     "load_balancer_warnings",
     "nonnegative",
     "percent_above_100_errors",
+    "percent_or_int",
     "percent_or_int_errors",
     "percent_or_int_value",
     "port_name",
@@ -192,12 +193,18 @@ def nonnegative(path: str, value: Any) -> Iterator[FieldError]:
         yield invalid(path, value, "must be greater than or equal to 0")
 
 
+def percent_or_int(value: Any) -> Verbatim:
+    """Return an IntOrString as errors show it: as JSON."""
+    return Verbatim(go_json(value))
+
+
 def percent_or_int_errors(path: str, value: Any) -> Iterator[FieldError]:
     """Yield an error unless ``value`` is a non-negative integer or a percentage."""
     if isinstance(value, str):
         if not re.fullmatch("[0-9]+%", value):
             text = "a valid percent string must be a numeric string followed by an ending '%'"
-            yield invalid(path, value, _regex_message(text, "[0-9]+%", "1%", "93%"))
+            message = _regex_message(text, "[0-9]+%", "1%", "93%")
+            yield invalid(path, percent_or_int(value), message)
     else:
         yield from nonnegative(path, value)
 

@@ -26,7 +26,7 @@ from envtest.builtins.environment_rules import (
     field_ref_errors,
     resource_ref_errors,
 )
-from envtest.builtins.go_rendering import TRUST_BUNDLE, internal_fields
+from envtest.builtins.go_rendering import TRUST_BUNDLE, internal_fields, internal_selector
 from envtest.builtins.path_rules import relative_path_errors, unreserved_path_errors
 from envtest.builtins.signer_rules import (
     is_kubernetes_signer,
@@ -338,7 +338,7 @@ def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]
             yield invalid(f"{path}.name", name, f"not a valid clustertrustbundlename: {problem}")
         if bundle.get("labelSelector") is not None:
             text = "labelSelector must be unset if name is specified"
-            yield invalid(f"{path}.labelSelector", bundle["labelSelector"], text)
+            yield invalid(f"{path}.labelSelector", internal_selector(bundle["labelSelector"]), text)
     elif signer is not None:
         if not signer:
             yield required(f"{path}.signerName", "must be a valid signer name")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+import orjson
+
 from envtest.apimachinery.errors import bad_request
 from envtest.apimachinery.field_errors import (
     FieldError,
@@ -20,6 +22,7 @@ from envtest.builtins.claims import claim_errors
 from envtest.builtins.go_rendering import (
     STATEFUL_ROLLOUT,
     internal_fields,
+    internal_selector,
     internal_update_strategy,
 )
 from envtest.builtins.pod_rules import template_errors
@@ -30,6 +33,7 @@ from envtest.builtins.string_validation import (
     label_selector_errors,
     nonnegative,
     percent_above_100_errors,
+    percent_or_int,
     percent_or_int_errors,
     percent_or_int_value,
     selects,
@@ -58,7 +62,11 @@ def _selector_errors(spec: Mapping[str, Any], *, empty: str) -> Iterator[FieldEr
     else:
         yield from label_selector_errors(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            yield invalid("spec.selector", selector, f"empty selector is invalid for {empty}")
+            yield invalid(
+                "spec.selector",
+                internal_selector(selector),
+                f"empty selector is invalid for {empty}",
+            )
 
 
 def _mismatch_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -73,7 +81,7 @@ def _selected_template_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield the errors of the template of a ReplicaSet; they are only determined if the selector can be parsed."""
     selector = spec.get("selector")
     if any(label_selector_errors(selector, "")):
-        yield invalid("spec.selector", selector, "invalid label selector")
+        yield invalid("spec.selector", internal_selector(selector), "invalid label selector")
         return
     yield from _mismatch_errors(spec)
     yield from template_errors(spec["template"], "spec.template")
@@ -93,8 +101,12 @@ def _lifetime_errors(spec: Mapping[str, Any], kind: str) -> Iterator[FieldError]
 
 def immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iterator[FieldError]:
     """Yield an error if ``spec.<name>`` differs between the specs ``new`` and ``old``."""
-    if new.get(name) != old.get(name):
-        yield invalid(f"spec.{name}", new.get(name), "field is immutable")
+    value = new.get(name)
+    if value == old.get(name):
+        return
+    if name == "selector":
+        value = internal_selector(value)
+    yield invalid(f"spec.{name}", value, "field is immutable")
 
 
 class PodTemplateStrategy(BuiltinStrategy):
@@ -278,7 +290,8 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
         yield from percent_or_int_errors(f"{path}.rollingUpdate.maxSurge", surge)
         if percent_or_int_value(surge) == 0 and percent_or_int_value(unavailable) == 0:
             text = "may not be 0 when `maxSurge` is 0"
-            yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
+            shown = percent_or_int(unavailable)
+            yield invalid(f"{path}.rollingUpdate.maxUnavailable", shown, text)
         yield from percent_above_100_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
     else:
         yield not_supported(path, internal_update_strategy(strategy), ("Recreate", "RollingUpdate"))
@@ -417,7 +430,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         yield from _selector_errors(spec, empty="statefulset")
         selector = spec.get("selector")
         if any(label_selector_errors(selector, "")):
-            yield invalid("spec.selector", selector, "")
+            yield invalid("spec.selector", internal_selector(selector), "")
         else:
             yield from _mismatch_errors(spec)
             yield from template_errors(_with_claims(spec), "spec.template")
@@ -559,7 +572,11 @@ class DaemonSetStrategy(WorkloadStrategy):
         if selector is not None and not (
             selector.get("matchLabels") or selector.get("matchExpressions")
         ):
-            yield invalid("spec.selector", selector, "empty selector is invalid for daemonset")
+            yield invalid(
+                "spec.selector",
+                internal_selector(selector),
+                "empty selector is invalid for daemonset",
+            )
         yield from template_errors(spec["template"], "spec.template")
         yield from _lifetime_errors(spec, "DaemonSet")
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
@@ -592,13 +609,25 @@ class DaemonSetStrategy(WorkloadStrategy):
             )
 
 
+def _sorted_json(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 class ControllerRevisionStrategy(BuiltinStrategy):
     """Strategy of apps/v1 ControllerRevision."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the revision and of the data, which is required and immutable."""
-        if obj.get("data") is None:
+        """Yield the errors of the revision and of the data, a JSON object that is immutable.
+
+        kube-apiserver compares the data as text: ``1.0`` for ``1`` is a change. It also takes other spaces or another
+        order of the keys for a change; the stored object does not have them.
+        """
+        data = obj.get("data")
+        if old is not None:
+            if _sorted_json(data) != _sorted_json(old.get("data")):
+                yield invalid("data", data, "field is immutable")
+        elif data is None:
             yield required("data", "data is mandatory")
+        elif not isinstance(data, dict):
+            yield required("data", "data must be a valid JSON object")
         yield from nonnegative("revision", obj.get("revision"))
-        if old is not None and obj.get("data") != old.get("data"):
-            yield invalid("data", obj.get("data"), "field is immutable")

@@ -41,6 +41,10 @@ DEFAULT_TIMEOUT = 30 * 60
 CHUNK_BYTES = 256 * 1024
 
 
+class _NoListError(Exception):
+    """Raised if an event cannot be sent because the client wants lists."""
+
+
 class _Encoder:
     """Encodes watch events in one output format, and caches the lines of a change in the change."""
 
@@ -53,7 +57,7 @@ class _Encoder:
         self.is_stored_form = self.is_json and info.api_version == info.storage_version
         self.cache_key = (info.api_version, output._replace(pretty=False), self.include)
         self.is_list = output.as_kind == "PartialObjectMetadataList"
-        """Whether the client wants lists, which events do not contain: it gets no event."""
+        """Whether the client wants lists, which events do not contain: the first event ends its watch."""
         self.tables = 0
 
     def shared_chunk(self, change: Change, kind: str, record: Record) -> bytes | None:
@@ -91,7 +95,7 @@ class _Encoder:
     async def line(self, kind: str, record: Record) -> bytes:
         """Return the line of an event about ``record``."""
         if self.is_list:
-            return b""
+            raise _NoListError
         is_internal = bool(self.output.as_kind) and self.include != "Object"
         encode_items = encode_internal if is_internal else encode_records
         data = (await encode_items(self.info, [record]))[0]
@@ -137,7 +141,7 @@ class _Encoder:
         ``initial`` marks the end of the initial events.
         """
         if self.is_list:
-            return b""
+            raise _NoListError
         empty = self.info.strategy.empty()
         metadata: dict[str, Any] = {
             **empty.pop("metadata", {}),
@@ -314,6 +318,8 @@ async def watch_objects(
             await stream.response.write_eof()
             return stream.response
         await _send_changes(stream, encoder, core, watcher, options, selector, max(revision, 0))
+        await stream.response.write_eof()
+    except _NoListError:
         await stream.response.write_eof()
     except ConnectionError:  # the usual end of a watch: the client has disconnected
         pass

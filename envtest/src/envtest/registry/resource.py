@@ -114,6 +114,9 @@ class Strategy:
     default_propagation = "background"
     """The propagation policy of a DELETE that specifies none: ``background``, or ``orphan`` (Job)."""
 
+    foreground_without_orphans = False
+    """Whether a DELETE with ``orphanDependents: false`` has the policy ``Foreground`` (Namespace)."""
+
     metadata_checks = MetadataChecks()
     status_metadata_checks = MetadataChecks(content=0)
     """The checks if the status is updated, or if a namespace is finalized."""

@@ -157,11 +157,11 @@ def _wants_orphan(obj: Object, ctx: RequestContext, options: DeleteOptions) -> b
 
 
 def _wants_foreground(obj: Object, ctx: RequestContext, options: DeleteOptions) -> bool:
-    if (
-        ctx.info.strategy.default_propagation == "unsupported"
-        or options.orphan_dependents is not None
-    ):
+    strategy = ctx.info.strategy
+    if strategy.default_propagation == "unsupported":
         return False
+    if options.orphan_dependents is not None:
+        return strategy.foreground_without_orphans and not options.orphan_dependents
     if options.propagation is not None:
         return options.propagation == "Foreground"
     for finalizer in obj["metadata"].get("finalizers") or ():
