@@ -12,14 +12,15 @@ An operator for some namespaces has a second informer for each kind, with the cl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.runtime import Entry, Informer, NamespacedName, Object, namespace_of, uid_of
+from cfo.runtime import GVK, Entry, Informer, NamespacedName, Object, namespace_of, uid_of
 from cfo.runtime.manager import SelectionKeywords
 
 DASHBOARD_PATHS: Final = "/ray/"
@@ -32,7 +33,12 @@ OTHER_NAMESPACES: Final[SelectionKeywords] = {
 }
 """The selection of claims outside the namespaces of an operator: only metadata, hosts and paths are kept."""
 
+MAX_WAITING: Final = 1000
+"""How many objects of a namespace can wait for hosts; more are reconciled after some minutes."""
+
 _CLAIM: Final = "claim"
+
+Key = TypeVar("Key")
 
 
 class _Path(msgspec.Struct):
@@ -110,6 +116,72 @@ class Holder(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.entry.key}"
 
 
+class Waiting(NamedTuple):
+    """An object, such as an Ingress, that is not written as its owner wants, because another object has its host."""
+
+    owner: GVK
+    key: NamespacedName
+    kind: str
+    name: str
+
+
+class WaitingHosts:
+    """Which objects wait for the host of another one, so that its change or deletion enqueues their owners at once."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, NamespacedName], set[Waiting]] = {}
+        self._holders: dict[Waiting, tuple[str, NamespacedName]] = {}
+        self._of_owners: dict[tuple[GVK, NamespacedName], set[Waiting]] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def set(self, waiting: Waiting, holder: Holder | None) -> bool:
+        """Record for which object ``waiting`` waits, ``None`` if for none; return whether its events will be noticed.
+
+        They are not if the namespace has :data:`MAX_WAITING` others.
+        """
+        self._forget(waiting)
+        namespace = waiting.key.namespace
+        if holder is None or self._numbers[namespace] >= MAX_WAITING:
+            return False
+        place = (holder.kind, holder.entry.key)
+        self._waiting.setdefault(place, set()).add(waiting)
+        self._of_owners.setdefault((waiting.owner, waiting.key), set()).add(waiting)
+        self._holders[waiting] = place
+        self._numbers[namespace] += 1
+        return True
+
+    def take(self, kind: str, key: NamespacedName) -> list[Waiting]:
+        """Return what waits for an object that changed or was deleted, and forget that it does."""
+        found = sorted(self._waiting.get((kind, key), ()))
+        for waiting in found:
+            self._forget(waiting)
+        return found
+
+    def forget(self, owner: GVK, key: NamespacedName) -> None:
+        """Forget the objects of an owner that was deleted."""
+        for waiting in list(self._of_owners.get((owner, key), ())):
+            self._forget(waiting)
+
+    def _forget(self, waiting: Waiting) -> None:
+        place = self._holders.pop(waiting, None)
+        if place is None:
+            return
+        _discard(self._waiting, place, waiting)
+        _discard(self._of_owners, (waiting.owner, waiting.key), waiting)
+        namespace = waiting.key.namespace
+        self._numbers[namespace] -= 1
+        if not self._numbers[namespace]:
+            del self._numbers[namespace]
+
+
+def _discard(sets: dict[Key, set[Waiting]], key: Key, waiting: Waiting) -> None:
+    """Remove an element from a set, and a set that is empty."""
+    found = sets[key]
+    found.discard(waiting)
+    if not found:
+        del sets[key]
+
+
 class HostClaims:
     """Looks up which objects claim a host.
 
@@ -124,6 +196,7 @@ class HostClaims:
     ) -> None:
         self._informers = informers
         self._others = others
+        self.waiting = WaitingHosts()
 
     def of(self, claim: str) -> Iterator[Holder]:
         """Yield the objects that claim a host or a path: thousands, if a tenant wants to."""

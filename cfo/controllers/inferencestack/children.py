@@ -112,6 +112,7 @@ class StackInformers:
         """
         watcher = _Watcher(controller, stacks, channel)
         self._watchers.append(watcher)
+        self.hosts.attach(stacks.gvk, channel)
         for gvk in sorted(self._served):
             self._watch_optional(gvk, watcher)
 

@@ -8,6 +8,7 @@ already has is kept.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import anyio
@@ -18,7 +19,9 @@ from cfo.api.inferencestack.validation.settings import MAX_HOSTS
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.host_claims import (
     OTHER_NAMESPACES,
+    Holder,
     HostClaims,
+    Waiting,
     add_host_index,
     claims_in,
     claims_of,
@@ -26,8 +29,11 @@ from cfo.controllers.host_claims import (
 from cfo.runtime import (
     GVK,
     INGRESS,
+    Channel,
+    Event,
     Informer,
     Manager,
+    NamespacedName,
     Object,
     gvk_of,
     key_of,
@@ -54,6 +60,16 @@ class StackHosts:
         self._cache = manager.cache
         self._served = served
         self._claims = HostClaims(self._informers, self._others)
+        self._watched: set[Informer] = set()
+        self._channels: dict[GVK, Channel] = {}
+
+    def attach(self, stack: GVK, channel: Channel) -> None:
+        """Enqueue stacks of this kind through ``channel`` when an object that has their hosts changes."""
+        self._channels[stack] = channel
+
+    def forget(self, stack: GVK, key: NamespacedName) -> None:
+        """Forget a stack that was deleted."""
+        self._claims.waiting.forget(stack, key)
 
     def _kinds(self) -> list[GVK]:
         return [gvk for gvk in CLAIMANTS if gvk == INGRESS or gvk in self._served()]
@@ -67,7 +83,7 @@ class StackHosts:
             return []
         return [self._cache.informer(gvk, **OTHER_NAMESPACES) for gvk in self._kinds()]
 
-    async def conflict(self, desired: Object) -> str:
+    async def conflict(self, desired: Object, stack: Object) -> str:
         """Return why ``desired`` must not be written; empty if all hosts that the stored object does not have are free.
 
         If the objects of other clients cannot be read, no host is free. Only those in other namespaces than the
@@ -78,11 +94,11 @@ class StackHosts:
             return ""
         refused = f"{gvk_of(desired).kind} {name_of(desired)} is not written"
         for informer in self._others():
-            await _list(informer, unless_forbidden=True)
+            await self._list(informer, unless_forbidden=True)
             if not informer.has_synced and not informer.is_forbidden:
                 return f"{refused}: {_unreadable(informer)}"
         for informer in self._informers():
-            await _list(informer)
+            await self._list(informer)
             if not informer.has_synced:
                 return f"{refused}: {_unreadable(informer)}"
             if informer.gvk != gvk_of(desired):
@@ -101,18 +117,32 @@ class StackHosts:
             noun = "path" if claim.startswith("/") else "host"
             for number, holder in enumerate(self._claims.of(claim)):
                 if holder.entry.namespace != namespace or number >= _MAX_SHARED:
+                    self._await(desired, stack, holder)
                     return f"{refused}: {noun} {claim} is used by {holder}"
             unknown = self._claims.unknown(claim, trusted=namespace)
             if unknown:
                 return f"{refused}: {noun} {claim} may be used by {unknown}"
         return ""
 
+    async def _list(self, informer: Informer, *, unless_forbidden: bool = False) -> None:
+        """Add the index of hosts, follow changes, and wait some seconds until all objects are listed."""
+        add_host_index(informer)
+        if informer not in self._watched:
+            self._watched.add(informer)
+            informer.add_handler(partial(self._on_change, informer.gvk.kind))
+        with anyio.move_on_after(_SYNC_SECONDS):
+            await informer.wait_for_sync(unless_forbidden=unless_forbidden)
 
-async def _list(informer: Informer, *, unless_forbidden: bool = False) -> None:
-    """Add the index of hosts, and wait some seconds until all objects are listed."""
-    add_host_index(informer)
-    with anyio.move_on_after(_SYNC_SECONDS):
-        await informer.wait_for_sync(unless_forbidden=unless_forbidden)
+    def _await(self, desired: Object, stack: Object, holder: Holder) -> None:
+        """Record that ``desired`` waits for the host of an object, until that changes."""
+        waiting = Waiting(gvk_of(stack), key_of(stack), gvk_of(desired).kind, name_of(desired))
+        self._claims.waiting.set(waiting, holder)
+
+    def _on_change(self, kind: str, event: Event) -> None:
+        for waiting in self._claims.waiting.take(kind, event.key):
+            channel = self._channels.get(waiting.owner)
+            if channel is not None:
+                channel.enqueue([waiting.key], reason="a host may be free")
 
 
 def _unreadable(informer: Informer) -> str:

@@ -144,6 +144,7 @@ class InferenceStackReconciler:
         entry = await stored_or_live(self.client, self.stacks, request)
         if entry is None or entry.meta.is_deleting:
             self.pods.release(self.kind, request)
+            self.children.hosts.forget(self.kind, request)
             if entry is not None:
                 await self._remove_helm_finalizers(entry.object())
             return Result()
@@ -207,7 +208,7 @@ class InferenceStackReconciler:
         for obj in desired:
             conflict = ""
             if gvk_of(obj) in CLAIMANTS:
-                conflict = await self.children.hosts.conflict(obj)
+                conflict = await self.children.hosts.conflict(obj, stack)
             if conflict:
                 conflicts.append(conflict)
             else:

@@ -117,10 +117,14 @@ class Decision(msgspec.Struct, kw_only=True):
         """Record a Warning Event."""
         self.notices.append(Notice("Warning", reason, message))
 
-    def report_conflict(self, reason: str, message: str) -> None:
-        """Record that something is not written because of an object of another owner, and schedule a recheck."""
+    def report_conflict(self, reason: str, message: str, *, is_watched: bool = False) -> None:
+        """Record that something is not written because of an object of another owner, and schedule a recheck.
+
+        None is needed if changes of that object enqueue the cluster (``is_watched``).
+        """
         self.warn(reason, message)
-        self.retry(NAME_CONFLICT_RETRY_SECONDS)
+        if not is_watched:
+            self.retry(NAME_CONFLICT_RETRY_SECONDS)
 
     def retry(self, seconds: float) -> None:
         """Request another reconcile after at most ``seconds``."""

@@ -237,7 +237,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         gvk = informer.gvk
         choice = choose_host(self.claims, self.clusters, decision.cluster, gvk.kind, key, hosts)
         if choice.suffix is None:
-            decision.report_conflict(choice.reason, choice.message)
+            decision.report_conflict(choice.reason, choice.message, is_watched=choice.is_watched)
             return
         if choice.message:
             decision.warn(choice.reason, choice.message)

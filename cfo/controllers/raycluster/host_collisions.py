@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from cfo.api.raycluster.addresses import has_valid_labels
 from cfo.api.raycluster.conditions import HOST_TOO_LONG
@@ -23,6 +24,7 @@ from cfo.controllers.host_claims import (
     DASHBOARD_PATHS,
     Holder,
     HostClaims,
+    Waiting,
     claims_of,
     controller_uid,
     is_controlled_in_namespace,
@@ -160,12 +162,14 @@ class CandidateHosts(msgspec.Struct, frozen=True):
 class HostChoice(msgspec.Struct, frozen=True):
     """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
 
-    ``reason`` and ``message`` describe the Warning Event to record, if any.
+    ``reason`` and ``message`` describe the Warning Event to record, if any. ``is_watched``: a change of the object that
+    has the host enqueues the cluster.
     """
 
     suffix: str | None
     reason: str = ""
     message: str = ""
+    is_watched: bool = False
 
 
 def choose_host(
@@ -186,7 +190,23 @@ def choose_host(
     namespace are not known, both of these hosts count as taken, and it gets the unguessable one. So no client can hide
     a claim, and none can take the hosts of all clusters. The same applies while an operator for some namespaces cannot
     read the claims in others, except to paths, which have no unguessable variant: Roles in its namespaces are enough.
+
+    :attr:`HostClaims.waiting` gets the object that has the host.
     """
+    choice, holder = _choose(claims, clusters, cluster, kind, key, hosts)
+    waiting = Waiting(RAY_CLUSTER, key_of(cluster), kind, key.name)
+    return replace(choice, is_watched=claims.waiting.set(waiting, holder))
+
+
+def _choose(
+    claims: HostClaims,
+    clusters: Reader,
+    cluster: Object,
+    kind: str,
+    key: NamespacedName,
+    hosts: CandidateHosts,
+) -> tuple[HostChoice, Holder | None]:
+    """Return the choice, and the object because of which it is not the plain host, or not without a Warning."""
     claimants = _Claimants(claims, cluster, kind, key)
     older = older_colliding_clusters(clusters, cluster) if hosts.hashed else []
     own_hosts = claimants.own_hosts()
@@ -203,32 +223,34 @@ def choose_host(
         unknown = claims.unreadable()
     if holder is None and not older:
         if unknown:
-            return _take_unguessable(claimants, hosts, unknown)
-        return _use(claimants, hosts.plain, "")
+            return _take_unguessable(claimants, hosts, unknown), None
+        return _use(claimants, hosts.plain, ""), None
     blocker = claimants.first_foreign(hosts.plain)
     if blocker is None and hosts.hashed:
         blocker = claimants.first_other(hosts.hashed)
         if blocker is None:
             if unknown:
-                return _take_unguessable(claimants, hosts, unknown)
+                return _take_unguessable(claimants, hosts, unknown), None
             used_by = holder or f"RayCluster {key_of(older[0])}"
-            return _take_hashed(claimants, hosts, str(used_by))
-    return _take_none(claimants, hosts, str(blocker or holder))
+            return _take_hashed(claimants, hosts, str(used_by)), None
+    return _take_none(claimants, hosts, str(blocker or holder)), blocker or holder
 
 
 # The verdicts.
 
 
-def _keep(claimants: _Claimants, hosts: CandidateHosts, host: str, suffix: str) -> HostChoice:
+def _keep(
+    claimants: _Claimants, hosts: CandidateHosts, host: str, suffix: str
+) -> tuple[HostChoice, Holder | None]:
     other = claimants.first_other(host)
     if other is None:
-        return _use(claimants, host, suffix)
+        return _use(claimants, host, suffix), None
     noun = hosts.noun
     message = (
         f"{claimants.subject}: {noun} {host} is also used by {other}, which does not belong to this RayCluster. "
         f"Requests to the {noun} may go there. Remove the {noun} from that {other.kind}"
     )
-    return HostChoice(suffix, "HostShared", message)
+    return HostChoice(suffix, "HostShared", message), other
 
 
 def _use(claimants: _Claimants, host: str, suffix: str) -> HostChoice:

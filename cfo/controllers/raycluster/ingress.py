@@ -14,10 +14,12 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
 
+from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
@@ -67,6 +69,7 @@ from cfo.runtime import (
     Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
+    Entry,
     Informer,
     Manager,
     NamespacedName,
@@ -151,18 +154,13 @@ class Ingresses(ClusterConcern[FoundExposure]):
         """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""
         mapper = self._manager.mapper
         environment = self._environment
-        claimants = EnqueueRequestsFromMapFunc(
-            lambda claimant: clusters_of_claims(
-                self.clusters, claimant, environment.domain.current()
-            )
-        )
         changed = (CHILD_CHANGED, CLAIMS_CHANGED)  # the first reads only metadata
         enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_keys(self.cluster_informer))
         for informer in (self._informer, *self._other_ingresses):
             controller.watch(
                 Kind(
                     informer,
-                    claimants,
+                    self._claimants(INGRESS.kind),
                     not_(in_first_list),
                     *changed,
                     mapper=mapper,
@@ -174,11 +172,18 @@ class Ingresses(ClusterConcern[FoundExposure]):
         environment.domain.settings.subscribe(controller, enqueue_all)
         kinds = environment.gateway_kinds
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
-        for kind in (kinds.http_routes, kinds.tls_routes):
+        of_http_routes = self._claimants(HTTP_ROUTE.kind)
+        of_tls_routes = self._claimants(TLS_ROUTES[0].kind)
+        for kind, claimants in (
+            (kinds.http_routes, of_http_routes),
+            (kinds.tls_routes, of_tls_routes),
+        ):
             kind.when_served(add_host_index)
             kind.subscribe(controller, owner, ROUTE_CHANGED)
             kind.subscribe(controller, claimants, *changed)
-        for kind in kinds.other_routes:
+        for kind, claimants in zip(
+            kinds.other_routes, (of_http_routes, of_tls_routes), strict=False
+        ):
             kind.when_served(add_host_index)
             kind.subscribe(controller, claimants, not_(in_first_list), *changed)
         kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
@@ -187,8 +192,20 @@ class Ingresses(ClusterConcern[FoundExposure]):
         if kinds.config_maps is not None:
             kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
 
+    def _claimants(self, kind: str) -> EnqueueRequestsFromMapFunc:
+        """Return the handler of objects of this kind, which have hosts: RayClusters that use them or wait for them."""
+
+        def clusters_of(claimant: Entry) -> Iterator[Request]:
+            for waiting in self._claims.waiting.take(kind, claimant.key):
+                yield waiting.key
+            domain = self._environment.domain.current()
+            yield from clusters_of_claims(self.clusters, claimant, domain)
+
+        return EnqueueRequestsFromMapFunc(clusters_of)
+
     def forget(self, request: Request) -> None:
-        """Forget what was reported about the routes, which the garbage collector deletes."""
+        """Forget what was reported about the routes, which the garbage collector deletes, and that they wait."""
+        self._claims.waiting.forget(RAY_CLUSTER, request)
         self._routes.forget(request)
 
     async def observe(self, cluster: ObservedCluster) -> FoundExposure:
@@ -323,7 +340,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         key = NamespacedName(namespace_of(cluster), name)
         choice = choose_host(self._claims, self.clusters, cluster, INGRESS.kind, key, hosts)
         if choice.suffix is None:
-            decision.report_conflict(choice.reason, choice.message)
+            decision.report_conflict(choice.reason, choice.message, is_watched=choice.is_watched)
         elif choice.message:
             decision.warn(choice.reason, choice.message)
         return choice.suffix

@@ -64,6 +64,32 @@ async def test_cluster_gets_no_host_of_an_ingress_that_is_large(create: object) 
             await eventually(has_host, "the host is free")
 
 
+@pytest.mark.parametrize("change", ["deleted", "changed"])
+async def test_cluster_gets_its_host_when_a_large_object_no_longer_has_it(
+    change: str,
+) -> None:
+    """The cache knows of the object only that it had the host."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        for namespace in ("attacker", "ns"):
+            await env.create_namespace(namespace)
+        taken = await env.create(large_ingress("hidden", HOST))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("HostTaken", HOST, "is used by Ingress attacker/hidden")
+            assert await env.client.get(INGRESS, DASHBOARD) is None
+            await env.wait_until_idle()
+            if change == "deleted":
+                await env.delete(taken)
+            else:
+                other = {"spec": {"rules": [{"host": "other.test"}]}}
+                await env.client.patch(INGRESS, NamespacedName("attacker", "hidden"), other)
+
+            async def has_host() -> bool:
+                return await dashboard_hosts(env) == [HOST]
+
+            await eventually(has_host, "the host is free")
+
+
 async def dashboard_hosts(env: Environment) -> list[str]:
     found = await env.client.get(INGRESS, DASHBOARD)
     rules = found["spec"]["rules"] if found is not None else ()

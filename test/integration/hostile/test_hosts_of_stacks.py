@@ -75,6 +75,17 @@ async def test_stack_gets_no_host_of_another_namespace() -> None:
             await hosts_of(env, INGRESS, ["own.example.com", "new.example.com"])
 
 
+async def test_stack_gets_its_host_when_the_object_that_has_it_is_deleted() -> None:
+    async with start_inference_environment() as env:
+        await env.create_namespace("victim")
+        await env.create(ingress("old", "victim", "old.example.com"))
+        async with run_inference_controllers(env):
+            await env.create(new_stack(gateway=gateway(hosts=("old.example.com",))))
+            await wait_for_problem(env, "host old.example.com is used by Ingress victim/old")
+            await env.client.delete(INGRESS, NamespacedName("victim", "old"))
+            await hosts_of(env, INGRESS, ["old.example.com"])
+
+
 async def test_host_that_very_many_objects_of_a_namespace_share_is_refused() -> None:
     """A tenant can create thousands of Ingresses with a thousand hosts each: not all of them are examined."""
     async with start_inference_environment() as env:

@@ -125,13 +125,13 @@ def hosts_of(*existing: Object) -> StackHosts:
 async def test_host_is_not_taken_from_another_namespace(
     existing: list[Object], refusal: str
 ) -> None:
-    conflict = await hosts_of(*existing).conflict(ingress("own", "a.test"))
+    conflict = await hosts_of(*existing).conflict(ingress("own", "a.test"), stack())
     assert refusal in conflict
     assert bool(conflict) is bool(refusal)
 
 
 async def test_object_without_hosts_has_no_conflict() -> None:
-    assert await hosts_of().conflict(ingress("own")) == ""
+    assert await hosts_of().conflict(ingress("own"), stack()) == ""
 
 
 def pod(
