@@ -192,6 +192,8 @@ class LeaderElector:
         self._observed_at = 0.0
         """When this process last observed a change of the Lease, by the same clock."""
         self._reported_leader = ""
+        self._longest_delay = 0.0
+        """The seconds that this process was late when it wanted to continue, at most, since the last renewal."""
 
     @property
     def is_leader(self) -> bool:
@@ -281,7 +283,8 @@ class LeaderElector:
             remaining = self._remaining()
             if remaining <= 0:
                 raise LeadershipLost(
-                    f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s"
+                    f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s; the event loop was up "
+                    f"to {self._longest_delay:.1f} s late"
                 )
             renewed = await self._try_acquire_or_renew(min(remaining, deadline / 2))
             # A renewal counts from its start, so a slow one may have expired when its response arrives.
@@ -360,6 +363,7 @@ class LeaderElector:
         self._observe(persisted)
         # Other replicas count from their observation of this write, which is later than its start.
         self._renewed_at = began
+        self._longest_delay = 0.0
         self._leading = True
 
     async def _release(self) -> None:
@@ -382,7 +386,11 @@ class LeaderElector:
 
     async def _pause(self, seconds: float) -> bool:
         """Sleep until ``seconds`` have passed or a stop is requested; return whether one is requested."""
-        return await sleep_unless(self._clock, seconds, self._stopping)
+        began = self._clock.boottime()
+        is_stopping = await sleep_unless(self._clock, seconds, self._stopping)
+        delay = self._clock.boottime() - began - seconds
+        self._longest_delay = max(self._longest_delay, delay)
+        return is_stopping
 
     def _record(self, change: str) -> None:
         if self._events is None:
