@@ -278,4 +278,4 @@ def test_path_of_a_reader_has_at_most_the_promised_words(name: str) -> None:
 def test_pages_have_at_most_48_000_words() -> None:
     """Say a fact once, then link."""
     pages = [*PAGES, *DOCS.glob("*/*.md")]
-    assert sum(words(page.read_text()) for page in pages) <= 45_000
+    assert sum(words(page.read_text()) for page in pages) <= 48_000

@@ -44,6 +44,7 @@ class Watch:
 
         Raises TimeoutError, with the status of the last object, if there is none within ``timeout`` seconds.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         try:
             line = await asyncio.wait_for(self._response.content.readline(), timeout)
         except TimeoutError:
@@ -221,6 +222,7 @@ class APIClient:
         TypeError for a ``condition`` that is not a function, or a coroutine function, because the coroutine that it
         returns is always true.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         if condition is not None and not callable(condition):
             raise TypeError(f"condition: {condition!r}: must be a function that takes the body")
         if inspect.iscoroutinefunction(condition):

@@ -53,10 +53,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker ``real_control_plane``."""
+    """Register the marker ``real_control_plane``; end the run if an option of this plugin has an invalid value."""
     config.addinivalue_line(
         "markers", f"{MARKER}: runs only on the real control plane ($KUBEBUILDER_ASSETS)"
     )
+    version = config.getoption("--kubernetes-version")
+    if version:
+        from envtest.configuration.kubernetes_version import parse_version
+
+        _check_option(parse_version, version)
+    controllers = config.getoption("--controllers")
+    if controllers:
+        from envtest.controllers import selected_names
+
+        _check_option(lambda text: selected_names(_names(text)), controllers)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    from envtest.configuration.controllers_option import controller_names
+
+    return controller_names(text)
+
+
+def _check_option(check: Callable[[str], object], value: str) -> None:
+    """Raise UsageError, which pytest prints in one line, if ``check`` raises ValueError."""
+    try:
+        check(value)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _wants_real(config: pytest.Config) -> bool:
@@ -135,9 +159,7 @@ def _threaded_control_plane(
         pytest.fail(message, pytrace=False)
     try:
         if option:
-            from envtest.configuration.controllers_option import controller_names
-
-            controllers = controller_names(option)
+            controllers = _names(option)
         if _wants_real(pytestconfig):
             plane: ControlPlane = ControlPlane.real(controllers=controllers)
         else:
@@ -149,7 +171,7 @@ def _threaded_control_plane(
         thread = ThreadedControlPlane(plane)
         thread.start()
     except (OSError, StartFailed, TypeError, ValueError) as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
     yield thread
     thread.stop()
 
@@ -232,9 +254,12 @@ def restore_plane(pytestconfig: pytest.Config) -> Iterator[Callable[..., Threade
     with ExitStack() as started:
 
         def restore(path: Path | str, **options: Any) -> ThreadedControlPlane:
-            return started.enter_context(
-                ThreadedControlPlane(ControlPlane.restore(path, **options))
-            )
+            try:
+                return started.enter_context(
+                    ThreadedControlPlane(ControlPlane.restore(path, **options))
+                )
+            except (OSError, TypeError, ValueError) as error:
+                raise error.with_traceback(None) from None
 
         yield restore
 

@@ -192,15 +192,63 @@ def test_controllers_are_those_of_the_option_or_the_fixture(
     result.assert_outcomes(passed=1)
 
 
-def test_unknown_controller_is_one_line(
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        (
+            "--controllers=,",
+            "--controllers ',': must be names of controllers, separated by commas*",
+        ),
+        ("--controllers=none,gc", "controllers: none, gc: must be names of controllers, or only *"),
+        ("--controllers=deploy", "controller 'deploy': must be one of gc, namespace, *"),
+        (
+            "--kubernetes-version=1.20",
+            "Kubernetes version '1.20' is not supported: must be one of *",
+        ),
+    ],
+)
+def test_invalid_option_ends_the_run_in_one_line(
+    pytester: pytest.Pytester, option: str, error: str
+) -> None:
+    pytester.makepyfile("def test_any(): pass")
+    result = pytester.runpytest_subprocess(option, timeout=240)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {error}"])
+    assert "Traceback" not in result.stderr.str()
+
+
+def test_missing_programs_are_one_line(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(pytester.path))
+    pytester.makepyfile("def test_any(control_plane): pass")
+    result = pytester.runpytest_subprocess(timeout=240)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"etcd not found in {pytester.path}"])
+    assert "During handling" not in result.stdout.str()
+
+
+FAILURES = """
+def test_restore(restore_plane):
+    restore_plane("nope")
+
+def test_wrong_count(request_trace):
+    request_trace.assert_requests({"create pod": 0})
+
+async def test_timeout(api_client):
+    await api_client.until("/nope", timeout=0.1)
+"""
+
+
+def test_failures_show_the_lines_of_the_test_only(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    pytester.makepyfile("def test_any(control_plane): pass")
-    result = pytester.runpytest_subprocess("--controllers=deploy", timeout=240)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*'deploy'*"])
-    assert "Traceback" not in result.stdout.str()
+    pytester.makepyfile(FAILURES)
+    result = pytester.runpytest_subprocess("-o", "asyncio_mode=auto", timeout=240)
+    result.assert_outcomes(failed=3)
+    for module in ("threaded.py", "snapshots.py", "trace.py", "api_client.py", "embedded.py"):
+        assert f"{module}:" not in result.stdout.str()
 
 
 OVERRIDE = """

@@ -210,6 +210,7 @@ class Trace:
         filters are those of :meth:`counts`. Raises AssertionError with a report; TypeError and ValueError for what is
         not a count of an existing verb and resource, because such a count of 0 would be right whatever happens.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         counts = self.counts(user=user, namespace=namespace)
         self._check_expected(expected)
         wrong = [
@@ -228,6 +229,7 @@ class Trace:
             raise AssertionError("\n".join([*wrong, "", "Requests:", self.report()]))
 
     def _check_expected(self, expected: Mapping[str, int]) -> None:
+        __tracebackhide__ = True
         if not isinstance(expected, Mapping):
             raise TypeError(f"expected: {expected!r}: must be a mapping, {_EXAMPLE}")
         for name, number in expected.items():
@@ -244,6 +246,7 @@ class Trace:
             self._check_resource(name, resource)
 
     def _check_resource(self, name: str, resource: str) -> None:
+        __tracebackhide__ = True
         plural, _, subresource = resource.partition("/")
         subresources: dict[str, set[str]] = {}
         plural_of = {}
@@ -272,6 +275,7 @@ class Trace:
         self, seconds: float, started: float, within: float, ignored: Collection[str]
     ) -> float:
         """Return the seconds to wait until the plane was idle for ``seconds``. Raises AssertionError."""
+        __tracebackhide__ = True
         now = time.monotonic()
         since = max(started, self._idle_since(ignored))
         if since > started + within:
@@ -288,6 +292,7 @@ class Trace:
         not count. Must not be called on the event loop of the plane: use :meth:`wait_idle` there. Raises AssertionError
         with a report.
         """
+        __tracebackhide__ = True
         started = time.monotonic()
         while (remaining := self._remaining(seconds, started, within, ignore)) > 0:
             time.sleep(remaining)
