@@ -213,7 +213,12 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
 
     try:
         click.echo(write_programs(folder, parse_version(kubernetes_version)))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        if folder is None:
+            _fail(error)
+        reason = error.strerror or error
+        _fail(ValueError(f"--folder {folder}: cannot be written: {reason}"))
+    except ValueError as error:
         _fail(error)
 
 

@@ -64,6 +64,12 @@ def test_value_that_cannot_be_used_is_one_line_with_its_option(
     assert not Path("/nope").exists()
 
 
+def test_folder_of_programs_that_cannot_be_written_is_one_line() -> None:
+    result = CliRunner().invoke(command, ["assets", "--folder", "/proc/x"])
+    error = "Error: --folder /proc/x: cannot be written: No such file or directory\n"
+    assert (result.exit_code, result.output) == (2, error)
+
+
 def test_kubeconfig_of_another_program_is_refused_before_the_server_is_announced(
     tmp_path: Path,
 ) -> None:
