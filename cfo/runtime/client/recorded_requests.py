@@ -24,7 +24,7 @@ from cfo.runtime.client.errors import (
     UnknownKind,
     UnknownSubresource,
 )
-from cfo.runtime.client.object_cache import ClientCache
+from cfo.runtime.client.object_cache import CachedObjects, ClientCache
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.errors import TerminalError
 from cfo.runtime.objects.unstructured import (
@@ -200,6 +200,7 @@ class RecordedRequests:
         self, gvk: GVK, namespace: str, label_selector: str, field_selector: str, *, live: bool
     ) -> builtins.list[Object]:
         """Return copies of the objects that match (see :meth:`Client.list`)."""
+        reader: CachedObjects | None = None
         # The cache cannot evaluate field selectors, because it decodes only the metadata of an object.
         if not live and not field_selector:
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
@@ -213,13 +214,16 @@ class RecordedRequests:
         paged = {**params, "limit": str(_PAGE_SIZE)}
         for _ in range(_PAGED_LIST_ATTEMPTS):
             try:
-                return [item async for item in self._pages(target, paged)]
+                return [item async for item in self._pages(target, paged, reader)]
             except Expired:
                 continue
         # Pages of a large collection may expire each time before the last one is read; one page cannot expire.
-        return [item async for item in self._pages(target, params)]
+        return [item async for item in self._pages(target, params, reader)]
 
-    async def _pages(self, target: RequestTarget, params: dict[str, str]) -> AsyncIterator[Object]:
+    async def _pages(
+        self, target: RequestTarget, params: dict[str, str], reader: CachedObjects | None
+    ) -> AsyncIterator[Object]:
+        """Yield the objects of all pages; those of an incomplete cache (``reader``) only as far as it selects them."""
         while True:
             request = APIRequest(
                 "GET", target.path, params=params, compress=True, verb="list", resource=target.label
@@ -228,7 +232,8 @@ class RecordedRequests:
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", target.gvk.api_version)
                 item.setdefault("kind", target.gvk.kind)
-                yield item
+                if reader is None or reader.selects(item):
+                    yield item
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return

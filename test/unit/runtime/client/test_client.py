@@ -249,10 +249,16 @@ async def test_object_that_a_limited_cache_does_not_select_is_not_found_if_the_c
     server: ApiServer, client: Client, cache: FakeCache
 ) -> None:
     server.answer("GET", PATH, json(config_map()))
+    items = json({"kind": "ConfigMapList", "items": [config_map()]})
+    server.answer("GET", COLLECTION, items)
     cache.incomplete.add("ns")
     cache.unselected.add(KEY)
     assert await client.get(CONFIG_MAP, KEY) is None
     assert await client.get(CONFIG_MAP, KEY, live=True) == config_map()
+    assert await client.list(CONFIG_MAP, namespace="ns") == []
+    assert await client.list(CONFIG_MAP, namespace="ns", live=True) == [config_map()]
+    cache.unselected.clear()
+    assert await client.list(CONFIG_MAP, namespace="ns") == [config_map()]
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "%2f", "x" * 2000])
