@@ -17,8 +17,8 @@ from cfo.runtime.process import printable
 
 MAX_TEXT: Final = 300
 """The maximum length of a text in characters."""
-MAX_MESSAGE: Final = 1000
-"""The maximum length of the message of an Event or a condition: the end of an Event's message often says what to do."""
+MAX_MESSAGE: Final = 1024
+"""The maximum length of the message in a condition or an Event (as in the API server); its end can be a remedy."""
 MAX_ITEMS: Final = 200
 """The maximum number of items of a list that are read."""
 

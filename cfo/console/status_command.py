@@ -96,8 +96,8 @@ def command(
     For each object: its state, what is wrong, and what to do about it. Changes nothing, and needs no more than your own
     permissions: what you are not allowed to read, or what is not installed, is left out.
 
-    Exit codes: 0 if all is well, 1 if an object has an error or a warning (or does not exist), 2 for invalid arguments,
-    3 if the cluster cannot be reached or nothing can be read.
+    Exit codes: 0 if all is well, 1 if an object has an error or a warning, or if it or the namespace does not exist, 2
+    for invalid arguments, 3 if the cluster cannot be reached or nothing can be read.
     """
     from cfo.features import all_views
     from cfo.runtime import logs
@@ -125,7 +125,7 @@ def command(
                 return 0
             summaries = await session.overview.snapshot()
             if where and not summaries and not await _has_namespace(transport, where):
-                echo(f"namespace {where} does not exist", err=True)
+                raise CommandFailed(f"namespace {where} does not exist")
             if name:
                 summaries = [each for each in summaries if each.key.name == name]
             _report(views, name, summaries, session, output, where)

@@ -52,6 +52,9 @@ status_of_pod = field_reader("status", kind=PodStatus, default=PodStatus())
 
 _MAX_MESSAGE: Final = 300
 
+MAX_WHOLE_MESSAGE: Final = 800
+"""The limit for a message of its own: an Event of at most 1,024 bytes has room for it and the names before it."""
+
 
 class PodFailure(msgspec.Struct, frozen=True):
     """The reason why a pod does not run, in CamelCase, and a sentence about it."""
@@ -67,19 +70,23 @@ def failure_has_changed(event: Event) -> bool:
     return before != after
 
 
-def failure_of(status: PodStatus) -> PodFailure | None:
-    """Return why a pod does not run; ``None`` if it runs, or is only starting."""
+def failure_of(status: PodStatus, limit: int = _MAX_MESSAGE) -> PodFailure | None:
+    """Return why a pod does not run, in at most ``limit`` characters; ``None`` if it runs, or is only starting."""
     for condition in status.conditions or ():
         if (
             condition.type == "PodScheduled"
             and condition.status == "False"
             and condition.reason == "Unschedulable"
         ):
-            return PodFailure("Unschedulable", shortened(condition.message or "no node fits"))
+            return PodFailure(
+                "Unschedulable", shortened(condition.message or "no node fits", limit)
+            )
     if status.phase == "Failed" and status.reason:
-        return PodFailure(_reason(status.reason), shortened(status.message or "the pod failed"))
+        return PodFailure(
+            _reason(status.reason), shortened(status.message or "the pod failed", limit)
+        )
     for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
-        if (failure := _container_failure(container)) is not None:
+        if (failure := _container_failure(container, limit)) is not None:
             return failure
     return None
 
@@ -101,7 +108,7 @@ def _subject(message: str) -> str:
     return subject + container
 
 
-def _container_failure(container: ContainerStatus) -> PodFailure | None:
+def _container_failure(container: ContainerStatus, limit: int) -> PodFailure | None:
     waiting = container.state.waiting if container.state is not None else None
     terminated = container.last_state.terminated if container.last_state is not None else None
     if waiting is None:
@@ -118,11 +125,10 @@ def _container_failure(container: ContainerStatus) -> PodFailure | None:
             else ""
         )
         message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
-        return PodFailure("CrashLoopBackOff", shortened(message))
+        return PodFailure("CrashLoopBackOff", shortened(message, limit))
     if waiting.reason in WAITING_REASONS:
-        return PodFailure(
-            waiting.reason, shortened(f"container {container.name}: {waiting.message}".rstrip(": "))
-        )
+        message = f"container {container.name}: {waiting.message}".rstrip(": ")
+        return PodFailure(waiting.reason, shortened(message, limit))
     return None
 
 

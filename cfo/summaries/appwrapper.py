@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final
 
+from cfo.api.appwrapper.created_components import recorded_uid
 from cfo.api.appwrapper.inference import SERVICES, pod_numbers
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
@@ -24,7 +25,7 @@ from cfo.api.appwrapper.names import (
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text
-from cfo.runtime import Object, gvk_of, is_deleting, labels_of, namespace_of
+from cfo.runtime import Object, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
@@ -40,6 +41,7 @@ from cfo.summaries.kind_view import (
 )
 from cfo.summaries.problems import (
     CREATION_REMEDIES,
+    DESCRIBE,
     created_problems,
     has_failed,
     is_ready_pod,
@@ -72,7 +74,7 @@ _REMEDIES: Final = {
 """Remedies by the reason of a condition."""
 
 _TAKEN_REMEDY: Final = (
-    "delete the resource if it is yours (kubectl get -o yaml shows its owner), or rename the component; "
+    "delete the resource if it is yours (its metadata.ownerReferences name its owner), or rename the component; "
     "then create the AppWrapper again"
 )
 
@@ -119,10 +121,9 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     unknown = [
         each for each in newest if not any(each.message in problem.message for problem in found)
     ]
-    events = "kubectl describe shows all Events of the AppWrapper"
     problems = list(found)
     if level is not Level.OK:
-        problems += warning_problems(unknown, _REMEDIES, events)
+        problems += warning_problems(unknown, _REMEDIES)
     facts = _facts(wrapper, conditions, related)
     ready = _ready(wrapper, phase, conditions, related)
     return new_summary(
@@ -155,11 +156,16 @@ def _runs_services(wrapper: Object) -> bool:
     return any(gvk_of(template) in SERVICES for template in templates)
 
 
-def _components_of(wrapper: Object) -> list[tuple[str, str]]:
-    """Return kind and name of the first components that were created."""
-    recorded = items(path(wrapper, "status", "componentStatus"))
-    named = ((text(each.get("kind"), 63), text(each.get("name"), 253)) for each in recorded)
-    return list(islice((each for each in named if all(each)), MAX_CREATED))
+def _components_of(wrapper: Object) -> list[tuple[str, str, str]]:
+    """Return kind, name and uid of the first components that were created."""
+    found = []
+    for recorded in items(path(wrapper, "status", "componentStatus")):
+        kind = text(recorded.get("kind"), 63)
+        name = text(recorded.get("name"), 253)
+        uid = recorded_uid(recorded)
+        if kind and name and uid:
+            found.append((kind, name, uid))
+    return found[:MAX_CREATED]
 
 
 def _level(wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...]) -> Level:
@@ -228,7 +234,7 @@ def _condition_problems(
         message = (
             f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
         )
-        remedy = _REMEDIES.get(unhealthy.reason, "kubectl describe shows the Events")
+        remedy = _REMEDIES.get(unhealthy.reason, DESCRIBE)
         if unhealthy.reason == "CreateFailed":
             remedy = remedy_for(unhealthy.message, remedy)
         if NOT_CONTROLLED in unhealthy.message:
@@ -245,7 +251,7 @@ def _condition_problems(
     elif phase == Phase.FAILED:
         yield Problem(
             "The AppWrapper has failed",
-            "kubectl describe shows the Events; create it again to retry",
+            f"read its Events: {DESCRIBE}; create it again to retry",
         )
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
@@ -283,7 +289,7 @@ def _failure_remedy(wrapper: Object, related: Related) -> str:
         text(path(pod, "metadata", "name"), 253) for pod in related.pods or () if has_failed(pod)
     ]
     return (
-        f"kubectl logs -n {namespace_of(wrapper)} {min(failed)}; {_KEEP_PODS}"
+        f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}; {_KEEP_PODS}"
         if failed
         else _KEEP_PODS
     )
@@ -296,7 +302,7 @@ def _annotation_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[P
     for problem in ignored:
         yield Problem(
             f"{ANNOTATION_PROBLEM.removeprefix('; ')}{problem}",
-            "correct or remove the annotation (kubectl annotate --overwrite)",
+            "correct or remove the annotation",
         )
 
 

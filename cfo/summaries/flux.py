@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from cfo.api.flux.facts import own_queue, queue_of
 from cfo.api.flux.names import (
     BROKERS_READY,
+    COMPLETION_INDEX,
     EVICTED,
     FLUX_JOB,
     FLUX_SETUP,
@@ -22,7 +24,7 @@ from cfo.api.flux.names import (
 )
 from cfo.api.reading import items, number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.runtime import Object, is_deleting, name_of
+from cfo.runtime import Object, is_deleting, labels_of, name_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import (
     ChildSelection,
@@ -33,6 +35,7 @@ from cfo.summaries.kind_view import (
     unresolved_warnings,
 )
 from cfo.summaries.problems import (
+    DESCRIBE,
     condition_problems,
     created_problems,
     pod_problems,
@@ -43,7 +46,6 @@ from cfo.summaries.problems import (
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
-_DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
     "NoFluxSetup": "ask the administrator for a FluxSetup that governs this namespace",
@@ -127,7 +129,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     state = _state(conditions)
     problems = [
         *_spec_problems(conditions),
-        *_outcome_problems(job, conditions),
+        *_outcome_problems(job, conditions, related),
         *_admission_problems(conditions, level),
     ]
     is_launched = bool(path(job, "status", "miniCluster"))
@@ -206,7 +208,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     size = number(path(cluster, "status", "size")) or number(path(cluster, "spec", "size")) or 1
     problems = [
         *_spec_problems(conditions),
-        *_outcome_problems(cluster, conditions),
+        *_outcome_problems(cluster, conditions, related),
         *slow_deletion(cluster, related.now),
     ]
     if level is not Level.OK:
@@ -278,9 +280,9 @@ def _event_problems(
     yield from warning_problems(warnings, {})
 
 
-def _job_of(obj: Object) -> list[tuple[str, str]]:
-    """Return the Job of a MiniCluster or FluxJob, which has its name."""
-    return [("Job", name_of(obj))]
+def _job_of(obj: Object) -> list[tuple[str, str, str]]:
+    """Return the Job of a MiniCluster or FluxJob, which has its name; no status has its uid."""
+    return [("Job", name_of(obj), "")]
 
 
 def _queue_of_cluster(cluster: Object, related: Related) -> str:
@@ -298,7 +300,7 @@ def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem
     for kind, remedy in (
         (VALID, "correct the spec"),
         ("UpToDate", "create it again; the change does not apply to a job that was started"),
-        (OBJECTS_READY, _DESCRIBE),
+        (OBJECTS_READY, DESCRIBE),
     ):
         known = tuple(condition for condition in conditions if condition.reason != "Creating")
         yield from condition_problems(known, {kind: "False"}, _OBJECT_REMEDIES, remedy)
@@ -318,25 +320,61 @@ def _start_problems(
     is_wrong = pods_ready is None or pods_ready.status == "False"
     found: list[Problem] = []
     if is_wrong:
-        found += pod_problems(related.pods or ())
+        found += pod_problems(_pods_to_explain(related.pods or ()))
         found += created_problems(related.created_events, related.pods)
     yield from found
     if found or pods_ready is None or pods_ready.status != "False":
         return
     if pods_ready.reason != STARTING:
         message = message_of(pods_ready)
-        remedy = WAITING_REASONS.get(pods_ready.reason) or _DESCRIBE
+        remedy = WAITING_REASONS.get(pods_ready.reason) or DESCRIBE
         yield Problem(f"{pods_ready.reason}: {message}", remedy_for(message, remedy))
 
 
-def _outcome_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
+def _pods_to_explain(pods: Sequence[Object]) -> list[Object]:
+    """Return the pods that explain why a MiniCluster does not start: the lead broker's, or all if that has no problem.
+
+    The other brokers end when they cannot reach the lead broker, and their logs say no more than that.
+    """
+    leads = [pod for pod in pods if _is_lead(pod)]
+    if any(pod_problems(leads)):
+        return leads
+    return list(pods)
+
+
+def _is_lead(pod: Object) -> bool:
+    return labels_of(pod).get(COMPLETION_INDEX) == "0"
+
+
+def _age_key(pod: Object) -> tuple[str, str]:
+    """Return the time of creation, and the name."""
+    return text(path(pod, "metadata", "creationTimestamp"), 40), name_of(pod)
+
+
+def _outcome_problems(
+    obj: Object, conditions: tuple[SummaryCondition, ...], related: Related
+) -> Iterator[Problem]:
     succeeded = condition_of(conditions, SUCCEEDED)
     has_failed = succeeded is not None and succeeded.status == "False"
     if succeeded is not None and has_failed and is_true(conditions, JobState.FINISHED):
         code = number(path(obj, "status", "exitCode"))
-        log = "read the log of the lead broker (template.ttlSecondsAfterFinished of a FluxJob keeps it)"
-        remedy = log if code else _DESCRIBE
+        remedy = _log_remedy(obj, related) if code else DESCRIBE
         yield Problem(message_of(succeeded), remedy)
+
+
+def _log_remedy(obj: Object, related: Related) -> str:
+    """Return how to read the log of the lead broker, whose pod may have been deleted."""
+    leads = [pod for pod in related.pods or () if _is_lead(pod)]
+    if leads:
+        newest = max(leads, key=_age_key)
+        command = f"kubectl logs -n NAMESPACE {shlex.quote(name_of(newest))} -c {shlex.quote(name_of(obj))}"
+        return f"read the log of the lead broker: {command}"
+    if related.pods is None:
+        return "read the log of the lead broker, if its pod still exists"
+    return (
+        "the pod of the lead broker no longer exists, so its log is not in the cluster: create the job again, and "
+        "follow the log while it runs (a FluxJob with template.ttlSecondsAfterFinished keeps its pods)"
+    )
 
 
 def _admission_problems(

@@ -15,7 +15,7 @@ from cfo.api.inferencestack.names import (
     RECONCILE_ERROR,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
-from cfo.api.reading import items, number, path, text
+from cfo.api.reading import MAX_MESSAGE, items, mapping, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import (
@@ -27,6 +27,7 @@ from cfo.summaries.kind_view import (
     warnings_of,
 )
 from cfo.summaries.problems import (
+    DESCRIBE,
     condition_problems,
     remedy_for,
     seconds_until_overdue,
@@ -46,7 +47,7 @@ _REMEDIES: Final = {
     HOST_NOT_FREE: "set another host, or ask the administrator for what the message names",
     DELETING: "wait until the object is deleted; if that takes long, check its finalizers",
     RECONCILE_ERROR: "check the operator's permissions, and quotas and webhooks of the namespace",
-    "RolloutStalled": "check the pods of the application: kubectl describe pod",
+    "RolloutStalled": "check the pods of the application: kubectl describe pods -n NAMESPACE",
 }
 
 _SECURITY_PROFILE: Final = "set securityProfile: restricted in the spec"
@@ -108,7 +109,7 @@ def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[
     yield "openai", text(path(stack, "status", "openai"))
     gateway = condition_of(conditions, "GatewayReady")
     if gateway is not None:
-        shown = text(f"{gateway.reason}: {gateway.message}")
+        shown = text(f"{gateway.reason}: {gateway.message}", MAX_MESSAGE)
         if gateway.status == "True":
             shown = "ready"
         yield "gateway", shown
@@ -145,14 +146,17 @@ def _problems(
     wrong = {"RoutesReady": "False", "ScalingReady": "False"}
     if not (of_components and _is_about_components(condition_of(conditions, "Degraded"))):
         wrong = {"Degraded": "True", **wrong}
-    yield from condition_problems(
-        conditions, wrong, _REMEDIES, "kubectl describe shows the Events of the InferenceStack"
-    )
+    yield from condition_problems(conditions, wrong, _REMEDIES, DESCRIBE)
     evicted = condition_of(conditions, "Evicted")
     if evicted is not None and evicted.status == "True":
         yield Problem(
             f"Evicted: {message_of(evicted)}",
             "none; the pods start again when there is quota for them",
+        )
+    if is_true(conditions, "Ready") and "applications" not in mapping(stack.get("spec")):
+        yield Problem(
+            "The InferenceStack has no applications, so its gateway serves no model",
+            "add spec.applications",
         )
     yield from _claim_problems(stack, conditions, related)
 
@@ -197,7 +201,8 @@ def _broken_components(
         yield GATEWAY, _joined(gateway.reason, gateway.message)
     for application in items(path(stack, "status", "applications")):
         if application.get("state") in ("Failed", "Stalled"):
-            why = _joined(text(application.get("reason"), 80), text(application.get("message")))
+            message = text(application.get("message"), MAX_MESSAGE)
+            why = _joined(text(application.get("reason"), 80), message)
             yield f"application {text(application.get('name'), 63)}", why
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from cfo.api.kueue import LOCAL_QUEUES, QUEUE_NAME_LABEL, missing_queue_message
-from cfo.api.reading import MALFORMED, MAX_MESSAGE, mapping, number, path, text, time_of
+from cfo.api.reading import MALFORMED, MAX_MESSAGE, MAX_TEXT, mapping, number, path, text, time_of
 from cfo.runtime import (
     GVK,
     POD,
@@ -30,7 +30,13 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
-from cfo.summaries.problems import deletion, last_occurrence, missing_state, pod_state
+from cfo.summaries.problems import (
+    completed,
+    deletion,
+    last_occurrence,
+    missing_state,
+    pod_state,
+)
 from cfo.summaries.summary import (
     MAX_FACTS,
     MAX_WARNINGS,
@@ -42,6 +48,8 @@ from cfo.summaries.summary import (
     distinct_problems,
 )
 
+MAX_PROBLEM: Final = MAX_MESSAGE + MAX_TEXT
+"""The maximum length of a problem's message: the message of an Event or a condition, and names before it."""
 MAX_PODS: Final = 200
 MAX_CHILDREN: Final = 200
 MAX_EVENTS: Final = 50
@@ -163,8 +171,8 @@ class KindView:
     the ``children`` of the object, and on its pods: those whose ``pod_label`` (empty: none) has the value
     ``pod_label_value`` of the object's name.
 
-    ``created`` returns kind and name of the objects in its namespace that were created for an object and create pods,
-    at most ten: their Warning Events say why pods do not exist, which nothing else does.
+    ``created`` returns kind, name and uid (empty: not known) of the objects in its namespace that were created for an
+    object and create pods, at most ten: their Warning Events say why pods do not exist, which nothing else does.
 
     ``queue`` returns the LocalQueue of Kueue in which an object is, or what was created for it; empty if it has none.
 
@@ -183,7 +191,7 @@ class KindView:
     children: tuple[ChildSelection, ...] = ()
     pod_label: str = ""
     pod_label_value: Callable[[str], str] = str
-    created: Callable[[Object], Sequence[tuple[str, str]]] | None = None
+    created: Callable[[Object], Sequence[tuple[str, str, str]]] | None = None
     queue: Callable[[Object, Related], str] | None = None
     short_names: tuple[str, ...] = ()
     operator: str = "the CodeFlare operator"
@@ -253,7 +261,7 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
     try:
         summary = view.summarize(obj, related)
         if related.queue_problem is not None and summary.waits:
-            return _with_problem(summary, related.queue_problem)
+            return _with_problem(summary, _completed(related.queue_problem, obj))
         if not view.operator or not may_become_overdue(summary):
             return summary
         missing = missing_state(obj, view.operator, related.now)
@@ -273,8 +281,13 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             level=Level.WARNING,
             ready="",
             created=text(metadata.get("creationTimestamp"), 40),
-            problems=(Problem(problem, "correct the object; kubectl get -o yaml shows it"),),
+            problems=(Problem(problem, "correct the object"),),
         )
+
+
+def _completed(problem: Problem, obj: Object) -> Problem:
+    """Return a bounded problem of ``obj`` whose commands work as they are."""
+    return Problem(text(problem.message, MAX_PROBLEM), completed(problem.remedy, obj))
 
 
 def _with_problem(summary: Summary, problem: Problem) -> Summary:
@@ -289,8 +302,8 @@ def missing_queue(queue: str) -> Problem:
     """Return the problem of an object that waits for a LocalQueue that does not exist."""
     return Problem(
         missing_queue_message(text(queue, 63)),
-        "create the object again with the name of a LocalQueue of its namespace (kubectl get localqueues), "
-        "or ask the administrator for this one",
+        "create the object again with the name of a LocalQueue of its namespace "
+        "(kubectl get localqueues -n NAMESPACE), or ask the administrator for this one",
     )
 
 
@@ -324,8 +337,7 @@ def new_summary(
 
     ``waits``: it waits for quota, although its level is another one than :attr:`.Level.WAITING`.
     """
-    bounded = (Problem(text(each.message, MAX_MESSAGE), each.remedy) for each in problems)
-    distinct = distinct_problems(bounded)
+    distinct = distinct_problems(_completed(each, obj) for each in problems)
     return Summary(
         gvk=gvk_of(obj),
         key=key_of(obj),

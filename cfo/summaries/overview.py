@@ -281,9 +281,10 @@ class Overview:
             for gvk in self.views:
                 if involved.kind == gvk.kind:
                     self._mark(gvk, key)
-            created = CreatedObject(involved.namespace, involved.kind, involved.name)
-            for identity in self._created.dependents_of(created):
-                self._mark(*identity)
+            for uid in (involved.uid, ""):
+                created = CreatedObject(involved.namespace, involved.kind, involved.name, uid)
+                for identity in self._created.dependents_of(created):
+                    self._mark(*identity)
 
     def _on_queue(self, event: Event) -> None:
         for identity in self._in_queue.dependents_of(event.key):
@@ -470,7 +471,7 @@ def _created_for(view: KindView, namespace: str, obj: Object) -> list[CreatedObj
         names = dict.fromkeys(view.created(obj))
     except MALFORMED:
         return []
-    return [CreatedObject(namespace, kind, name) for kind, name in names]
+    return [CreatedObject(namespace, kind, name, uid) for kind, name, uid in names]
 
 
 def _queue_of(view: KindView, obj: Object, related: Related) -> str:

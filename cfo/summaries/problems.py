@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from cfo.api.reading import (
+    MAX_MESSAGE,
     items,
     mapping,
     number,
@@ -17,7 +18,7 @@ from cfo.api.reading import (
     time_of,
 )
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.runtime import Object, controller_of, is_deleting
+from cfo.runtime import Object, controller_of, gvk_of, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
 
@@ -25,6 +26,25 @@ _USUAL_DELETION: Final = timedelta(minutes=5)
 
 USUAL_START: Final = timedelta(seconds=45)
 """How long an operator needs at most until it has written a state to a new object, also if it is being restarted."""
+
+
+DESCRIBE: Final = "kubectl describe KIND NAME -n NAMESPACE"
+"""Prints conditions and Events of the object. :func:`completed` writes its kind, name and namespace."""
+
+_OBJECT_WORDS: Final = "KIND NAME"
+_NAMESPACE_WORDS: Final = "-n NAMESPACE"
+
+
+def completed(remedy: str, obj: Object) -> str:
+    """Return ``remedy`` with commands that work as they are: for the namespace of ``obj``, or ``obj`` itself."""
+    if _NAMESPACE_WORDS not in remedy:
+        return remedy
+    gvk = gvk_of(obj)
+    metadata = mapping(obj.get("metadata"))
+    resource = f"{gvk.kind.lower()}.{gvk.group}"
+    named = f"{resource} {shlex.quote(text(metadata.get('name'), 253))}"
+    namespace = f"-n {shlex.quote(text(metadata.get('namespace'), 63))}"
+    return remedy.replace(_OBJECT_WORDS, named).replace(_NAMESPACE_WORDS, namespace)
 
 
 def deletion(obj: Object) -> str:
@@ -110,15 +130,13 @@ _MAX_NAMED: Final = 3
 def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield what is wrong with ``pods``: each cause once, with the names of the first pods."""
     found: dict[tuple[str, str], list[str]] = {}
-    namespace = ""
     for pod in pods:
-        name = text(path(pod, "metadata", "name"), 80)
-        namespace = text(path(pod, "metadata", "namespace"), 80)
+        name = text(path(pod, "metadata", "name"), 253)
         for cause, remedy in dict.fromkeys(_causes(pod)):
             found.setdefault((cause, remedy), []).append(name)
     for (cause, remedy), names in found.items():
         if _READ_LOG in remedy:
-            remedy += f" -n {shlex.quote(namespace)} {shlex.quote(names[0])}"
+            remedy += f" {_NAMESPACE_WORDS} {shlex.quote(names[0])}"
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         subject = "Pod" if len(names) == 1 else "Pods"
         yield Problem(f"{subject} {', '.join(names[:_MAX_NAMED])}{more}: {cause}", remedy)
@@ -140,7 +158,7 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     reason = text(path(status, "state", "waiting", "reason"), 80)
     if reason in WAITING_REASONS:
         cause = f"container {container} waits: {reason}"
-        message = text(path(status, "state", "waiting", "message"), 160)
+        message = text(path(status, "state", "waiting", "message"), MAX_MESSAGE)
         if message:
             cause += f" ({message})"
         yield cause, WAITING_REASONS[reason] or _read_log(container, previous=True)
@@ -180,16 +198,19 @@ _RAISE_QUOTA: Final = (
     "request less, delete what is not needed, or ask the administrator to raise the ResourceQuota"
 )
 _CHANGE_LIMITS: Final = (
-    "set requests and limits within the LimitRange (kubectl get limitrange -o yaml), "
+    f"set requests and limits within the LimitRange (kubectl get limitrange {_NAMESPACE_WORDS} -o yaml), "
     "or ask the administrator to change it"
+)
+_LOWER_REQUEST: Final = (
+    "set the request to at most the limit of the container; one without a limit gets the default of the LimitRange "
+    f"(kubectl get limitrange {_NAMESPACE_WORDS} -o yaml)"
 )
 _CAUSES: Final = (
     (("failed quota", "must specify "), _SPECIFY_RESOURCES),
     (("exceeded quota",), _RAISE_QUOTA),
     (("maximum ", " usage per "), _CHANGE_LIMITS),
     (("minimum ", " usage per "), _CHANGE_LIMITS),
-    # The default limit of a LimitRange applies to containers that have only a request.
-    ((".requests: Invalid value", "must be less than or equal to ", " limit"), _CHANGE_LIMITS),
+    ((".requests: Invalid value", "must be less than or equal to ", " limit"), _LOWER_REQUEST),
     ((" max limit to request ratio per ",), _CHANGE_LIMITS),
     (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
     (("Unschedulable: ",), _ADD_NODES),
@@ -244,16 +265,22 @@ def created_problems(
     for event in events:
         regarding = path(event, "involvedObject")
         kind = text(path(regarding, "kind"), 63)
-        name = text(path(regarding, "name"), 80)
+        name = text(path(regarding, "name"), 253)
         last = last_occurrence(event)
-        youngest = newest.get((kind, text(path(regarding, "name"), 253)))
+        youngest = newest.get((kind, name))
         if youngest is not None and last is not None and last < youngest:
             continue
-        found[kind, name, text(event.get("reason"), 80)] = text(event.get("message"))
+        found[kind, name, text(event.get("reason"), 80)] = text(event.get("message"), MAX_MESSAGE)
     for (kind, name, reason), message in found.items():
         remedy = CREATION_REMEDIES.get(reason)
-        remedy = remedy or f"kubectl describe {kind.lower()} {shlex.quote(name)}"
+        remedy = remedy or _events_command(kind, name)
         yield Problem(f"{kind} {name}: {reason}: {message}", remedy_for(message, remedy))
+
+
+def _events_command(kind: str, name: str) -> str:
+    """Return the command that prints the Events about an object, which may have been deleted."""
+    selector = shlex.quote(f"involvedObject.kind={kind},involvedObject.name={name}")
+    return f"kubectl get events {_NAMESPACE_WORDS} --field-selector {selector}"
 
 
 def taken_remedy(owner: str, annotated: str = "") -> str:
@@ -263,8 +290,8 @@ def taken_remedy(owner: str, annotated: str = "") -> str:
     """
     return (
         f"create {owner} again with another name, or delete the object that the message names if it is yours "
-        "(kubectl get -o yaml shows its owner); the operator checks again after seconds, later every 5 minutes, and "
-        f"at once when you change an annotation of {annotated or owner} (kubectl annotate)"
+        "(its metadata.ownerReferences name its owner); the operator checks again after seconds, later every 5 "
+        f"minutes, and at once when you change an annotation of {annotated or owner}"
     )
 
 
@@ -298,7 +325,7 @@ def condition_problems(
 def warning_problems(
     warnings: Iterable[WarningEvent],
     remedies: Mapping[str, str],
-    remedy: str = "kubectl describe shows the Events",
+    remedy: str = DESCRIBE,
 ) -> Iterator[Problem]:
     """Yield a problem for each of ``warnings``, with the remedy for its reason."""
     for warning in warnings:

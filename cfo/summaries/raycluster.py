@@ -6,7 +6,7 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
@@ -59,6 +59,7 @@ from cfo.summaries.kind_view import (
     warnings_of,
 )
 from cfo.summaries.problems import (
+    DESCRIBE,
     last_occurrence,
     newest_pods,
     pod_problems,
@@ -67,7 +68,7 @@ from cfo.summaries.problems import (
     taken_remedy,
     warning_problems,
 )
-from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition, WarningEvent
 
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
@@ -129,7 +130,12 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     actor = facts.actor(Concern.EXPOSURE, ())
     state = text(path(cluster, "status", "state"), 40)
     level = _level(facts, state)
-    problems = [*_status_problems(cluster, state), *slow_deletion(cluster, related.now)]
+    warnings = _unresolved_warnings(facts, related, level)
+    # What keeps pods from being created comes first: the dashboard, for example, is missing because of it.
+    refused = [each for each in warnings if each.reason in _CREATION_FAILURES]
+    others = [each for each in warnings if each.reason not in _CREATION_FAILURES]
+    problems = [*_status_problems(cluster, state), *_warning_problems(facts, refused)]
+    problems += slow_deletion(cluster, related.now)
     if level is not Level.WAITING:
         problems += _pod_problems(cluster, related)
         problems += _ended_problems(cluster, related)
@@ -138,7 +144,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     problems += _route_problems(related.children)
     problems += _certificate_problems(facts, related, actor)
     problems += _lasting_problems(cluster)
-    problems += _unresolved_warnings(facts, related, level)
+    problems += _warning_problems(facts, others)
     row: dict[str, Any] = {}
     expiry = milliseconds(_ca_expiry(facts, related))
     if expiry:
@@ -265,8 +271,15 @@ def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[t
     cluster = facts.cluster
     expiry = _ca_expiry(facts, related)
     if addresses.is_known(related.children):
-        yield "dashboard", addresses.dashboard_url(facts, related.children) or _not_exposed(actor)
-        yield "ray client", addresses.client_address(facts, related.children) or _not_exposed(actor)
+        yield (
+            "dashboard",
+            addresses.dashboard_url(facts, related.children) or _not_exposed(facts, actor),
+        )
+        yield (
+            "ray client",
+            addresses.client_address(facts, related.children) or _not_exposed(facts, actor),
+        )
+    yield "why", _why_suspended(facts)
     yield "authentication", addresses.authentication(facts, actor)
     yield "mTLS", _mtls(facts, actor)
     if expiry is not None:
@@ -280,8 +293,21 @@ def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[t
     yield "managed by", text(path(cluster, "spec", "managedBy"), 80)
 
 
-def _not_exposed(actor: Actor) -> str:
-    return "not exposed" if actor is Actor.OPERATOR else f"by {actor.value}"
+def _not_exposed(facts: RayClusterFacts, actor: Actor) -> str:
+    """Return why there is no address; empty while the RayCluster is suspended, because then there cannot be one."""
+    if actor is not Actor.OPERATOR:
+        return f"by {actor.value}"
+    return "" if facts.is_suspended else "not exposed"
+
+
+def _why_suspended(facts: RayClusterFacts) -> str:
+    """Return what a suspended RayCluster waits for; empty for others."""
+    if not facts.is_suspended:
+        return ""
+    queue = text(labels_of(facts.cluster).get(QUEUE_NAME_LABEL), 63)
+    if queue:
+        return f"waits for quota in the LocalQueue {queue}"
+    return "spec.suspend is true"
 
 
 def _mtls(facts: RayClusterFacts, actor: Actor) -> str:
@@ -331,7 +357,7 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
     if state == "failed" or reason:
         yield Problem(
             f"KubeRay reports: {reason or 'failed'}",
-            "correct the RayCluster; kubectl describe shows its Events",
+            f"correct the RayCluster; its Events: {DESCRIBE}",
         )
     failure = condition_of(conditions_of(cluster), "ReplicaFailure")
     if failure is not None and failure.status == "True":
@@ -396,8 +422,8 @@ def _lasting_problems(cluster: Object) -> Iterator[Problem]:
 
 def _unresolved_warnings(
     facts: RayClusterFacts, related: Related, level: Level
-) -> Iterator[Problem]:
-    """Return the problems of Warning Events that are not resolved.
+) -> list[WarningEvent]:
+    """Return the Warning Events that are not resolved.
 
     The age of those with a lasting reason does not matter: the conditions of the operator show whether their cause
     still exists, or, if there are none, those about the exposure count while the dashboard is not exposed. The
@@ -437,10 +463,14 @@ def _unresolved_warnings(
             is_unresolved = last is not None and last > since
         if is_unresolved:
             unresolved.append(warning)
+    return unresolved
+
+
+def _warning_problems(
+    facts: RayClusterFacts, warnings: Iterable[WarningEvent]
+) -> Iterator[Problem]:
     remedies = {**_REMEDIES, _CA_REPLACED: _restart_remedy(facts)}
-    return warning_problems(
-        unresolved, remedies, "kubectl describe shows all Events of the RayCluster"
-    )
+    return warning_problems(warnings, remedies)
 
 
 def _restart_remedy(facts: RayClusterFacts) -> str:

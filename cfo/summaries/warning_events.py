@@ -19,11 +19,12 @@ _CLUSTER_EVENTS: Final = "default"
 
 
 class CreatedObject(NamedTuple):
-    """Where an object is that was created for another one."""
+    """Where an object is that was created for another one; ``uid`` is empty if it is not known."""
 
     namespace: str
     kind: str
     name: str
+    uid: str = ""
 
 
 class InvolvedObject(msgspec.Struct, rename="camel"):
@@ -75,8 +76,29 @@ def about_object(events: Informer, key: NamespacedName, uid: str) -> list[Entry]
 
 
 def about_created(events: Informer, created: CreatedObject) -> list[Entry]:
-    """Return the last Warning Events about an object that was created for another one, whatever its uid."""
-    return _last_events(events, _name_value(created.namespace, created.kind, created.name))
+    """Return the last Warning Events about an object that was created for another one.
+
+    If its uid is not known, they are about the object of its name that the newest of them is about.
+    """
+    if created.uid:
+        return _last_events(events, _uid_value(created.namespace, created.uid))
+    value = _name_value(created.namespace, created.kind, created.name)
+    entries = _last_events(events, value)
+    uids = {entry.key: _involved_uid(entry) for entry in entries}
+    newest = max(entries, key=_time_of, default=None)
+    if newest is None:
+        return []
+    return [entry for entry in entries if uids[entry.key] == uids[newest.key]]
+
+
+def _involved_uid(entry: Entry) -> str:
+    involved = involved_object(entry)
+    return involved.uid if involved is not None else ""
+
+
+def _time_of(entry: Entry) -> str:
+    """Return when an Event was created; RFC 3339 times in UTC are compared as they are."""
+    return entry.meta.creation_timestamp or ""
 
 
 def _last_events(events: Informer, value: str) -> list[Entry]:

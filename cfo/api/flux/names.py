@@ -80,6 +80,9 @@ ACTIVE: Final = "Active"
 MINICLUSTER_LABEL: Final = "flux-framework.org/minicluster"
 """Label of the Job and the pods (workers and service pod) of a MiniCluster; the value is its name."""
 
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Label of the pods of an indexed Job; the lead broker of a MiniCluster has index 0."""
+
 SUSPEND_ANNOTATION: Final = "flux-framework.org/suspend"
 """Annotation that replaces ``spec.suspend`` of a MiniCluster if upstream's CRD, without that field, is installed."""
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from cfo.api.appwrapper.created_components import recorded_uid
 from cfo.api.appwrapper.inference import (
     PodNumbers,
     completions_of,
@@ -51,10 +51,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.process import printable
 
-CREATED: Final = "ComponentCreatedSuccessfully"
 CREATION_ERRORED: Final = "ComponentCreationErrored"
-DELETED: Final = "ComponentDeleted"
-"""The Go operator spells this reason ``CompononetDeleted``."""
 
 _UNKNOWN_FIELD: Final = "unknown field "
 _MAX_SHOWN_WARNINGS: Final = 5
@@ -62,8 +59,6 @@ _MAX_WARNING_LENGTH: Final = 160
 
 _SUFFIX_LENGTH: Final = 10
 _GENERATED_PREFIX_LENGTH: Final = 63 - _SUFFIX_LENGTH
-_UID = re.compile(r"[0-9a-fA-F-]{1,64}")
-_UID_SEPARATOR: Final = ", uid "
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -229,11 +224,6 @@ def desired_object(
     return obj
 
 
-def identity_message(component: Component, uid: str) -> str:
-    """Return the condition message that identifies the created object, for :func:`recorded_uids`."""
-    return f"{component.display_name}{_UID_SEPARATOR}{uid}"
-
-
 def unknown_fields(warnings: Iterable[str]) -> list[str]:
     """Return the ``warnings`` of the API server about fields that it dropped, such as ``unknown field "spec.x"``."""
     return [warning for warning in warnings if warning.startswith(_UNKNOWN_FIELD)]
@@ -249,15 +239,8 @@ def warnings_message(warnings: Sequence[str]) -> str:
 
 def recorded_uids(wrapper: Mapping[str, Any]) -> set[str]:
     """Return the uids of the objects that were created for ``wrapper``, including those that were deleted."""
-    found: set[str] = set()
-    for recorded in (wrapper.get("status") or {}).get("componentStatus") or ():
-        condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
-        if condition.get("reason") not in (CREATED, DELETED):
-            continue  # the message may contain arbitrary text, such as an API server error
-        uid = (condition.get("message") or "").rpartition(_UID_SEPARATOR)[2]
-        if _UID.fullmatch(uid):
-            found.add(uid)
-    return found
+    recorded = (wrapper.get("status") or {}).get("componentStatus") or ()
+    return set(filter(None, map(recorded_uid, recorded)))
 
 
 _SUBMITTER_FIELD: Final = SUBMITTER_PATH.rpartition(".")[2]

@@ -19,16 +19,14 @@ from typing import Final
 
 import msgspec
 
+from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
-    CREATED,
-    DELETED,
     Component,
     ComponentObject,
-    identity_message,
 )
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
 from cfo.controllers.appwrapper.settings import Settings
@@ -264,7 +262,7 @@ def _delete_objects(
         ):  # created but not recorded yet; record it in case this process exits
             status.set_component_identity(component.index, component.gvk, component.key.name)
             status.set_component_condition(
-                component.index, True, CREATED, identity_message(component, obj.uid)
+                component.index, True, CREATED, identity_message(component.display_name, obj.uid)
             )
         if not obj.deleting:
             decision.deletions.append(Deletion(component.gvk, component.key, obj.uid))

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from cfo.api.appwrapper.created_components import CREATED, identity_message
 from cfo.api.appwrapper.inference import MPI_JOBS, SERVICES
 from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
@@ -31,11 +32,9 @@ from cfo.api.appwrapper.names import (
 from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import (
-    CREATED,
     CREATION_ERRORED,
     Component,
     ComponentObject,
-    identity_message,
     initial_status,
     unknown_fields,
     warnings_message,
@@ -244,7 +243,10 @@ def after_creation(
             status.set_component_condition(component.index, False, CREATION_ERRORED, creation.error)
         else:
             status.set_component_condition(
-                component.index, True, CREATED, identity_message(component, creation.uid)
+                component.index,
+                True,
+                CREATED,
+                identity_message(component.display_name, creation.uid),
             )
         _report_warnings(decision, creation)
     failed = next((creation for creation in creations if creation.error), None)

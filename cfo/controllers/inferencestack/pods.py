@@ -34,6 +34,7 @@ from cfo.api.kueue import (
 )
 from cfo.controllers.cached_fields import field_reader
 from cfo.controllers.pod_status import (
+    MAX_WHOLE_MESSAGE,
     PodFailure,
     PodStatus,
     failure_of,
@@ -146,7 +147,7 @@ def report_of(pod: Entry | None) -> PodReport:
         return PodReport(eviction=eviction)
     if queue and _awaits_admission(pod):
         return PodReport(queue=queue)
-    return PodReport(failure=failure_of(status), eviction=eviction)
+    return PodReport(failure=failure_of(status, MAX_WHOLE_MESSAGE), eviction=eviction)
 
 
 def _awaits_admission(pod: Entry) -> bool:

@@ -171,7 +171,10 @@ def decide_policies(
         return decision
     if facts.ports.refused:
         ports = "; ".join(facts.ports.refused)
-        decision.warn("PortRefused", f"The NetworkPolicies do not open all ports: {ports}")
+        decision.warn(
+            "PortRefused",
+            f"Ports are refused: {ports}. The NetworkPolicies do not open them; choose other ports for the head",
+        )
     exposure = found.exposure
     if exposure is None or found.namespaces is None:
         decision.retry(UNKNOWN_RETRY_SECONDS)

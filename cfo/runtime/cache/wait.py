@@ -16,7 +16,13 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.recorded_requests import cache_key
 from cfo.runtime.objects.kinds import CORE_EVENT, POD
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    ObjectKind,
+    require_kind,
+)
 
 T = TypeVar("T")
 
@@ -47,7 +53,7 @@ async def wait_for(
     def is_met(obj: Object | None) -> bool:
         return condition(decode(obj))
 
-    gvk = kind.gvk
+    gvk = require_kind("wait_for", kind)
     cache = client.cache
     key = cache_key(client.mapper, gvk, key)
     informer: Informer | None = None

@@ -39,6 +39,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     name_of,
     namespace_of,
+    require_kind,
     resource_version_of,
     set_controller_owner,
     split_kind,
@@ -143,7 +144,8 @@ class Client:
 
         ``live`` reads from the API server even if the cache covers the object.
         """
-        obj = await self._requests.get(kind.gvk, key, live=live)
+        gvk = require_kind("get", kind)
+        obj = await self._requests.get(gvk, key, live=live)
         return kind.decode(obj) if obj is not None else None
 
     def cached(self, gvk: GVK, key: NamespacedName) -> CachedState | None:
@@ -163,7 +165,8 @@ class Client:
         self, kind: ObjectKind[Any], key: NamespacedName, subresource: str
     ) -> Object | None:
         """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
-        return await self._requests.get_subresource(kind.gvk, key, subresource)
+        gvk = require_kind("get_subresource", kind)
+        return await self._requests.get_subresource(gvk, key, subresource)
 
     async def list(
         self,
@@ -179,9 +182,8 @@ class Client:
         The cache also answers if an informer has a label selector whose requirements are all in ``label_selector``.
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
-        found = await self._requests.list(
-            kind.gvk, namespace, label_selector, field_selector, live=live
-        )
+        gvk = require_kind("list", kind)
+        found = await self._requests.list(gvk, namespace, label_selector, field_selector, live=live)
         return [kind.decode(obj) for obj in found]
 
     # Writes.
@@ -250,7 +252,8 @@ class Client:
         dry_run: bool = False,
     ) -> Object:
         """Post ``body`` to a subresource (an Eviction, a TokenRequest, a Binding); return the response."""
-        target = await self._requests.resolve_object(kind.gvk, key, subresource)
+        gvk = require_kind("create_subresource", kind)
+        target = await self._requests.resolve_object(gvk, key, subresource)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
         return await self._write(request, target, body, dry_run=dry_run)
 
@@ -308,7 +311,8 @@ class Client:
         if not isinstance(body, Mapping | Sequence):
             body = model_to_wire(body)
         body = _with_preconditions(body, uid=uid, resource_version=resource_version)
-        target = await self._requests.resolve_object(kind.gvk, key, subresource)
+        gvk = require_kind("patch", kind)
+        target = await self._requests.resolve_object(gvk, key, subresource)
         request = APIRequest(
             "PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label
         )
@@ -449,7 +453,7 @@ class Client:
         ``uid`` and ``resource_version`` are preconditions; if they do not hold,
         :class:`~cfo.runtime.client.errors.Conflict` is raised.
         """
-        gvk = kind.gvk
+        gvk = require_kind("delete", kind)
         target = await self._requests.resolve_object(gvk, key)
         options: Object = {}
         preconditions = _preconditions(uid=uid, resource_version=resource_version)

@@ -83,7 +83,8 @@ class ControllerOptions:
     ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
     cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
     :class:`~cfo.runtime.client.ratelimit.DefaultRateLimiter`). ``needs_leader``: whether the controller runs only
-    on the leader. Raises :class:`ValueError` for values out of range.
+    on the leader. Raises :class:`TypeError` for values of another type,
+    and :class:`ValueError` for values out of range.
     """
 
     max_concurrent_reconciles: int = 8
@@ -92,9 +93,17 @@ class ControllerOptions:
     needs_leader: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.max_concurrent_reconciles, int):
+            raise TypeError(
+                f"max_concurrent_reconciles: {self.max_concurrent_reconciles!r:.200}: must be an integer"
+            )
         if self.max_concurrent_reconciles < 1:
             raise ValueError(
                 f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more"
+            )
+        if not isinstance(self.reconcile_timeout, int | float | None):
+            raise TypeError(
+                f"reconcile_timeout: {self.reconcile_timeout!r:.200}: must be a number of seconds, or None"
             )
         if self.reconcile_timeout is not None and self.reconcile_timeout <= 0:
             raise ValueError(

@@ -162,7 +162,12 @@ class Builder:
 
         Use it for informers that the reconciler only reads from; informers of watched kinds are always waited for.
         """
-        self._sources += map(InformerSync, informers)
+        for informer in informers:
+            if not isinstance(informer, Informer):
+                raise TypeError(
+                    f"reads: {informer!r:.200}: must be an Informer, such as manager.cache.informer(KIND)"
+                )
+            self._sources.append(InformerSync(informer))
         return self
 
     def watches_source(self, source: Source) -> Self:

@@ -6,7 +6,7 @@ error would be hard to find.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -85,6 +85,10 @@ _POD_SET_FIELDS: Final = ("replicas", "path", "annotations")
 """The fields of a pod set, in the order of the Go type."""
 
 MAX_LABEL_VALUE: Final = 63
+
+_LABELS: Final = Path("metadata", "labels")
+_IMMUTABLE: Final = "attempt to change immutable field"
+"""The Go operator's words."""
 
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1
@@ -222,13 +226,12 @@ def _changes(old: Object, new: Object) -> Iterator[FieldError]:
         yield from _component_changes(was, now, COMPONENTS.index(index))
     if _is_queued(new) and not _is_queued(old):
         yield from _first_queue_errors(new)
-    labels = Path("metadata", "labels")
     kept = [USER_LABEL, USER_ID_LABEL]
     if _is_queued(old) and not _spec(new).get("suspend"):
         kept.append(QUEUE_NAME_LABEL)  # what runs was admitted by this queue, as in Kueue's webhook
     for label in kept:
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
-            yield _immutable(labels.key(label))
+            yield _immutable(_LABELS.key(label))
     if _spec(old).get("managedBy") != _spec(new).get("managedBy"):
         yield _immutable(Path("spec", "managedBy"))
 
@@ -447,4 +450,15 @@ def _encoded(value: Any) -> bytes:
 
 
 def _immutable(path: Path) -> FieldError:
-    return forbidden(path, "attempt to change immutable field")
+    return forbidden(path, _IMMUTABLE)
+
+
+def change_warnings(errors: Iterable[FieldError]) -> Iterator[str]:
+    """Yield what to do instead of changing the fields that cannot be changed: :func:`update_errors` has Go's words."""
+    changed = {error.field for error in errors if error.detail == _IMMUTABLE}
+    changed -= {str(_LABELS.key(label)) for label in (USER_LABEL, USER_ID_LABEL)}
+    queue = str(_LABELS.key(QUEUE_NAME_LABEL))
+    if queue in changed:
+        yield f"{queue} can be changed while spec.suspend is true"
+    if changed - {queue}:
+        yield "to change these fields, delete the AppWrapper, and create it again with the change"

@@ -92,9 +92,11 @@ class AppWrapperWebhook(Validator[Object]):
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if a field that was validated on creation has changed."""
-        from cfo.webhooks.appwrapper.validation import update_errors
+        from cfo.webhooks.appwrapper.validation import change_warnings, update_errors
 
-        FieldErrors.check(await request.compute(update_errors, old, obj))
+        errors = await request.compute(update_errors, old, obj)
+        request.warn(*change_warnings(errors))
+        FieldErrors.check(errors)
 
 
 class PlannedObject(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import pytest
 from cfo.runtime.client.children import Child, reconcile_children
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.controller.controller import ControllerOptions
 from cfo.runtime.controller.finalizer import Finalizer
 from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner
 from cfo.runtime.controller.reconcile import Result
@@ -19,10 +20,11 @@ from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.kinds import CONFIG_MAP, SERVICE
-from cfo.runtime.objects.unstructured import Object, new_object
+from cfo.runtime.objects.unstructured import NamespacedName, Object, new_object
 
 ANY: Any = SimpleNamespace()
 KIND = "must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
+KEY_OF_A = NamespacedName("default", "a")
 KEY = "must be a NamespacedName, as in NamespacedName(namespace, name)"
 
 
@@ -63,6 +65,18 @@ def wrong(value: object) -> Any:
         (
             lambda: EnqueueRequestForOwner(wrong("A")),
             f"EnqueueRequestForOwner: 'A': {KIND}",
+        ),
+        (
+            lambda: builder().reads(wrong("Service")),
+            "reads: 'Service': must be an Informer, such as manager.cache.informer(KIND)",
+        ),
+        (
+            lambda: ControllerOptions(reconcile_timeout=wrong(timedelta(seconds=5))),
+            "reconcile_timeout: datetime.timedelta(seconds=5): must be a number of seconds, or None",
+        ),
+        (
+            lambda: ControllerOptions(max_concurrent_reconciles=wrong("8")),
+            "max_concurrent_reconciles: '8': must be an integer",
         ),
         (
             lambda: builder().watches(SERVICE, wrong(max)),
@@ -125,6 +139,24 @@ async def test_key_that_is_no_namespaced_name_is_rejected(verb: str, key: Any) -
     with pytest.raises(TypeError) as caught:
         await getattr(client, verb)(CONFIG_MAP, key)
     assert str(caught.value) == f"{CONFIG_MAP}: {key!r}: {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("get", (KEY_OF_A,)),
+        ("get_subresource", (KEY_OF_A, "status")),
+        ("list", ()),
+        ("create_subresource", (KEY_OF_A, "eviction", {})),
+        ("patch", (KEY_OF_A, {})),
+        ("delete", (KEY_OF_A,)),
+    ],
+)
+async def test_kind_as_text_is_rejected_by_each_verb(verb: str, arguments: tuple[Any, ...]) -> None:
+    client = new_manager().client
+    with pytest.raises(TypeError) as caught:
+        await getattr(client, verb)("ConfigMap", *arguments)
+    assert str(caught.value) == f"{verb}: 'ConfigMap': {KIND}"
 
 
 async def test_object_in_place_of_a_child_is_rejected() -> None:

@@ -163,6 +163,65 @@ def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_
     assert (overview._overdue_at, overview._timer) == ({}, None)
 
 
+def created_component(uid: str) -> dict[str, Any]:
+    """Return the status of a component whose Job has this uid; it does not exist if that is empty."""
+    condition = {
+        "type": "ResourcesDeployed",
+        "reason": "ComponentCreatedSuccessfully" if uid else "ComponentCreationErrored",
+        "message": f"Job job, uid {uid}",
+    }
+    return {"kind": "Job", "name": "job", "conditions": [condition]}
+
+
+def refusal_of_pods(name: str, uid: str, created: str) -> dict[str, Any]:
+    """Return an Event about the Job ``job`` with this uid."""
+    return {
+        "metadata": {"namespace": "ns", "name": name, "uid": name, "creationTimestamp": created},
+        "involvedObject": {"kind": "Job", "namespace": "ns", "name": "job", "uid": uid},
+        "reason": "FailedCreate",
+        "message": f"no quota for {uid}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("gvk", "status"),
+    [
+        (
+            APPWRAPPER,
+            {
+                "phase": "Running",
+                "componentStatus": [created_component("bb")],
+                "conditions": [{"type": "PodsReady", "status": "False"}],
+            },
+        ),
+        (MINICLUSTER, {}),
+    ],
+)
+def test_job_of_the_same_name_that_was_deleted_lends_no_problem(
+    gvk: GVK, status: dict[str, Any]
+) -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    overview = Overview(cache, all_views(), related=(CORE_EVENT,))
+    metadata = {"namespace": "ns", "name": "job", "uid": "1"}
+    metadata["creationTimestamp"] = "2026-06-01T00:00:00Z"
+    obj = {"metadata": metadata, "status": status}
+    store = overview.informers_of[gvk].objects.store
+    store.put(EntryDecoder(gvk).decode(orjson.dumps(obj)))
+    (events,) = (informer for informer in cache.informers if informer.gvk == CORE_EVENT)
+    for event in (
+        refusal_of_pods("a", "bb", "2026-06-01T00:00:20Z"),
+        refusal_of_pods("b", "aa", "2026-06-01T00:00:10Z"),
+    ):
+        events.store.put(EntryDecoder(CORE_EVENT).decode(orjson.dumps(event)))
+    identity = (gvk, NamespacedName("ns", "job"))
+    overview._marked[identity] = None
+    overview._update(identity)
+    overview._update(identity)
+    found = [problem.message for problem in overview._summaries[identity].problems]
+    assert [each for each in found if "quota" in each] == ["Job job: FailedCreate: no quota for bb"]
+
+
 def test_events_about_the_job_of_an_appwrapper_are_shown_for_it_in_its_namespace_only() -> None:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     cache = Cache(transport, RESTMapper(transport))
@@ -172,7 +231,7 @@ def test_events_about_the_job_of_an_appwrapper_are_shown_for_it_in_its_namespace
         "metadata": {"namespace": "ns", "name": "aw", "uid": "1"},
         "status": {
             "phase": "Running",
-            "componentStatus": [{"kind": "Job", "name": "job"}] * 2,
+            "componentStatus": [created_component("2"), created_component("")],
             "conditions": [{"type": "PodsReady", "status": "False"}],
         },
     }

@@ -60,6 +60,9 @@ def condition(kind: str, status: str, reason: str = "Reason", message: str = "me
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
+APPLICATIONS = {"applications": {"chat": {}}}
+"""The spec of an InferenceStack with one application."""
+
 READY_FOR_USE = [
     condition("JobMiniClusterReady", "True"),
     condition("PodsReady", "True", "BrokersReady"),
@@ -691,7 +694,7 @@ def test_ignored_annotations_of_an_appwrapper_are_problems() -> None:
         "annotation p/retryLimit: 'three': must be an integer; 3 is used",
         "annotation p/retrylimit: unknown, so it is ignored",
     ]
-    assert {"annotate" in problem.remedy for problem in summary.problems} == {True}
+    assert {problem.remedy for problem in summary.problems} == {"correct or remove the annotation"}
 
 
 def test_component_with_a_taken_name_is_one_problem_of_a_failed_appwrapper() -> None:
@@ -957,9 +960,9 @@ def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
     ]
     command = "read the log: kubectl logs -c r"
     assert [problem.remedy for problem in pod_problems(pods)] == [
-        f"{command} --previous -n n a",
-        f"{command} --previous -n n a",
-        f"{command} -n n c",
+        f"{command} --previous -n NAMESPACE a",
+        f"{command} --previous -n NAMESPACE a",
+        f"{command} -n NAMESPACE c",
     ]
 
 
@@ -1346,16 +1349,165 @@ def test_inferencestack_shows_its_queue_and_what_waits_in_it(gvk: GVK) -> None:
         condition("Degraded", "False", "AsExpected"),
         condition("QuotaReserved", "False", "WaitingForKueue"),
     ]
-    waiting = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
+    waiting = summarize(
+        gvk, obj(gvk, status={"conditions": conditions}, labels=labels, spec=APPLICATIONS)
+    )
     assert (waiting.state, waiting.level, waiting.pending) == ("WaitingForKueue", Level.WAITING, "")
     assert (waiting.fact("queue"), waiting.fact("quota reserved")) == ("team", "no")
     assert essence(waiting) == "message", "not the URL, which does not answer yet"
     assert messages(waiting) == []
     conditions.append(condition("Evicted", "True", "Preempted"))
-    evicted = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
+    evicted = summarize(
+        gvk, obj(gvk, status={"conditions": conditions}, labels=labels, spec=APPLICATIONS)
+    )
     assert (evicted.level, messages(evicted)) == (Level.WARNING, ["Evicted: message"])
     conditions[0] = condition("Ready", "True", "AllReady")
     conditions[2] = condition("QuotaReserved", "True", "AdmittedByKueue")
     conditions[3] = condition("Evicted", "False", "AdmittedByKueue")
-    ready = summarize(gvk, obj(gvk, status={"conditions": conditions}, labels=labels))
+    ready = summarize(
+        gvk, obj(gvk, status={"conditions": conditions}, labels=labels, spec=APPLICATIONS)
+    )
     assert (ready.state, ready.level, ready.fact("quota reserved")) == ("Ready", Level.OK, "yes")
+
+
+def lead_pod(name: str, *, index: str = "0", code: int = 1, created: str = "2026-01-01") -> Object:
+    """Return a pod of a MiniCluster whose container has ended and is not started again yet."""
+    labels = {"batch.kubernetes.io/job-completion-index": index}
+    state = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": code}},
+    }
+    created += "T00:00:00Z"
+    metadata = {"name": name, "namespace": "n", "labels": labels, "creationTimestamp": created}
+    return {"metadata": metadata, "status": {"containerStatuses": [{"name": "x", **state}]}}
+
+
+@pytest.mark.parametrize("gvk", [FLUX_JOB, MINICLUSTER])
+def test_pods_of_workers_do_not_hide_why_the_lead_broker_ends(gvk: GVK) -> None:
+    status = {"miniCluster": "x", "conditions": [condition("PodsReady", "False", "Starting")]}
+    workers = [lead_pod("x-1-a", index="1"), lead_pod("x-2-a", index="2")]
+    pods = [*workers, lead_pod("x-0-a", code=127)]
+    summary = summarize(gvk, obj(gvk, status=status), related(pods=pods))
+    assert [each for each in messages(summary) if "exit code" in each] == [
+        "Pod x-0-a: container x ended with exit code 127"
+    ]
+    assert summary.problems[-1].remedy == "read the log: kubectl logs -c x --previous -n n x-0-a"
+    without_lead = summarize(gvk, obj(gvk, status=status), related(pods=workers))
+    assert "Pods x-1-a, x-2-a: container x ended with exit code 1" in messages(without_lead)
+
+
+@pytest.mark.parametrize(
+    ("pods", "remedy"),
+    [
+        (
+            [
+                lead_pod("x-0-b"),
+                lead_pod("x-0-a", created="2026-02-01"),
+                lead_pod("x-1", index="1"),
+            ],
+            "read the log of the lead broker: kubectl logs -n n x-0-a -c x",
+        ),
+        ([], "the pod of the lead broker no longer exists"),
+        (None, "read the log of the lead broker, if its pod still exists"),
+    ],
+)
+def test_log_of_a_failed_command_is_that_of_the_newest_lead_broker(
+    pods: list[Object] | None, remedy: str
+) -> None:
+    conditions = [condition("JobFinished", "True"), condition("Succeeded", "False")]
+    failed = obj(MINICLUSTER, status={"conditions": conditions, "exitCode": 3})
+    first, *_ = summarize(MINICLUSTER, failed, related(pods=pods)).problems
+    assert first.remedy.startswith(remedy)
+
+
+def test_quota_is_the_first_problem_of_a_raycluster_without_pods() -> None:
+    refusal = {
+        **event("FailedToCreateHeadPod", "2026-01-01T00:00:00Z"),
+        "message": "exceeded quota: compute",
+    }
+    found = cluster("")
+    found["status"]["conditions"] = [condition(EXPOSED, "False", "IngressDomainMissing")]
+    summary = summarize(RAY_CLUSTER, found, related(events=[refusal]))
+    assert messages(summary) == [
+        "FailedToCreateHeadPod: exceeded quota: compute",
+        "IngressDomainMissing: message",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ({"kueue.x-k8s.io/queue-name": "team"}, "waits for quota in the LocalQueue team"),
+        ({}, "spec.suspend is true"),
+    ],
+)
+def test_suspended_raycluster_shows_its_queue_in_place_of_a_missing_address(
+    labels: dict[str, str], why: str
+) -> None:
+    suspended = cluster("suspended", suspend=True)
+    suspended["metadata"]["labels"] = labels
+    summary = summarize(RAY_CLUSTER, suspended, related(children={INGRESS: []}))
+    assert (essence(summary), summary.fact("dashboard")) == (why, "")
+
+
+def test_ready_stack_without_applications_has_a_problem_unless_none_is_wanted() -> None:
+    status = {"conditions": [condition("Ready", "True", "AllReady")], "readyApplications": "0/0"}
+    labels = {"operatorVersion": "v2"}
+    gvk = INFERENCE_STACKS[1]
+    found = summarize(gvk, obj(gvk, status=status, labels=labels))
+    assert found.level is Level.WARNING
+    assert "no applications" in found.problems[0].message
+    asked = summarize(gvk, obj(gvk, status=status, labels=labels, spec={"applications": {}}))
+    assert asked.level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("maximum cpu usage per Container is 1, but limit is 2", "within the LimitRange"),
+        (
+            'spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+            "at most the limit of the container",
+        ),
+        ("violates nothing that is known", "kubectl get events -n n --field-selector"),
+    ],
+)
+def test_commands_in_remedies_have_the_namespace_of_the_object(message: str, remedy: str) -> None:
+    failed = {
+        "reason": "Unknown",
+        "message": message,
+        "involvedObject": {"kind": "Job", "name": "it's"},
+    }
+    wrapper = obj(APPWRAPPER, status={"phase": "Resuming"})
+    (problem,) = summarize(APPWRAPPER, wrapper, related(created_events=[failed])).problems
+    assert remedy in problem.remedy
+    assert "-n n " in f"{problem.remedy} "
+
+
+@pytest.mark.parametrize(
+    ("gvk", "status"),
+    [
+        (RAY_CLUSTER, {"state": "failed"}),
+        (APPWRAPPER, {"phase": "Failed"}),
+        (MINICLUSTER, {"conditions": [condition("ObjectsReady", "False", "Other")]}),
+        (INFERENCE_STACKS[1], {"conditions": [condition("Degraded", "True", "Other")]}),
+    ],
+)
+def test_describe_names_kind_group_object_and_namespace(gvk: GVK, status: Object) -> None:
+    found = obj(gvk, status=status, labels={"operatorVersion": "v2"}, name="a b", namespace="n")
+    resource = f"{gvk.kind.lower()}.{gvk.group}"
+    remedies = [problem.remedy for problem in summarize(gvk, found).problems]
+    assert any(f"kubectl describe {resource} 'a b' -n n" in remedy for remedy in remedies)
+
+
+def test_long_message_of_a_container_is_shown_to_its_end() -> None:
+    message = f"{'layer ' * 100}not found"
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": message}}}
+    pods = [
+        {
+            "metadata": {"namespace": "n", "name": "p"},
+            "status": {"containerStatuses": [{"name": "r", **waiting}]},
+        }
+    ]
+    (problem,) = pod_problems(pods)
+    assert problem.message.endswith("not found)")

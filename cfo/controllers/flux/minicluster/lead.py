@@ -9,18 +9,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cfo.api.flux.names import MINICLUSTER_LABEL
+from cfo.api.flux.names import COMPLETION_INDEX, MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
 from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import (
+    MAX_WHOLE_MESSAGE,
     PodFailure,
     failure_has_changed,
     failure_of,
     status_of_pod,
 )
 from cfo.runtime import Entry, Event
-
-_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ CLUSTERS: Final = NamingLabel(MINICLUSTER_LABEL)
 
 def unlabelled_index(pod: Entry) -> str | None:
     """Return the completion index of a pod of a Job that lacks the label with its index, otherwise ``None``."""
-    index = pod.meta.labels.get(_COMPLETION_INDEX)
+    index = pod.meta.labels.get(COMPLETION_INDEX)
     return None if pod.meta.labels.get(INDEX_LABEL) == index else index
 
 
@@ -79,7 +78,9 @@ def failure_in(pods: Iterable[Entry], owners: Collection[str]) -> PodFailure | N
     own.sort(key=lambda pod: (not _is_lead(pod), pod.key.name))
     for pod in own[:_MAX_EXAMINED]:
         status = status_of_pod(pod)
-        failure = failure_of(status) if status.phase != "Failed" else None
+        if status.phase == "Failed":
+            continue
+        failure = failure_of(status, MAX_WHOLE_MESSAGE)
         if failure is not None:
             return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")
     return None
@@ -106,7 +107,7 @@ def needs_reconcile(event: Event) -> bool:
 
 
 def _is_lead(pod: Entry) -> bool:
-    return pod.meta.labels.get(_COMPLETION_INDEX) == "0"
+    return pod.meta.labels.get(COMPLETION_INDEX) == "0"
 
 
 def _controller_uid(pod: Entry) -> str:

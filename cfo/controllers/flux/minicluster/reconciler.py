@@ -78,7 +78,7 @@ from cfo.controllers.flux.minicluster.status import (
 )
 from cfo.controllers.flux.minicluster.writes import NEXT_BATCH_SECONDS, MiniClusterWrites
 from cfo.controllers.pod_refusals import refusal_of_pod
-from cfo.controllers.pod_status import PodFailure, shortened
+from cfo.controllers.pod_status import MAX_WHOLE_MESSAGE, PodFailure, shortened
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -363,8 +363,8 @@ class MiniClusterReconciler:
             _log.info("Cannot determine why pods are missing", error=str(error))
         why = f": {refusal}"
         if not refusal:
-            why = f". The Events of the Job say why: kubectl describe job {name_of(job)}"
-        return PodFailure(_PODS_MISSING, shortened(subject + why))
+            why = f". The Events of the Job say why: kubectl describe job -n {key_of(job).namespace} {name_of(job)}"
+        return PodFailure(_PODS_MISSING, shortened(subject + why, MAX_WHOLE_MESSAGE))
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:
         """Delete a MiniCluster that has ended, if its spec says so; return the seconds until then, or 0.

@@ -221,7 +221,10 @@ def obstacle_of(
     if job.is_suspended:
         return SUSPENDED, "Suspended by spec.suspend"
     if group.cluster is not None and group.cluster.is_name_taken:
-        return NAME_TAKEN, "Another owner has an object with a name that the MiniCluster needs"
+        return (
+            NAME_TAKEN,
+            f"MiniCluster {key} needs the name of another owner's object, which its condition ObjectsReady names",
+        )
     if job.is_refused:
         return MINICLUSTER_REFUSED, "The MiniCluster was refused"
     if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):

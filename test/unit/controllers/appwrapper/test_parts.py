@@ -12,6 +12,7 @@ import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 
+from cfo.api.appwrapper.created_components import DELETED
 from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT, PodSetError
 from cfo.config.appwrapper import (
     AppWrapperConfiguration,
@@ -19,7 +20,6 @@ from cfo.config.appwrapper import (
     FaultToleranceConfiguration,
 )
 from cfo.controllers.appwrapper.components import (
-    DELETED,
     InjectionError,
     components_of,
     desired_object,

@@ -13,6 +13,7 @@ from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper.validation import (
+    change_warnings,
     component_kinds,
     create_errors,
     create_warnings,
@@ -245,6 +246,23 @@ class TestUpdate:
             str(error).removesuffix(": Forbidden: attempt to change immutable field")
             for error in update_errors(self.old, new)
         ]
+
+    def test_refused_change_has_a_warning_with_the_remedy(self) -> None:
+        new, components = self.copy_of_old()
+        components[0]["podSets"][0]["replicas"] = 2
+        again = "to change these fields, delete the AppWrapper, and create it again with the change"
+        assert list(change_warnings(update_errors(self.old, new))) == [again]
+
+        queued = copy.deepcopy(self.old)
+        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "a"}
+        moved = copy.deepcopy(queued)
+        moved["metadata"]["labels"] = {QUEUE_NAME_LABEL: "b"}
+        (warning,) = change_warnings(update_errors(queued, moved))
+        assert warning.endswith("can be changed while spec.suspend is true")
+
+        claimed = copy.deepcopy(self.old)
+        claimed["metadata"]["labels"] = {USER_LABEL: "someone"}
+        assert list(change_warnings(update_errors(self.old, claimed))) == []
 
     def test_queue_fields_are_mutable(self) -> None:
         new, components = self.copy_of_old()
