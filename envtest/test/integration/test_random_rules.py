@@ -1223,3 +1223,40 @@ async def test_an_invalid_name_is_quoted_in_the_message(api: APIClient) -> None:
     answer = await api.post(path, {"metadata": {"name": '\0"'}, "spec": spec})
     kind = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io"
     assert answer.body["message"].startswith(rf'{kind} "\x00\"" is invalid: metadata.name: ')
+
+
+def patched(key: str, value: Any) -> list[dict[str, Any]]:
+    """Return a JSON patch that replaces a field of the object."""
+    return [{"op": "replace", "path": f"/{key}", "value": value}]
+
+
+async def test_a_patch_can_give_a_custom_resource_another_version_only_with_errors(
+    api: APIClient,
+) -> None:
+    definition = crd("versions", NOTE)
+    await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    path = f"{CUSTOM}/versions"
+    await api.until(path)
+    await api.post(path, custom("Version", a="b"))
+    for version, group in (
+        ("v9", ""),
+        ("other/v1", ".other"),
+        ("rules.example.com/v9", ".rules.example.com"),
+    ):
+        answer = await api.merge(f"{path}/a", {"apiVersion": version, "kind": "F"})
+        assert answer.code == 422
+        assert answer.body["message"].startswith(f'F{group} "a" is invalid: ')
+        assert sorted(causes(answer.body)) == [
+            ("apiVersion", f'Invalid value: "{version}": must be rules.example.com/v1'),
+            ("kind", 'Invalid value: "F": must be Version'),
+        ]
+    answer = await api.merge(f"{path}/a", {"apiVersion": "rules.example.com/v9"})
+    assert "unknown field" in answer.headers["Warning"]
+    for value, problem in (
+        ("a/b/c", ": unexpected GroupVersion string: a/b/c"),
+        (None, ": .apiVersion accessor error: <nil> is of the type <nil>, expected string"),
+    ):
+        patch = patched("apiVersion", value)
+        answer = await api.request("PATCH", f"{path}/a", patch, content_type=JSON_PATCH)
+        assert causes(answer.body)[0][0] == "patch"
+        assert answer.body["message"].endswith(problem)

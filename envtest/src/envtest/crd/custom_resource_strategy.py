@@ -39,6 +39,7 @@ _UNCHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
     "validation"
 )
+_IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _MAX_INT32 = 2**31 - 1
 
@@ -82,7 +83,10 @@ class CustomResourceStrategy(Strategy):
         self._special = _specials(schema)
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
-        """See :meth:`Strategy.decode`: by the schema of the version of the object; other kinds only have metadata."""
+        """See :meth:`Strategy.decode`: by the schema of the version of the object; other kinds only have metadata.
+
+        Of this kind in a version that does not exist, only metadata is known.
+        """
         api_version = obj.get("apiVersion") or ""
         sender = self.versions.get(api_version)
         try:
@@ -90,11 +94,16 @@ class CustomResourceStrategy(Strategy):
                 paths = sender._shape(obj)
             else:
                 paths = _coerce_metadata(obj, "metadata") if "metadata" in obj else []
+                if obj.get("kind") == self.kind and self._has_group_of(api_version):
+                    paths += _prune_content(obj)
             return [f'unknown field "{path}"' for path in paths]
         except DecodeError as error:
             version = api_version.rpartition("/")[2]
             text = f'{self.kind} in version "{version}" cannot be handled as a {self.kind}: {error}'
             raise bad_request(text) from error
+
+    def _has_group_of(self, api_version: str) -> bool:
+        return api_version.rpartition("/")[0] == self.api_version.rpartition("/")[0]
 
     def restore(self, obj: Object) -> None:
         """See :meth:`Strategy.restore`: the defaults of the stored version apply, not of the requested one."""
@@ -334,6 +343,14 @@ def _coerce_embedded(obj: Object, prefix: str) -> list[str]:
         return _coerce_metadata(obj, path)
     except DecodeError as error:
         raise DecodeError(str(invalid(path, obj["metadata"], str(error)))) from error
+
+
+def _prune_content(obj: Object) -> list[str]:
+    """Remove all fields that do not identify an object; return their names, sorted."""
+    names = sorted(obj.keys() - _IDENTITY)
+    for name in names:
+        del obj[name]
+    return names
 
 
 def _coerce_metadata(obj: Object, path: str) -> list[str]:

@@ -46,6 +46,7 @@ __all__ = [
     "media_type",
     "parse_object",
     "parse_typed",
+    "unparsable_identity",
     "whole_numbers",
 ]
 
@@ -371,18 +372,27 @@ def _decode_other_version(obj: Object, api_version: str, ctx: RequestContext) ->
 
 def identity_problem(obj: Object, info: ResourceInfo) -> str:
     """Return why an object, which has another ``apiVersion`` or kind than the built-in resource, does not decode."""
-    problem = _identity_type_problem(obj)
+    problem = unparsable_identity(obj)
     if problem:
         return problem
     version = obj.get("apiVersion") or ""
     kind = obj.get("kind") or ""
-    if version.count("/") > 1:
-        return f"unexpected GroupVersion string: {version}"
     scheme = _scheme_of(info)
     if not scheme.has(version, kind):
         return f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme.source}"'
     short = "v1" if kind in scheme.unversioned else version.rpartition("/")[2]
     return f"converting ({short}.{kind}) to ({info.go_package}.{info.kind}): unknown conversion"
+
+
+def unparsable_identity(obj: Object) -> str:
+    """Return why the ``apiVersion`` or the kind of an object cannot be parsed, or an empty string."""
+    problem = _identity_type_problem(obj)
+    if problem:
+        return problem
+    version = obj.get("apiVersion") or ""
+    if version.count("/") > 1:
+        return f"unexpected GroupVersion string: {version}"
+    return ""
 
 
 def _identity_type_problem(obj: Object) -> str:

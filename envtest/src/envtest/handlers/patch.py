@@ -41,6 +41,7 @@ from envtest.endpoints.decoder import (
     load_untyped,
     load_yaml,
     media_type,
+    unparsable_identity,
 )
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import begin_write
@@ -194,22 +195,31 @@ def _replace_identity(obj: Object, ctx: RequestContext, document: Object) -> Non
 
 
 def _check_identity(obj: Object, ctx: RequestContext) -> None:
-    """Check that a patched object has the kind that the resource serves. Raises StatusError (422)."""
+    """Check that a patched object has the kind that the resource serves. Raises StatusError (422).
+
+    Custom resources can have any: validation reports another kind or version together with the other errors.
+    """
     info = ctx.info
-    if obj.get("apiVersion") == info.api_version and (obj.get("kind") == info.kind or info.is_crd):
-        return
-    raise undecodable(obj, identity_problem(obj, info))
+    if info.is_crd:
+        problem = unparsable_identity(obj)
+        if problem:
+            raise undecodable(obj, problem)
+    elif obj.get("apiVersion") != info.api_version or obj.get("kind") != info.kind:
+        raise undecodable(obj, identity_problem(obj, info))
 
 
 def _complete_identity(obj: Object, ctx: RequestContext) -> None:
     """Set the kind that a patch removed; without an apiVersion, kube-apiserver decodes no other field of the object.
 
-    Raises StatusError: 400 for built-in kinds, 500 for custom resources.
+    Raises StatusError: 400 for built-in kinds, 422 or 500 for custom resources.
     """
     if ctx.info.is_crd:
         if not obj.get("kind"):
             text = orjson.dumps(obj).decode()
             raise undecodable(obj, f"Object 'Kind' is missing in '{text}'")
+        if obj.get("apiVersion", "") is None:
+            text = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
+            raise undecodable(obj, text)
         if not obj.get("apiVersion"):
             raise internal_error(
                 "Object 'apiVersion' is missing in 'object has no apiVersion field'"

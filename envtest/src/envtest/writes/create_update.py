@@ -227,7 +227,10 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     if errors:
         kind = obj.get("kind") or info.kind
         name = obj["metadata"].get("name") or ""
-        raise invalid_object(info.storage.group, kind, name, as_sent(errors, ctx.sent))
+        group = info.storage.group
+        if info.is_crd:
+            group, _, _ = (obj.get("apiVersion") or "").rpartition("/")
+        raise invalid_object(group, kind, name, as_sent(errors, ctx.sent))
     if ctx.subresource != "status" or info.strategy.status_warns:
         for text in info.strategy.warnings(obj, old, ctx):
             ctx.warn(text)
