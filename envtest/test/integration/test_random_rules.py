@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envtest import ControlPlane
-from envtest.api_client import APIClient
+from envtest.api_client import APIClient, Response
 from test.integration.test_differential import CORE, TABLE, crd, custom
 
 CUSTOM = "/apis/rules.example.com/v1/namespaces/default"
@@ -1260,3 +1260,66 @@ async def test_a_patch_can_give_a_custom_resource_another_version_only_with_erro
         answer = await api.request("PATCH", f"{path}/a", patch, content_type=JSON_PATCH)
         assert causes(answer.body)[0][0] == "patch"
         assert answer.body["message"].endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a/b", "may not contain '/'"),
+        ("..", "may not be '..'"),
+        ("x", 'must be `spec.version+"."+spec.group`: "v1.g.example.com"'),
+    ],
+)
+async def test_an_apiservice_has_one_error_about_its_name(
+    api: APIClient, name: str, problem: str
+) -> None:
+    spec = {"group": "g.example.com", "version": "v1", "insecureSkipTLSVerify": True}
+    spec |= {"groupPriorityMinimum": 1000, "versionPriority": 10}
+    spec["service"] = {"namespace": "default", "name": "s"}
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    answer = await api.post(path, {"metadata": {"name": name}, "spec": spec})
+    assert causes(answer.body) == [("metadata.name", f'Invalid value: "{name}": {problem}')]
+
+
+async def test_an_empty_volume_name_of_an_attachment_has_two_errors(api: APIClient) -> None:
+    spec = {"attacher": "a.b", "nodeName": "n", "source": {"persistentVolumeName": ""}}
+    path = "/apis/storage.k8s.io/v1/volumeattachments"
+    answer = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    assert answer.code == 422
+    reasons = sorted(each["reason"] for each in answer.body["details"]["causes"])
+    assert reasons == ["FieldValueInvalid", "FieldValueRequired"]
+
+
+async def test_a_generated_name_of_an_object_that_is_being_deleted_is_reported(
+    api: APIClient,
+) -> None:
+    path = f"{CORE}/configmaps"
+    await api.post(path, {"metadata": {"name": "c", "finalizers": ["a.b/c"]}})
+    await api.delete(f"{path}/c")
+    answer = await api.post(path, {"metadata": {"name": "c", "generateName": "x-"}})
+    assert answer.body["message"] == (
+        'object is being deleted: configmaps "c" already exists, '
+        "the server was not able to generate a unique name for the object"
+    )
+
+
+async def test_an_applied_number_that_is_not_convertible_is_reported(api: APIClient) -> None:
+    paths = {version: f"/apis/autoscaling/{version}/{AUTOSCALERS}/a" for version in ("v1", "v2")}
+    target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
+
+    async def apply(version: str, most: float, manager: str) -> Response:
+        body = {
+            "apiVersion": f"autoscaling/{version}",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "a"},
+            "spec": {"scaleTargetRef": target, "maxReplicas": most},
+        }
+        return await api.apply(paths[version], body, manager, {"force": "true"})
+
+    assert (await apply("v2", 3, "x")).code == 201
+    answer = await apply("v1", 1.5, "y")
+    assert answer.code == 500
+    assert answer.body["message"] == (
+        "failed to convert new object: unable to convert unstructured object to autoscaling/v1, "
+        "Kind=HorizontalPodAutoscaler: cannot convert float64 to int32"
+    )

@@ -184,13 +184,12 @@ def already_exists(
     """
     message = f'{resource} "{name}" already exists'
     details = _details(resource, name)
+    if terminating:
+        message = f"object is being deleted: {message}"
     if generated:
         message += ", the server was not able to generate a unique name for the object"
         details["retryAfterSeconds"] = 1
-        return StatusError(409, "AlreadyExists", message, details)
-    if terminating:
-        message = f"object is being deleted: {message}"
-    return StatusError(409, "AlreadyExists", message, _details(resource, name))
+    return StatusError(409, "AlreadyExists", message, details)
 
 
 MODIFIED = (

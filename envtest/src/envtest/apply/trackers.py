@@ -15,6 +15,7 @@ from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
 from envtest.builtins.catalog import object_meta
+from envtest.builtins.normalization import DecodeError
 from envtest.registry.registry import Registry
 from envtest.registry.resource import Converter, ResourceInfo
 
@@ -107,6 +108,11 @@ class _ConversionCache:
             self._results[key] = (await self._converter([obj], api_version))[0]
         except StatusError as error:
             self._results[key] = error.message
+        except DecodeError as error:
+            source = f"{obj.get('apiVersion')}, Kind={obj.get('kind')}"
+            self._results[key] = (
+                f"unable to convert unstructured object to {source}: {error.converted}"
+            )
         if len(self._results) > CACHED_CONVERSIONS:
             self._results.popitem(last=False)
 

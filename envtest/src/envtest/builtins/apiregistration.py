@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from envtest.apimachinery.field_errors import FieldError, go_quote, invalid, not_supported, required
-from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, path_segment
 from envtest.apimachinery.objects import Object, set_condition
 from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import port_number
@@ -53,10 +53,11 @@ class APIServiceStrategy(PathSegmentNameStrategy):
         version = spec.get("version") or ""
         text = f'must be `spec.version+"."+spec.group`: {go_quote(f"{version}.{group}")}'
         prefix = obj["metadata"].get("generateName")
-        if prefix and prefix != f"{version}.{group}":
+        if prefix and prefix != f"{version}.{group}" and not any(path_segment(prefix)):
             yield invalid("metadata.generateName", prefix, text)
-        if obj["metadata"].get("name") not in (None, "", f"{version}.{group}"):
-            yield invalid("metadata.name", obj["metadata"].get("name"), text)
+        name = obj["metadata"].get("name") or ""
+        if name and name != f"{version}.{group}" and not any(path_segment(name)):
+            yield invalid("metadata.name", name, text)
         if not group and version != "v1":
             yield required(
                 "spec.group", "only v1 may have an empty group and it better be legacy kube"

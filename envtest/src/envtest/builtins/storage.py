@@ -373,6 +373,8 @@ def _attachment_source_errors(source: Mapping[str, Any], path: str) -> Iterator[
     elif volume is not None:
         yield from inline_volume_errors(volume, f"{path}.inlineVolumeSpec")
     elif not name:
+        for problem in dns_subdomain(""):
+            yield invalid(f"{path}.persistentVolumeName", "", problem)
         yield required(
             f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName"
         )
