@@ -1323,3 +1323,13 @@ async def test_an_applied_number_that_is_not_convertible_is_reported(api: APICli
         "failed to convert new object: unable to convert unstructured object to autoscaling/v1, "
         "Kind=HorizontalPodAutoscaler: cannot convert float64 to int32"
     )
+
+
+async def test_overhead_of_a_runtime_class_is_not_rounded(api: APIClient) -> None:
+    body = {
+        "metadata": {"name": "exact"},
+        "handler": "h",
+        "overhead": {"podFixed": {"cpu": "0.1m"}},
+    }
+    answer = await api.post("/apis/node.k8s.io/v1/runtimeclasses", body)
+    assert answer.body["overhead"]["podFixed"] == {"cpu": "100u"}

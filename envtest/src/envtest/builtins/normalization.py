@@ -293,6 +293,10 @@ def _convert_of(schema: Schema) -> Convert:
     return _any_value
 
 
+_EXACT_PACKAGES = ("io.k8s.api.node.", "io.k8s.api.resource.")
+"""The packages whose resource lists have no defaults, and so keep fractions of a thousandth."""
+
+
 def _struct(schema: Schema) -> Convert:
     fields: dict[str, Convert] = {}
     omitted: dict[str, Container[Any] | None] = {}
@@ -300,7 +304,7 @@ def _struct(schema: Schema) -> Convert:
     package = plain_name(schema.ref).rpartition(".")[0]
     for name, node in schema.properties.items():
         fields[name] = _convert_of(node)
-        if _is_resource_list(node) and not package.startswith("io.k8s.api.resource."):
+        if _is_resource_list(node) and not package.startswith(_EXACT_PACKAGES):
             fields[name] = _map(node, _resource_quantity)
         wire = node.raw.get("x-envtest-wire", "set")
         if wire == "always":
