@@ -1,8 +1,9 @@
 """Wires the operator: configuration, manager, controllers and webhooks.
 
-:func:`load_configuration` reads the ConfigMap (and creates it if it does not exist), :func:`new_manager` creates a
-manager with the enabled controllers, and :func:`run` calls both and runs the manager. An invalid configuration is
-rejected before anything is written or started, so the operator never starts partially.
+:func:`read_configuration` reads the ConfigMap, :func:`new_manager` creates a manager with the enabled controllers, and
+:func:`run` calls both and runs the manager. An invalid configuration is rejected before anything is written or started,
+so the operator never starts partially. A missing ConfigMap is created after all checks: an operator that is refused,
+because another one lives, leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -163,12 +164,12 @@ def rules(namespace: str) -> list[Rule]:
     return found
 
 
-async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration:
-    """Read the configuration from the ConfigMap ``key``; create it with the defaults if it does not exist.
+async def read_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration | None:
+    """Read the configuration from the ConfigMap ``key``; ``None`` if it does not exist, so that the defaults apply.
 
-    Only the ConfigMap with the default name is created: another name was given on purpose, and can be misspelled. The
-    ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the name
-    of the ConfigMap in the message, when the configuration is invalid.
+    Only the ConfigMap with the default name may be missing: another name was given on purpose, and can be misspelled.
+    The ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the
+    name of the ConfigMap in the message, when the configuration is invalid.
     """
     config_map = await client.get(CONFIG_MAP, key, live=True)
     if config_map is None and key.name != CONFIG_MAP_NAME:
@@ -177,15 +178,7 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
             f"run without --config to use {CONFIG_MAP_NAME}"
         )
     if config_map is None:
-        document = default_document()
-        try:
-            await client.create(
-                new_object(CONFIG_MAP, key.name, key.namespace, data={"config.yaml": document})
-            )
-        except AlreadyExists:  # another replica has just created it
-            return await load_configuration(client, key)
-        _log.info("Created ConfigMap with default configuration", configmap=str(key))
-        return parse(document)
+        return None
     try:
         name, document = single_document(config_map.get("data") or {})
         parsed = parse(document)
@@ -193,6 +186,16 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         raise error.within(f"ConfigMap {key}") from None
     warnings = [f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings]
     return replace(parsed, warnings=warnings)
+
+
+async def _create_default_configuration(client: Client, key: NamespacedName) -> None:
+    """Create the ConfigMap ``key`` with the defaults, which this operator uses."""
+    data = {"config.yaml": default_document()}
+    try:
+        await client.create(new_object(CONFIG_MAP, key.name, key.namespace, data=data))
+    except AlreadyExists:
+        return  # by another replica; ConfigurationWatch reports a difference
+    _log.info("Created ConfigMap with default configuration", configmap=str(key))
 
 
 def leader_election_options(
@@ -473,7 +476,8 @@ async def run(
         async with Transport(target) as transport:
             mapper = RESTMapper(transport)
             client = Client(transport, mapper, field_manager=FIELD_MANAGER)
-            parsed = await load_configuration(client, config_map)
+            stored = await read_configuration(client, config_map)
+            parsed = stored or parse(default_document())
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:
                 settings = _with_mounted_certificate(settings, webhook_cert_dir)
@@ -485,6 +489,8 @@ async def run(
             if target.in_cluster:
                 roles = await enabled_roles(client, parsed.configuration)
                 await warn_about_missing_roles(client, roles)
+            if stored is None:
+                await _create_default_configuration(client, config_map)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
         raise ConfigurationUnavailable(

@@ -25,6 +25,7 @@ from cfo.operator import run as run_in_process
 from cfo.runtime import ClientConfig
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.kinds import (
+    CONFIG_MAP,
     MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -317,6 +318,21 @@ async def test_port_of_another_operator_is_not_shared(tmp_path: Path) -> None:
         assert await configurations(environment) == [], (
             "no webhook may refer to the port of the other process"
         )
+
+
+async def test_refused_operator_without_a_configuration_leaves_none_behind(tmp_path: Path) -> None:
+    url = str(free_url())
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await create_config_map(environment, settings(election=SHORT_ELECTION))
+        await create_configurations(environment)
+        async with run_operator(environment, tmp_path, "--webhook-url", url) as operator:
+            await operator.ready()
+            await environment.delete(await environment.get(CONFIG_MAP, CONFIG_MAP_NAME, "default"))
+            other = ("--webhook-url", str(free_url()))
+            async with run_operator(environment, tmp_path, *other) as refused:
+                assert await refused.exit_code() == 1
+        assert "another operator serves" in refused.output
+        assert await environment.find(CONFIG_MAP, CONFIG_MAP_NAME, "default") is None
 
 
 async def test_operators_with_different_urls_do_not_share_a_webhook_configuration(

@@ -145,8 +145,9 @@ async def _write_kubeconfig(environment: Environment, namespace: str, path: Path
     key = NamespacedName(namespace, CONFIG_MAP_NAME)
     configuration = OperatorConfiguration()
     with contextlib.suppress(ConfigurationError):
-        parsed = await operator.load_configuration(environment.client, key)
-        configuration = parsed.configuration
+        parsed = await operator.read_configuration(environment.client, key)
+        if parsed is not None:
+            configuration = parsed.configuration
     config = await environment.operator_config(configuration, namespace=namespace)
     environment.plane.kubeconfig(path, token=config.token)
     for manifest in operator.webhook_configurations(namespace, configuration):
