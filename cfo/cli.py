@@ -162,6 +162,11 @@ def cli() -> None:
     "and let it inject the CA bundle as well. Overrides the ConfigMap.",
 )
 @click.option(
+    "--default-config",
+    metavar="YAML",
+    help="Document with which the ConfigMap is created if it does not exist; by default that of: cfo config default.",
+)
+@click.option(
     "--dev", is_flag=True, help="Restart the operator when its source changes; for development."
 )
 @click.option(
@@ -224,6 +229,7 @@ def _run_on_cluster(options: Mapping[str, Any]) -> None:
                 NamespacedName(namespace, options["config_name"]),
                 webhook_url=url,
                 webhook_cert_dir=options["webhook_cert_dir"],
+                default_configuration=options["default_config"],
                 configure_manager=lambda _: loaded(),
             )
 
@@ -237,6 +243,8 @@ def _run_embedded(options: Mapping[str, Any]) -> None:
         from cfo.startup import limit_tls_buffers
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
+    if options["default_config"] is not None:
+        raise InvalidInput("--default-config cannot be used with --embedded; use --apply")
     for name in ("webhook_url", "webhook_cert_dir"):
         if options[name] is not None:
             flag = f"--{name.replace('_', '-')}"

@@ -188,9 +188,19 @@ async def read_configuration(client: Client, key: NamespacedName) -> ParsedConfi
     return replace(parsed, warnings=warnings)
 
 
-async def _create_default_configuration(client: Client, key: NamespacedName) -> None:
-    """Create the ConfigMap ``key`` with the defaults, which this operator uses."""
-    data = {"config.yaml": default_document()}
+def _parse_default(document: str | None) -> ParsedConfiguration:
+    """Return the configuration of an operator without a ConfigMap; ``document`` comes from the command line."""
+    if document is None:
+        return parse(default_document())
+    try:
+        return parse(document)
+    except ConfigurationError as error:
+        raise error.within("--default-config") from None
+
+
+async def _create_configuration(client: Client, key: NamespacedName, document: str) -> None:
+    """Create the ConfigMap ``key`` with the ``document`` that this operator uses."""
+    data = {"config.yaml": document}
     try:
         await client.create(new_object(CONFIG_MAP, key.name, key.namespace, data=data))
     except AlreadyExists:
@@ -458,6 +468,7 @@ async def run(
     *,
     webhook_url: WebhookURL | None = None,
     webhook_cert_dir: Path | None = None,
+    default_configuration: str | None = None,
     configure_manager: Callable[[Manager], None] | None = None,
     handle_signals: bool = True,
     clock: Clock | None = None,
@@ -467,6 +478,7 @@ async def run(
 
     ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory in
     which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
+    ``default_configuration``: the YAML document with which a missing ConfigMap is created (``None``: all defaults).
     ``configure_manager`` is called with the manager before it starts; ``clock`` replaces the system's. Raises
     :class:`ConfigurationError`, :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
     :meth:`cfo.runtime.manager.manager.Manager.run`.
@@ -477,7 +489,7 @@ async def run(
             mapper = RESTMapper(transport)
             client = Client(transport, mapper, field_manager=FIELD_MANAGER)
             stored = await read_configuration(client, config_map)
-            parsed = stored or parse(default_document())
+            parsed = stored or _parse_default(default_configuration)
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:
                 settings = _with_mounted_certificate(settings, webhook_cert_dir)
@@ -490,7 +502,7 @@ async def run(
                 roles = await enabled_roles(client, parsed.configuration)
                 await warn_about_missing_roles(client, roles)
             if stored is None:
-                await _create_default_configuration(client, config_map)
+                await _create_configuration(client, config_map, parsed.text)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
         raise ConfigurationUnavailable(

@@ -115,7 +115,12 @@ def command(
         part["labelSelector"] = label_selector
     if additional:
         has_namespace = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
-        _check_additional(namespace, part, components, has_namespace=has_namespace)
+        if not has_namespace or namespace == DEFAULT_NAMESPACE:
+            raise InvalidInput(
+                "--additional: requires --namespace with one that has no operator: not that of the first one, which is "
+                f"{DEFAULT_NAMESPACE} by default"
+            )
+        _check_additional(part, components)
     elif part:
         raise InvalidInput(
             "--watch-namespace, --label-selector: require --additional; the first operator has these settings in the "
@@ -136,12 +141,8 @@ def command(
     _print(render(namespace, image, components, api_servers, selected))
 
 
-def _check_additional(
-    namespace: str, part: Mapping[str, Any], components: Iterable[str], *, has_namespace: bool
-) -> None:
+def _check_additional(part: Mapping[str, Any], components: Iterable[str]) -> None:
     """Raise :class:`InvalidInput` if an additional operator cannot have these options."""
-    if not has_namespace:
-        raise InvalidInput("--additional: requires --namespace, which the first operator is not in")
     if not part:
         raise InvalidInput(
             "--additional: requires --watch-namespace or --label-selector: no two operators may reconcile an object"
@@ -150,7 +151,7 @@ def _check_additional(
         if name in FIRST_ONLY:
             raise InvalidInput(f"--with {name}: only for the first operator, not with --additional")
     try:
-        parse(configuration(namespace, part)["data"]["config.yaml"])
+        parse(configuration(part))
     except ConfigurationError as error:
         raise InvalidInput(f"--additional: {error}") from None
 

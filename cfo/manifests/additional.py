@@ -2,6 +2,9 @@
 
 Its ClusterRoles and ClusterRoleBindings have names of their own, which end with its namespace. The first installation
 keeps what a cluster has once: CRDs, roles for users, and the webhooks, which the first operator serves for all objects.
+
+Like the first operator, it creates its ConfigMap when it starts, with the settings that its Deployment has. So applying
+the manifests again keeps what its administrators have changed there.
 """
 
 from __future__ import annotations
@@ -13,9 +16,7 @@ import yaml
 
 from cfo.config.model import OperatorConfiguration
 from cfo.manifests import rbac
-from cfo.manifests.names import named
 from cfo.runtime import Object, name_of
-from cfo.version import CONFIG_MAP_NAME
 
 _OF_THE_CLUSTER = (
     "CustomResourceDefinition",
@@ -35,10 +36,13 @@ def adapt(objects: Sequence[Object], namespace: str, part: Mapping[str, Any]) ->
     Cluster-scoped objects get new names in place.
     """
     own_roles = {obj["roleRef"]["name"] for obj in objects if obj["kind"] == "ClusterRoleBinding"}
-    found = [configuration(namespace, part)]
+    found = []
     for obj in objects:
         if _belongs_to_the_first(obj):
             continue
+        if obj["kind"] == "Deployment":
+            (container,) = obj["spec"]["template"]["spec"]["containers"]
+            container["args"] = [f"--default-config={configuration(part)}"]
         if obj["kind"] == "ClusterRoleBinding":
             obj["metadata"]["name"] = own_name(name_of(obj), namespace)
             obj["roleRef"]["name"] = own_name(obj["roleRef"]["name"], namespace)
@@ -53,11 +57,9 @@ def own_name(name: str, namespace: str) -> str:
     return f"{name}-{namespace}"
 
 
-def configuration(namespace: str, part: Mapping[str, Any]) -> Object:
-    """Return the ConfigMap of an additional operator in ``namespace``, with the settings in ``part``."""
-    document = {"webhook": {"enabled": False}, **part}
-    data = {"config.yaml": yaml.safe_dump(document, sort_keys=False)}
-    return named("v1", "ConfigMap", CONFIG_MAP_NAME, namespace, data=data)
+def configuration(part: Mapping[str, Any]) -> str:
+    """Return the first configuration of an additional operator, with the settings in ``part``."""
+    return yaml.safe_dump({"webhook": {"enabled": False}, **part}, sort_keys=False)
 
 
 def _belongs_to_the_first(obj: Object) -> bool:

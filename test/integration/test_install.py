@@ -27,11 +27,13 @@ from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
+from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
+    DEPLOYMENT,
     EVENT,
     INGRESS,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -736,6 +738,20 @@ def _webhook_configuration_names() -> list[str]:
     ]
 
 
+async def start_additional(environment: Environment, directory: Path) -> None:
+    """Install the additional operator of docs/operations.md; create its ConfigMap as it does when it starts."""
+    namespace = "codeflare-b"
+    await apply_additional(environment, directory)
+    deployment = await environment.get(DEPLOYMENT, DEPLOYMENT_NAME, namespace)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (argument,) = container["args"]
+    metadata = {"name": CONFIG_MAP_NAME, "namespace": namespace}
+    data = {"config.yaml": argument.removeprefix("--default-config=")}
+    await environment.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    )
+
+
 async def apply_additional(environment: Environment, directory: Path) -> None:
     """Run the command of docs/operations.md."""
     text = (ROOT / "docs" / "operations.md").read_text()
@@ -790,6 +806,28 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
         assert await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
 
 
+async def test_manifests_of_an_additional_operator_applied_again_keep_its_configuration(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        await start_additional(environment, tmp_path)
+        config_map = await environment.get(CONFIG_MAP, CONFIG_MAP_NAME, "codeflare-b")
+        assert yaml.safe_load(config_map["data"]["config.yaml"]) == {
+            "webhook": {"enabled": False},
+            "watchNamespaces": ["team-b"],
+        }
+        changed = {"data": {"config.yaml": "watchNamespaces: [team-b, team-c]"}}
+        patch = ("patch", "configmap", CONFIG_MAP_NAME, "--patch", json.dumps(changed))
+        code, output = await kubectl(environment, tmp_path, "--namespace", "codeflare-b", *patch)
+        assert code == 0, output
+
+        await apply_additional(environment, tmp_path)
+
+        config_map = await environment.get(CONFIG_MAP, CONFIG_MAP_NAME, "codeflare-b")
+        assert config_map["data"] == changed["data"]
+
+
 async def test_additional_operator_reconciles_its_part_next_to_the_first(tmp_path: Path) -> None:
     second = "codeflare-b"
     async with start_environment(*RAY_CLUSTERS) as environment:
@@ -797,7 +835,7 @@ async def test_additional_operator_reconciles_its_part_next_to_the_first(tmp_pat
         for namespace in ("team-a", "team-b", "team-c"):
             await environment.create_namespace(namespace)
         await create_config_map(environment, watchNamespaces=["team-a"])
-        await apply_additional(environment, tmp_path)
+        await start_additional(environment, tmp_path)
         key = NamespacedName(second, CONFIG_MAP_NAME)
         config_map = await environment.client.get(CONFIG_MAP, key)
         assert config_map is not None
@@ -845,7 +883,7 @@ async def test_uninstall_of_the_first_operator_keeps_what_an_additional_one_need
 ) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
-        await apply_additional(environment, tmp_path)
+        await start_additional(environment, tmp_path)
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1")
 

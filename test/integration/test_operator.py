@@ -46,17 +46,21 @@ async def failed_start(
     return code, lines[0]
 
 
-async def test_missing_config_map_is_created_with_defaults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", [None, "webhook: {enabled: false}\nwatchNamespaces: [team]\n"])
+async def test_missing_config_map_is_created_with_defaults(
+    tmp_path: Path, document: str | None
+) -> None:
+    arguments = [] if document is None else ["--default-config", document]
     async with (
         start_environment(*VANILLA_CRDS) as environment,
-        run_operator(environment, tmp_path) as operator,
+        run_operator(environment, tmp_path, *arguments) as operator,
     ):
 
         async def get_config_map() -> Object | None:
             return await environment.client.get(CONFIG_MAP, CONFIG_MAP_KEY)
 
         created = await eventually(get_config_map, "the ConfigMap")
-        assert created["data"] == {"config.yaml": default_document()}
+        assert created["data"] == {"config.yaml": document or default_document()}
         operator.process.send_signal(signal.SIGTERM)
         await operator.exit_code()
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cfo.api.raycluster.names import REQUESTER_ROLE
 from cfo.cli import cli
 from cfo.manifests.additional import FIRST_ONLY
-from cfo.manifests.names import LABELS, default_image
+from cfo.manifests.names import DEPLOYMENT, LABELS, default_image
 from cfo.manifests.overlays import COMPONENTS, crds, render
 from cfo.version import CONFIG_MAP_NAME, __version__
 from hack.generate.kustomize import ODH_COMPONENTS
@@ -167,7 +167,11 @@ def test_additional_operator_shares_no_object_with_the_first_one() -> None:
     bindings = [obj for obj in printed if "roleRef" in obj]
     for binding in bindings:
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in by_kind
-    assert yaml.safe_load(by_kind["ConfigMap", CONFIG_MAP_NAME]["data"]["config.yaml"]) == {
+    # Its ConfigMap is not printed: applied again, it would replace what administrators have changed.
+    assert ("ConfigMap", CONFIG_MAP_NAME) not in by_kind
+    (container,) = by_kind["Deployment", DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
+    (argument,) = container["args"]
+    assert yaml.safe_load(argument.removeprefix("--default-config=")) == {
         "webhook": {"enabled": False},
         "watchNamespaces": ["team"],
         "labelSelector": "a=b",
@@ -184,6 +188,10 @@ def test_additional_operator_shares_no_object_with_the_first_one() -> None:
         (("--with", "network-policy", "--api-server-cidr", "192.0.2.2/28"), "must be a CIDR"),
         (("--with", "network-policy", "--api-server-cidr", "192.0.2.0/255.255.255.0"), "a CIDR"),
         (("--additional", "--watch-namespace", "a"), "requires --namespace"),
+        (
+            ("--additional", "--namespace", "openshift-operators", "--watch-namespace", "a"),
+            "not that of the first one",
+        ),
         (("--additional", "--namespace", "b"), "requires --watch-namespace or --label-selector"),
         (("--watch-namespace", "a"), "require --additional"),
         (("--label-selector", "a=b"), "require --additional"),
