@@ -43,7 +43,10 @@ def as_stored(obj: Object, name: str = "", namespace: str = "ns") -> Object | No
     }
     if metadata.get("deletionTimestamp"):
         stored["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    strategy = _strategy(str(stored.get("kind")), str(stored.get("apiVersion")))
+    api_version = stored.get("apiVersion")
+    if not isinstance(api_version, str):
+        return None
+    strategy = _strategy(str(stored.get("kind")), api_version)
     if strategy is None:
         return None
     try:
@@ -71,4 +74,5 @@ def _strategy(kind: str, api_version: str) -> CustomResourceStrategy | None:
             if found is None or served == api_version:
                 schema = version["schema"]["openAPIV3Schema"]
                 found = CustomResourceStrategy(kind, served, schema, has_status=True)
+                found.versions = {served: found}
     return found

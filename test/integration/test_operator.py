@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 from pathlib import Path
@@ -19,9 +20,11 @@ from test.support.operator_process import (
     CONFIG_MAP_KEY,
     LOOPBACK_ADDRESSES,
     PLAIN_CONFIG,
+    OperatorProcess,
     create_config_map,
     run_operator,
 )
+from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import (
     INGRESS_CONFIG_CRD,
     OPENSHIFT_CRDS,
@@ -129,10 +132,19 @@ async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedde
     tmp_path: Path,
 ) -> None:
     async with start_environment() as environment:
-        pass
-    code, line = await failed_start(environment, tmp_path)
-    assert code == 1
-    assert environment.plane.url in line
+        url = environment.plane.url
+        environment.plane.kubeconfig(tmp_path / "kubeconfig")
+    process = await PreloadedCommand.start(
+        "run",
+        "--kubeconfig",
+        str(tmp_path / "kubeconfig"),
+        env={**os.environ, "NAMESPACE": "default"},
+        cwd=tmp_path,
+    )
+    operator = OperatorProcess(process)
+    assert await operator.exit_code() == 1
+    (line,) = operator.output.splitlines()
+    assert url in line
     assert "--embedded" in line
 
 

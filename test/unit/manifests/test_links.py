@@ -78,7 +78,7 @@ def test_pip_does_not_install_this_project_from_the_index() -> None:
         for path in (*PAGES, *SOURCES)
         for command in _PIP.findall(path.read_text())
     ]
-    assert ("README.md", "pip install ./envtest") in commands
+    assert ("README.md", "pip install ./envtest pytest pytest-asyncio") in commands
     wrong = {(name, command) for name, command in commands if _PUBLISHED.search(command)}
     # the comment and this test name what must not be typed
     assert {
