@@ -104,14 +104,14 @@ async def test_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path
             await api.post(toys, toy)
             async with asyncio.timeout(120):
                 while True:
-                    created = (await events.event())["object"]
+                    created = (await events.event(timeout=120))["object"]
                     if created["metadata"].get("labels") == {"seen": "bear"}:
                         break
             assert created["status"]["create"] == {"message": "made"}
             assert created["metadata"]["finalizers"] == ["example.com/kopf"]
             await api.delete(f"{toys}/bear")
             async with asyncio.timeout(120):
-                while (await events.event())["type"] != "DELETED":
+                while (await events.event(timeout=120))["type"] != "DELETED":
                     pass
     finally:
         process.terminate()

@@ -109,19 +109,19 @@ async def test_until_waits_for_a_condition(api_client, namespace):
     path = f"/api/v1/namespaces/{namespace}"
     found = await api_client.until(path, condition=lambda body: body["status"]["phase"] == "Active")
     assert found.body["metadata"]["name"] == namespace
-    message = f"{path}: no response 200 that fulfils the condition within 0.1 s; the last one was 200: Namespace"
+    message = f"{path}: no response 200 that fulfils the condition within 1 s; the last one was 200: Namespace"
     with pytest.raises(TimeoutError, match=message + " .* with status {.phase.: .Active.}"):
-        await api_client.until(path, condition=lambda body: False, timeout=0.1)
-    message = f"no response 404 within 0.1 s; the last one was 200: ConfigMapList"
+        await api_client.until(path, condition=lambda body: False, timeout=1)
+    message = f"no response 404 within 1 s; the last one was 200: ConfigMapList"
     with pytest.raises(TimeoutError, match=message):
-        await api_client.until(f"{path}/configmaps", 404, timeout=0.1)
+        await api_client.until(f"{path}/configmaps", 404, timeout=1)
     with pytest.raises(TimeoutError, match="404: Status with message 'configmaps \"a\" not found'"):
-        await api_client.until(f"{path}/configmaps/a", timeout=0.1)
+        await api_client.until(f"{path}/configmaps/a", timeout=1)
 
     deployments = f"/api/v1/namespaces/{namespace}/deployments"
     hint = "Deployment is served at /apis/apps/v1/namespaces/NAMESPACE/deployments"
     with pytest.raises(TimeoutError, match=f"{deployments}: no response 200 .*404.*; {hint}"):
-        await api_client.until(deployments, timeout=0.1)
+        await api_client.until(deployments, timeout=1)
     with pytest.raises(AssertionError, match=hint):
         async with api_client.watch(deployments):
             pass
