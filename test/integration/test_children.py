@@ -442,6 +442,11 @@ async def test_child_with_an_unmet_requirement_is_skipped(world: World) -> None:
     results = await world.write(first, second, third)
     outcomes = [result.outcome for result in results]
     assert outcomes == [Outcome.TAKEN, Outcome.SKIPPED, Outcome.SKIPPED, Outcome.DONE]
+    messages = [result.message for result in results if result.outcome is Outcome.SKIPPED]
+    assert messages == [
+        "ConfigMap second waits for ConfigMap default/child",
+        "ConfigMap third waits for ConfigMap default/second",
+    ]
     assert await world.stored("second") is None
     assert await world.stored("instead") is not None
 
@@ -460,12 +465,22 @@ async def test_failed_write_does_not_prevent_the_others(world: World) -> None:
         results.raise_errors()
 
 
+async def test_manifest_that_does_not_fit_the_schema_is_refused(world: World) -> None:
+    results = await world.write(
+        Child.present({**config_map("first"), "dat": {"a": "b"}}),
+        Child.present({**config_map("second"), "data": "text"}),
+    )
+    assert [result.outcome for result in results] == [Outcome.REFUSED, Outcome.REFUSED]
+    assert [reason for reason, _ in world.events.recorded] == ["FailedToReconcile"] * 2
+    with pytest.raises(ExceptionGroup):
+        results.raise_errors()
+
+
 async def test_kind_that_is_not_served_is_reported(world: World) -> None:
     gvk = GVK("example.com", "v1", "Missing")
     child = Child.present({**config_map(), "apiVersion": gvk.api_version, "kind": gvk.kind})
-    results = await world.write(
-        child, Child.absent(gvk, KEY, current=config_map(owner=world.owner))
-    )
+    other = config_map("other", owner=world.owner)
+    results = await world.write(child, Child.absent(gvk, key_of(other), current=other))
     assert {result.outcome for result in results} == {Outcome.UNSERVED}
     results.raise_errors()
 

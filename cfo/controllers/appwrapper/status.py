@@ -24,7 +24,7 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.runtime import GVK, Object, find_condition, objects
-from cfo.runtime.objects import Conditions, parse_time
+from cfo.runtime.objects import Conditions, ConditionStatus, parse_time
 from cfo.runtime.process import micro_time, printable
 
 MESSAGE_LIMIT: Final = 4096
@@ -39,7 +39,7 @@ def is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
 def set_condition(
     conditions: list[Object],
     kind: str,
-    status: bool | None,
+    status: ConditionStatus,
     reason: str,
     message: str,
     now: datetime,
@@ -134,7 +134,7 @@ class WrapperStatus(Conditions):
     def set(
         self,
         condition_type: str,
-        status: bool | None,
+        status: ConditionStatus,
         reason: str,
         message: str = "",
         *,

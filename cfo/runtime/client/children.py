@@ -33,6 +33,7 @@ from cfo.runtime.client.errors import (
     Forbidden,
     Invalid,
     UnknownKind,
+    is_schema_mismatch,
 )
 from cfo.runtime.client.name_checks import NameChecks, WantedName
 from cfo.runtime.objects.errors import ReconcileError, raise_together
@@ -193,7 +194,7 @@ class Outcome(Enum):
     UNSERVED = auto()
     """The API server does not serve the kind."""
     SKIPPED = auto()
-    """A child that it requires is not as desired."""
+    """A child that it requires is not as desired; the message names it."""
 
 
 _FAILED: Final = (Outcome.REFUSED, Outcome.FAILED)
@@ -205,7 +206,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     ``obj`` is the object as stored or, if the name is ``TAKEN`` or the outcome is ``WAITING``, the object that was
     found. ``is_new`` and ``is_deleted``: whether a request created or deleted it. ``message`` is a sentence about any
-    outcome except ``DONE`` and ``SKIPPED``, without the consequence. ``warnings`` are those of the API server about its
+    outcome except ``DONE``, without the consequence. ``warnings`` are those of the API server about its
     creation, for example about fields that it dropped; a creation by an apply only logs them.
     """
 
@@ -351,9 +352,12 @@ async def reconcile_children(
     :param max_deleted: the same for objects to delete, absent children and pruned objects together.
 
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
-    :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`, and :class:`TypeError` for what
-    is no :class:`Child`.
+    :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`. Before the first request, raises
+    :class:`TypeError` for what is no :class:`Child`, and :class:`ValueError` for two children with the same kind,
+    namespace and name, and for a requirement that is not an earlier child.
     """
+    listed = list(children)
+    _check_children(listed)
     writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
     results = writer.results
 
@@ -367,21 +371,45 @@ async def reconcile_children(
             return True
         return bool(max_deleted) and results.deleted >= max_deleted
 
-    for index, child in enumerate(chain(children, pruned())):
+    for index, child in enumerate(chain(listed, pruned())):
         if is_limit_reached():
             results.is_limited = True
             break
         if index >= _FEW_CHILDREN:
             await checkpoint()
-        try:
-            await writer.write(child)
-        except AttributeError:
-            if not isinstance(child, Child):
-                raise TypeError(
-                    f"children: {child!r:.200}: must be a Child, such as Child.present(obj)"
-                ) from None
-            raise
+        await writer.write(child)
     return results
+
+
+def _check_children(children: Iterable[Child]) -> None:
+    """Raise for children that no order of writes could bring to their desired state."""
+    ids: set[ObjectID] = set()
+    possible: set[ObjectID] = set()  # of the earlier children and their fallbacks
+    for child in children:
+        if not isinstance(child, Child):
+            raise TypeError(
+                f"children: {child!r:.200}: must be a Child, such as Child.present(obj)"
+            )
+        if child.id in ids:
+            raise ValueError(f"children: {_id_text(child.id)}: must not be there twice")
+        ids.add(child.id)
+        alternative: Child | None = child
+        while alternative is not None:
+            for required in alternative.requires:
+                if required not in possible:
+                    raise ValueError(
+                        f"children: {_id_text(child.id)}: requires {_id_text(required)}, which must be an earlier child"
+                    )
+            alternative = alternative.fallback
+        alternative = child
+        while alternative is not None:
+            possible.add(alternative.id)
+            alternative = alternative.fallback
+
+
+def _id_text(child_id: ObjectID) -> str:
+    gvk, key = child_id
+    return f"{gvk.kind} {key}"
 
 
 class _ChildWriter:
@@ -403,7 +431,7 @@ class _ChildWriter:
     async def write(self, child: Child) -> ChildResult:
         """Bring one child, or what is written instead of it, to its desired state; record and return the result."""
         if child.requires and not self.results.is_done(*child.requires):
-            result = ChildResult(child=child, outcome=Outcome.SKIPPED)
+            result = self._skipped(child)
         else:
             result = await self._attempt(child)
         if child.fallback is None or not result.uses_fallback:
@@ -415,6 +443,12 @@ class _ChildWriter:
         if replacement.is_done and child.consequence:  # without one, nothing is wrong for the user
             self._report(result)
         return replacement
+
+    def _skipped(self, child: Child) -> ChildResult:
+        unmet = [required for required in child.requires if not self.results.is_done(required)]
+        names = ", ".join(map(_id_text, unmet))
+        message = f"{child.gvk.kind} {child.key.name} waits for {names}"
+        return ChildResult(child=child, outcome=Outcome.SKIPPED, message=message)
 
     async def _attempt(self, child: Child) -> ChildResult:
         """Send the requests for a child; its errors become part of the result."""
@@ -679,6 +713,8 @@ def _outcome_of(error: APIError) -> Outcome:
     """Return what a failed request means for its child."""
     if any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes):
         return Outcome.TERMINATING
+    if is_schema_mismatch(error):
+        return Outcome.REFUSED
     # A conflict with causes names fields of another manager, which a retry does not release.
     if isinstance(error, _LASTING) or (isinstance(error, Conflict) and error.causes):
         return Outcome.REFUSED

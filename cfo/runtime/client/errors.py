@@ -8,7 +8,9 @@ that gets no response raises a :class:`TransportError`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+_TYPED_PATCH: Final = "failed to create typed patch object"
 
 
 class APIError(Exception):
@@ -93,6 +95,14 @@ class TooManyRequests(APIError):
 
 class InternalError(APIError):
     """500."""
+
+
+def is_schema_mismatch(error: BaseException) -> bool:
+    """Return whether an applied manifest does not fit the schema of its kind, which a retry does not change.
+
+    kube-apiserver reports an unknown field of an apply, and a value of another type, as an internal error (500).
+    """
+    return isinstance(error, InternalError) and _TYPED_PATCH in error.message
 
 
 class ServiceUnavailable(APIError):

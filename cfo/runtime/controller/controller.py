@@ -29,6 +29,7 @@ from cfo.runtime.client.errors import (
     OwnerDeleted,
     TransportError,
     UnknownKind,
+    is_schema_mismatch,
 )
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.controller.cause import Cause, CauseType
@@ -67,6 +68,10 @@ _EXPECTED = (
     TerminalError,
 )
 """Errors that are logged without a stack trace, because their message is sufficient."""
+
+_SCHEMA_HINT: Final = (
+    "the applied object has a field that the schema lacks, or a value of another type"
+)
 
 _CONFLICTS_EXPECTED: Final = 7
 """How many conflicts of a request in a row are logged at debug level only.
@@ -358,6 +363,8 @@ class Controller:
             # Only the retry can tell whether the object was deleted or lacks the subresource.
             _log.debug("Reconciled object was not found, will retry", **fields)
         elif all(isinstance(leaf, _EXPECTED) for leaf in errors):
+            if any(map(is_schema_mismatch, errors)):
+                fields["hint"] = _SCHEMA_HINT
             _log.error("Reconcile failed, will retry", **fields)
         else:
             _log.error("Reconcile failed, will retry", **fields, exc_info=error)

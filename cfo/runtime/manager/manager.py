@@ -75,7 +75,8 @@ class ManagerOptions:
     bytes the cache may hold for one namespace, ``total_bytes`` for all together (see
     :class:`~cfo.runtime.cache.cache.Cache`).
 
-    Raises :class:`TypeError` for ``namespaces`` or ``field_managers`` that are one string.
+    Raises :class:`TypeError` for ``namespaces`` or ``field_managers`` that are one string, and :class:`ValueError` for
+    ``namespaces`` without any.
     """
 
     field_manager: str = "cfo"
@@ -97,6 +98,8 @@ class ManagerOptions:
     def __post_init__(self) -> None:
         for name in ("namespaces", "field_managers"):
             require_list(name, getattr(self, name))
+        if self.namespaces is not None and not self.namespaces:
+            raise ValueError("namespaces: must not be empty; None is the whole cluster")
 
 
 class Servers:

@@ -1,5 +1,6 @@
 from . import field as field
 from .conditions import Conditions as Conditions
+from .conditions import ConditionStatus as ConditionStatus
 from .conditions import has_condition as has_condition
 from .errors import InvalidResource as InvalidResource
 from .errors import ReconcileError as ReconcileError

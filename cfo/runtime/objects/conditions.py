@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from cfo.runtime.objects.unstructured import (
     Object,
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _MAX_REASON: Final = 1024
 _REASON_PATTERN: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+ConditionStatus: TypeAlias = bool | Literal["True", "False", "Unknown"] | None
+"""The status of a condition: as the API writes it, or true, false, or ``None`` for Unknown."""
+
+_STATUSES: Final = ("True", "False", "Unknown")
 
 
 class Conditions:
@@ -48,20 +53,22 @@ class Conditions:
         self._now = time_format(now)
         self._conditions: list[dict[str, Any]] = deepcopy(_conditions_of(wire))
 
-    def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
-        """Add or replace a condition (``None``: Unknown); return whether anything changed.
+    def set(
+        self, condition_type: str, status: ConditionStatus, reason: str, message: str = ""
+    ) -> bool:
+        """Add or replace a condition; return whether anything changed.
 
-        ``message`` is cut at 32768 characters. Raises :class:`ValueError` for a reason that is not a CamelCase word,
-        because API servers reject it.
+        ``status`` is a boolean, ``None`` (Unknown), or what the API has: ``"True"``, ``"False"`` or ``"Unknown"``.
+        ``message`` is cut at 32768 characters. Raises :class:`ValueError` for another status, and for a reason that is
+        not a CamelCase word, because API servers reject it; :class:`TypeError` for a status of another type.
         """
         if not _is_reason(reason):
             raise ValueError(
                 f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady"
             )
-        status_text = "Unknown" if status is None else str(bool(status))
         condition = {
             "type": str(condition_type),
-            "status": status_text,
+            "status": _status_text(condition_type, status),
             "reason": str(reason),
             "message": message,
         }
@@ -143,19 +150,21 @@ class Conditions:
 
 
 def has_condition(
-    condition_type: str, *, status: str = "True"
+    condition_type: str, *, status: ConditionStatus = True
 ) -> Callable[[Object | TypedObject | None], bool]:
     """Return a condition for :func:`~cfo.runtime.cache.wait.wait_for`: the object has this condition with this status.
 
-    A condition of an earlier generation does not count.
+    ``status`` is one of those that :meth:`Conditions.set` accepts, with the same errors. A condition of an earlier
+    generation does not count.
     """
+    expected = _status_text(condition_type, status)
 
     def check(obj: Object | TypedObject | None) -> bool:
         if obj is None:
             return False
         wire = to_object(obj)
         condition = find_condition(_conditions_of(wire), condition_type)
-        if condition is None or condition.get("status") != status:
+        if condition is None or condition.get("status") != expected:
             return False
         return not _is_outdated(condition, _generation_of(wire))
 
@@ -175,6 +184,20 @@ def _conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         item for item in conditions if isinstance(item, dict) and isinstance(item.get("type"), str)
     ]
+
+
+def _status_text(condition_type: str, status: object) -> str:
+    """Return the status as the API writes it."""
+    allowed = 'must be True, False, None, "True", "False" or "Unknown"'
+    if status is None:
+        return "Unknown"
+    if isinstance(status, bool):
+        return str(status)
+    if not isinstance(status, str):
+        raise TypeError(f"condition {condition_type}: status {status!r:.200}: {allowed}")
+    if status not in _STATUSES:
+        raise ValueError(f"condition {condition_type}: status {status!r:.200}: {allowed}")
+    return status
 
 
 def _is_reason(text: str) -> bool:

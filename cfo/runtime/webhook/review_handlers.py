@@ -15,7 +15,6 @@ from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
 from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
 from cfo.runtime.process.printable import described
-from cfo.runtime.process.strings import require_list
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -123,7 +122,7 @@ class ValidatingHandler(Generic[T]):
             case _:
                 pass
         warnings = await _await_if_needed(waiting)
-        require_list(f"warnings of {type(validator).__name__}", warnings)
+        _require_warnings(validator, warnings)
         return AdmissionResponse(allowed=True, warnings=tuple(warnings or ()))
 
     def _decode_stored(self, obj: Object) -> T | None:
@@ -132,6 +131,18 @@ class ValidatingHandler(Generic[T]):
             return self._kind.decode(obj)
         except InvalidResource:
             return None
+
+
+def _require_warnings(validator: object, warnings: object) -> None:
+    """Raise :class:`TypeError` unless a validator returned a list of warnings or ``None``: ``False`` denies nothing."""
+    if warnings is None:
+        return
+    if isinstance(warnings, list | tuple) and all(isinstance(text, str) for text in warnings):
+        return
+    raise TypeError(
+        f"result of {type(validator).__name__}: {warnings!r:.200}: must be None or a list of warnings; "
+        "raise Denied to reject the object"
+    )
 
 
 def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:

@@ -170,15 +170,49 @@ async def test_object_in_place_of_a_child_is_rejected() -> None:
     )
 
 
+def child(name: str, **options: Any) -> Child:
+    return Child.present(new_object(CONFIG_MAP, name, "default"), **options)
+
+
+@pytest.mark.parametrize(
+    ("children", "message"),
+    [
+        (
+            [child("a"), child("b"), child("a")],
+            "children: ConfigMap default/a: must not be there twice",
+        ),
+        (
+            [child("a", requires=(child("b").id,)), child("b")],
+            "children: ConfigMap default/a: requires ConfigMap default/b, which must be an earlier child",
+        ),
+        (
+            [child("a", requires=(child("a").id,))],
+            "children: ConfigMap default/a: requires ConfigMap default/a, which must be an earlier child",
+        ),
+        (
+            [child("a", fallback=child("b", requires=(child("c").id,)))],
+            "children: ConfigMap default/a: requires ConfigMap default/c, which must be an earlier child",
+        ),
+    ],
+)
+async def test_children_that_cannot_all_be_as_desired_are_rejected_before_any_request(
+    children: list[Child], message: str
+) -> None:
+    owner = new_object(CONFIG_MAP, "owner", "default")
+    with pytest.raises(ValueError, match="children: ConfigMap") as caught:
+        await reconcile_children(new_manager().client, owner, children)
+    assert str(caught.value) == message
+
+
 async def test_error_of_a_function_of_a_child_is_not_taken_for_a_wrong_child() -> None:
     def belongs(_: Object) -> bool:
         raise AttributeError("a mistake in the function")
 
     current = new_object(SERVICE, "a", "default")
-    child = Child.present(current, belongs=belongs, current=current)
+    wanted = Child.present(current, belongs=belongs, current=current)
     owner = new_object(CONFIG_MAP, "owner", "default")
     with pytest.raises(AttributeError, match="a mistake in the function"):
-        await reconcile_children(new_manager().client, owner, [child])
+        await reconcile_children(new_manager().client, owner, [wanted])
 
 
 @pytest.mark.parametrize("is_deleting", [False, True])

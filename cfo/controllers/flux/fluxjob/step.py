@@ -17,7 +17,7 @@ from cfo.api.flux.facts import is_true
 from cfo.api.flux.names import STATES, JobState
 from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime import EventType, Object, is_controlled_by, is_deleting, name_of, uid_of
-from cfo.runtime.objects import Conditions
+from cfo.runtime.objects import Conditions, ConditionStatus
 from cfo.runtime.process import micro_time
 
 _MESSAGE_LIMIT: Final = 4096
@@ -73,7 +73,9 @@ class JobStatus(Conditions):
         )
         return {**self._fields, "conditions": conditions}
 
-    def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
+    def set(
+        self, condition_type: str, status: ConditionStatus, reason: str, message: str = ""
+    ) -> bool:
         """Set a condition; its message is cut at 4096 characters."""
         return super().set(condition_type, status, reason, message[:_MESSAGE_LIMIT])
 

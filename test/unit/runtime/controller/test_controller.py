@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from cfo.runtime.client.errors import (
     AlreadyExists,
     Conflict,
+    InternalError,
     NotFound,
     OwnerDeleted,
     TooManyRequests,
@@ -334,6 +335,25 @@ async def test_conflicts_that_do_not_end_are_logged_with_a_hint(
     assert [line["log_level"] for line in retries] == ["debug"] * 7 + ["warning"] * 2
     assert [line["failures"] for line in retries[7:]] == [8, 9]
     assert all(line["hint"].startswith(hint) for line in retries[7:])
+
+
+async def test_apply_that_does_not_fit_the_schema_is_logged_with_a_hint() -> None:
+    message = (
+        "failed to create typed patch object (default/a; apps/v1, Kind=Deployment): "
+        ".spec.replica: field not declared in schema"
+    )
+    error = InternalError(500, {"message": message, "reason": "InternalError"})
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(error, InternalError(500)))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(0.005)
+            await run_until_idle()
+    retries = [line for line in lines if "retry_in" in line]
+    assert [line.get("hint", "") for line in retries] == [
+        "the applied object has a field that the schema lacks, or a value of another type",
+        "",
+    ]
 
 
 class NoSuchThing(ReconcileError):

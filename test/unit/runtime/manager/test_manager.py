@@ -522,6 +522,11 @@ def test_option_that_is_one_string_instead_of_a_list_is_rejected(name: str) -> N
         ManagerOptions(**{name: "none"})
 
 
+def test_manager_of_no_namespace_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"namespaces: must not be empty; None is the whole"):
+        ManagerOptions(namespaces=[])
+
+
 async def test_manager_with_an_incomplete_builder_does_not_start() -> None:
     manager = create_manager()
     Builder(manager, "forgotten").for_(MIRROR)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime.objects.conditions import Conditions, has_condition
+from cfo.runtime.objects.conditions import Conditions, ConditionStatus, has_condition
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 EARLIER = "2026-01-01T00:00:00Z"
@@ -57,6 +57,43 @@ def test_only_a_true_condition_is_cleared() -> None:
 def test_reasons_that_api_servers_reject_are_errors(reason: str) -> None:
     with pytest.raises(ValueError, match="reason"):
         Conditions(obj(1), now=NOW).set("Ready", True, reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "stored"),
+    [
+        (True, "True"),
+        (False, "False"),
+        (None, "Unknown"),
+        ("True", "True"),
+        ("False", "False"),
+        ("Unknown", "Unknown"),
+    ],
+)
+def test_status_is_a_boolean_or_what_the_api_writes(status: ConditionStatus, stored: str) -> None:
+    conditions = Conditions(obj(1), now=NOW)
+    conditions.set("Available", status, "Testing")
+    assert conditions.find("Available")["status"] == stored
+    assert has_condition("Available", status=status)(obj(1, condition("Available", stored)))
+    other = "True" if stored != "True" else "False"
+    assert not has_condition("Available", status=status)(obj(1, condition("Available", other)))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ("false", ValueError),
+        ("maybe", ValueError),
+        ("", ValueError),
+        (1, TypeError),
+        (["True"], TypeError),
+    ],
+)
+def test_other_statuses_are_errors(status: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"condition Ready: status .*: must be True, False, None"):
+        Conditions(obj(1), now=NOW).set("Ready", status, "Testing")
+    with pytest.raises(error, match=r"condition Ready: status .*: must be True, False, None"):
+        has_condition("Ready", status=status)
 
 
 @pytest.mark.parametrize(

@@ -348,16 +348,17 @@ async def test_any_other_error_is_an_internal_error_of_the_webhook(handler: Any)
     assert response == errored(500, "the webhook failed: IndexError: list index out of range")
 
 
-async def test_warnings_that_are_one_string_are_an_error_of_the_webhook() -> None:
+@pytest.mark.parametrize("result", ["text", False, True, 0, {"a": 1}, [1]])
+async def test_result_that_is_no_list_of_warnings_is_an_error_of_the_webhook(result: Any) -> None:
     class Validator(WidgetWebhook):
         def validate_create(self, obj: Object, request: AdmissionRequest) -> Any:
-            return "text"
+            return result
 
     response, failed = await respond(ValidatingHandler(Validator(), WIDGET), request())
     assert failed
     assert not response.allowed
-    message = "warnings of Validator: 'text': must be a list of strings"
-    assert response.message == f"the webhook failed: TypeError: {message}"
+    message = f"result of Validator: {result!r}: must be None or a list of warnings"
+    assert response.message.startswith(f"the webhook failed: TypeError: {message}")
 
 
 async def test_warnings_are_returned_with_a_denial() -> None:
