@@ -50,7 +50,7 @@ from cfo.runtime import (
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
-from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, memory_limit, ping
+from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, ping
 from cfo.runtime.webhook import (
     AnotherOperator,
     CertificateFiles,
@@ -78,17 +78,6 @@ _NAMESPACE_BYTES: Final = 64 * 1024 * 1024
 """How many bytes the cache holds at most for one namespace.
 
 It is enough for some 5,000 RayClusters, with the objects that belong to them, in one namespace.
-"""
-
-_TOTAL_BYTES: Final = 256 * 1024 * 1024
-"""How many bytes the cache holds for all namespaces of a process without a memory limit."""
-
-_TOTAL_SHARE: Final = 5
-"""Which part of the memory limit the cache holds for all namespaces.
-
-Each byte of the budget takes one of the process, which takes 80 MiB without any. Identities of left-out objects take an
-eighth more. So with a limit of 512 MiB the process takes at most 200 MiB, and the rest is for lists that are read, the
-page, and objects that are being decoded.
 """
 
 _DRAIN_SECONDS: Final = 3.0
@@ -430,19 +419,11 @@ def _manager_options(
         health_bind_address=configuration.health.bind_address,
         debug_bind_address=configuration.debug.bind_address,
         namespace_bytes=_NAMESPACE_BYTES,
-        total_bytes=total_bytes(memory_limit()),
         qps=configuration.client_connection.qps,
         burst=configuration.client_connection.burst,
         leader_election=election,
         webhook=webhook,
     )
-
-
-def total_bytes(limit: int | None) -> int:
-    """Return how many bytes the cache holds for all namespaces under a memory limit in bytes (``None``: no limit)."""
-    if limit is None:
-        return _TOTAL_BYTES
-    return limit // _TOTAL_SHARE
 
 
 def _setup_features(manager: Manager, configuration: OperatorConfiguration, namespace: str) -> None:

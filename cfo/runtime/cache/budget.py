@@ -21,17 +21,35 @@ from typing import Final
 
 import anyio
 
+from cfo.runtime.process.memory import memory_limit
+
 NAMESPACE_BYTES: Final = 64 << 20
 """The default budget of a namespace: more than 10,000 objects of 5 kB."""
 
 TOTAL_BYTES: Final = 256 << 20
-"""The default budget of all namespaces together."""
+"""The budget of all namespaces together in a process without a memory limit."""
+
+_TOTAL_SHARE: Final = 5
+"""Which part of the memory limit the cache holds for all namespaces.
+
+Each byte of the budget takes one of the process, which takes 80 MiB without any. Identities of left-out objects take an
+eighth more. So with a limit of 512 MiB the process takes at most 200 MiB, and the rest is for lists that are read, and
+objects that are being decoded.
+"""
 
 _IDENTITY_SHARE: Final = 8
 """Which part of each budget the identities of left-out objects may use in addition."""
 
 _MAX_REPORTED: Final = 1000
 """How many namespaces are remembered as reported."""
+
+
+def default_total_bytes() -> int:
+    """Return the default budget of all namespaces: a fifth of the memory limit of the container, if it has one."""
+    limit = memory_limit()
+    if limit is None:
+        return TOTAL_BYTES
+    return max(1, limit // _TOTAL_SHARE)
 
 
 class ByteBudget:

@@ -17,7 +17,7 @@ import anyio
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.cache.budget import NAMESPACE_BYTES, TOTAL_BYTES
+from cfo.runtime.cache.budget import NAMESPACE_BYTES, default_total_bytes
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.api_client import ApiClients
@@ -73,7 +73,8 @@ class ManagerOptions:
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``namespace_bytes`` is how many
     bytes the cache may hold for one namespace, ``total_bytes`` for all together (see
-    :class:`~cfo.runtime.cache.cache.Cache`).
+    :class:`~cfo.runtime.cache.cache.Cache`); by default a fifth of the container's memory limit, and 256 MiB without
+    one.
 
     Raises :class:`TypeError` for ``namespaces`` or ``field_managers`` that are one string, and :class:`ValueError` for
     ``namespaces`` without any.
@@ -88,7 +89,7 @@ class ManagerOptions:
     health_bind_address: str = "0"
     debug_bind_address: str = "0"
     namespace_bytes: int = NAMESPACE_BYTES
-    total_bytes: int = TOTAL_BYTES
+    total_bytes: int = field(default_factory=default_total_bytes)
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
