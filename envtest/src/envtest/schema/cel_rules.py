@@ -40,7 +40,7 @@ from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_macros import COST_EXCEEDED
 from envtest.schema.cel_sizes import Sized
 from envtest.schema.cel_types import RESERVED_WORDS, check_types, escape, escape_keywords
-from envtest.schema.formats import parse_duration
+from envtest.schema.formats import parse_format_duration
 from envtest.schema.schema_node import Schema
 from envtest.schema.validation import json_type
 
@@ -636,7 +636,7 @@ def _parse_time(value: str) -> datetime:
 
 
 def _parse_duration(value: str) -> timedelta:
-    return timedelta(microseconds=(parse_duration(value) or 0) / 1000)
+    return timedelta(microseconds=(parse_format_duration(value) or 0) / 1000)
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {

@@ -8,31 +8,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime
-from email.utils import parseaddr
+from datetime import date, time
 from ipaddress import ip_address, ip_interface, ip_network
 from string import digits
 from unicodedata import category
-from urllib.parse import urlsplit
 
-__all__ = ["FORMATS", "format_check", "parse_duration"]
+from envtest.schema.email_address import is_email_address
+from envtest.schema.request_uri import is_request_uri
+
+__all__ = ["FORMATS", "format_check", "parse_duration", "parse_format_duration"]
 
 _UUID = r"[0-9a-f]{8}-?[0-9a-f]{4}-?%s[0-9a-f]{%d}-?%s[0-9a-f]{%d}-?[0-9a-f]{12}"
 _BASE64 = re.compile(
     r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"
 )
-_MAC = re.compile(
-    r"(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}"
-    r"|[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\2){6}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){3}[0-9a-fA-F]{4})"
+_MAC_SEPARATED = re.compile(
+    r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})+|[0-9a-fA-F]{2}(?:-[0-9a-fA-F]{2})+|[0-9a-fA-F]{4}(?:\.[0-9a-fA-F]{4})+|[0-9a-fA-F]+"
 )
-_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_GO_DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
-_GO_PART = re.compile(r"(?<![\d.])([\d.]++)(ns|us|µs|μs|ms|s|m|h)")
-_UNIT_NAME_DURATION = re.compile(
-    r"(\d+)\s*(nanoseconds?|nanos?|nsecs?|ns|microseconds?|micros?|usecs?|us|µs|milliseconds?|millis?|msecs?|ms|seconds?|secs?|s"
-    r"|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w)"
+_MAC_DIGITS = (12, 16, 40)
+"""How many hexadecimal digits an address of EUI-48, EUI-64 and IP over InfiniBand has."""
+_DATE_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_GO_DURATION = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+")
+_GO_PART = re.compile(r"(?<![0-9.])([0-9.]++)(ns|us|µs|μs|ms|s|m|h)")
+_NUMBER_AND_WORD = re.compile(r"(?<![0-9])([0-9]++)[ \t\n\f\r]*+([A-Za-zµ]++)")
+_UNIT_NAMES = {
+    ("ns",): "nano",
+    ("us", "µs"): "micro",
+    ("ms",): "milli",
+    ("s",): "sec",
+    ("m",): "min",
+    ("h", "hr"): "hour",
+    ("d",): "day",
+    ("w", "wk"): "week",
+}
+"""The abbreviations of each unit, and with what its name begins."""
 _HOSTNAME = re.compile(r"[as](?:-?[as]{0,62})?|(?:[as](?:[as-]{0,61}[as])?\.)+a{2,63}")
 """Hostnames of which ``_host_character`` has replaced each character."""
 _CARD = re.compile(
@@ -41,6 +53,11 @@ _CARD = re.compile(
 )
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _MAX_NANOSECONDS = 2**63 - 1
+_MAX_INTEGER_DIGITS = 19
+_MAX_MAC = 59
+"""The number of characters of the longest address, with 20 bytes."""
+_DAY_UNITS = {"d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
+"""The units that Go durations do not have."""
 _UNITS = {
     "ns": 1,
     "us": 10**3,
@@ -74,25 +91,6 @@ def _matches(pattern: str, flags: int = 0) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-def _uri(text: str) -> bool:
-    """Report whether ``url.ParseRequestURI`` accepts the string: an absolute URI or an absolute path."""
-    if not text or any(character <= " " or character == "\x7f" for character in text):
-        return False
-    try:
-        parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises when the port is not a number
-    except ValueError:
-        return False
-    if re.search(r"%(?![0-9a-fA-F]{2})", parts.path):
-        return False
-    return bool(parts.scheme) or text.startswith("/")
-
-
-def _email(text: str) -> bool:
-    address = parseaddr(text)[1]
-    return bool(re.fullmatch(r"[^@\s]+@[^@\s]+", address))
-
-
 def _host_character(character: str) -> str:
     """Return the class of a character in a hostname: ``a`` for letters, ``s`` for symbols and ASCII digits."""
     kind = category(character)[0]
@@ -110,8 +108,11 @@ def _hostname(text: str) -> bool:
 
 
 def _without_leading_zeros(text: str) -> str:
-    """Remove leading zeros from IPv4 numbers; kube-apiserver accepts them."""
-    return re.sub(r"\b0+(?=\d)", "", text) if ":" not in text else text
+    """Remove leading zeros from the numbers of an IPv4 address; kube-apiserver accepts them."""
+    head, colon, tail = text.rpartition(":")
+    if "." in tail:
+        tail = re.sub(r"\b0+(?=[0-9])", "", tail)
+    return head + colon + tail
 
 
 def _ipv4(text: str) -> bool:
@@ -131,7 +132,7 @@ def _ipv6(text: str) -> bool:
 
 
 def _cidr(text: str) -> bool:
-    if not re.fullmatch(r"[^/]+/\d+", text):
+    if not re.fullmatch(r"[^/%]+/[0-9]+", text):
         return False
     try:
         ip_interface(_without_leading_zeros(text))
@@ -141,39 +142,85 @@ def _cidr(text: str) -> bool:
     return True
 
 
-def _date_time(text: str) -> bool:
-    if not _DATE_TIME.fullmatch(text):
-        return False
+def _is_day(text: str) -> bool:
     # the calendar of year 0, which Python does not have, is that of year 400
     day = "0400" + text[4:] if text.startswith("0000") else text
     try:
-        datetime.fromisoformat(re.sub(r"[.,]\d+", "", day.upper().replace("Z", "+00:00")))
+        date.fromisoformat(day)
+    except ValueError:
+        return False
+    return True
+
+
+def _date_time(text: str) -> bool:
+    """Report whether kube-apiserver accepts a time; it does not limit the offset from UTC."""
+    matched = _DATE_TIME.fullmatch(text)
+    if matched is None or not _is_day(matched[1]):
+        return False
+    try:
+        time.fromisoformat(matched[2])
     except ValueError:
         return False
     return True
 
 
 def _date(text: str) -> bool:
-    try:
-        return bool(_DATE.fullmatch(text)) and bool(date.fromisoformat(text))
-    except ValueError:
-        return False
+    return bool(_DATE.fullmatch(text)) and _is_day(text)
+
+
+def parse_format_duration(text: str) -> int | None:
+    """Return the nanoseconds of a string with the format ``duration``; ``None`` when it is not valid.
+
+    Besides Go durations, every string is valid that contains a number with a unit, such as ``2 weeks`` or ``PT30S``:
+    the numbers with a known unit are added, whatever surrounds them.
+    """
+    nanoseconds = parse_duration(text)
+    if nanoseconds is not None:
+        return nanoseconds
+    total = 0
+    has_unit = False
+    for number, word in _NUMBER_AND_WORD.findall(text):
+        # the length first, because converting takes time that is quadratic in it
+        if len(number.lstrip("0")) > _MAX_INTEGER_DIGITS or int(number) > _MAX_NANOSECONDS:
+            return None
+        unit = _unit_of(word.lower())
+        if unit:
+            has_unit = True
+            total += int(number) * unit
+    if not has_unit:
+        return None
+    return (total + 2**63) % 2**64 - 2**63  # integers of 64 bits wrap around
+
+
+def _unit_of(word: str) -> int:
+    """Return the nanoseconds of a unit in lower case; 0 for any other word."""
+    for abbreviations, name in _UNIT_NAMES.items():
+        if word in abbreviations or word.startswith(name):
+            return _DAY_UNITS.get(abbreviations[0]) or _UNITS[abbreviations[0]]
+    return 0
 
 
 def _duration(text: str) -> bool:
-    return parse_duration(text) is not None or bool(_UNIT_NAME_DURATION.fullmatch(text))
+    return parse_format_duration(text) is not None
+
+
+def _mac(text: str) -> bool:
+    if len(text) > _MAX_MAC or not _MAC_SEPARATED.fullmatch(text):
+        return False
+    digits_only = re.sub(r"[:.-]", "", text)
+    return len(digits_only) in _MAC_DIGITS
 
 
 def _isbn10(text: str) -> bool:
-    digits = re.sub(r"[\s-]", "", text)
-    if not re.fullmatch(r"\d{9}[\dX]", digits):
+    digits = re.sub(r"[ \t\n\f\r-]", "", text)
+    if not re.fullmatch(r"[0-9]{9}[0-9X]", digits):
         return False
     return sum((10 - i) * (10 if c == "X" else int(c)) for i, c in enumerate(digits)) % 11 == 0
 
 
 def _isbn13(text: str) -> bool:
-    digits = re.sub(r"[\s-]", "", text)
-    if not re.fullmatch(r"\d{13}", digits):
+    digits = re.sub(r"[ \t\n\f\r-]", "", text)
+    if not re.fullmatch(r"[0-9]{13}", digits):
         return False
     return sum(int(c) * (3 if i % 2 else 1) for i, c in enumerate(digits)) % 10 == 0
 
@@ -186,7 +233,7 @@ def _credit_card(text: str) -> bool:
     return sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
 
 
-_COLOR_PART = r"\s*(?:\d{1,2}|1\d\d|2[0-4]\d|25[0-5])\s*"
+_COLOR_PART = r"[ \t\n\f\r]*(?:[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])[ \t\n\f\r]*"
 
 FORMATS: dict[str, Callable[[str], bool]] = {
     "bsonobjectid": _matches(r"[0-9a-fA-F]{24}"),
@@ -196,7 +243,7 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "date": _date,
     "datetime": _date_time,
     "duration": _duration,
-    "email": _email,
+    "email": is_email_address,
     "hexcolor": _matches(r"#?(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
     "hostname": _hostname,
     "ipv4": _ipv4,
@@ -208,11 +255,11 @@ FORMATS: dict[str, Callable[[str], bool]] = {
         len(text) <= 253 and bool(re.fullmatch(rf"{_LABEL}(?:\.{_LABEL})*", text))
     ),
     "k8sshortname": lambda text: len(text) <= 63 and bool(re.fullmatch(_LABEL, text)),
-    "mac": lambda text: bool(_MAC.fullmatch(text)),
+    "mac": _mac,
     "password": lambda text: True,
     "rgbcolor": _matches(rf"rgb\({_COLOR_PART},{_COLOR_PART},{_COLOR_PART}\)"),
-    "ssn": _matches(r"\d{3}[- ]?\d{2}[- ]?\d{4}"),
-    "uri": _uri,
+    "ssn": _matches(r"[0-9]{3}[- ][0-9]{2}[- ][0-9]{4}"),
+    "uri": is_request_uri,
     "uuid": _matches(_UUID % ("", 4, "", 4), re.IGNORECASE),
     "uuid3": _matches(_UUID % ("3", 3, "", 4), re.IGNORECASE),
     "uuid4": _matches(_UUID % ("4", 3, "[89ab]", 3), re.IGNORECASE),

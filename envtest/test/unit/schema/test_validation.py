@@ -153,7 +153,7 @@ def test_errors_of_unchanged_values_are_ignored_on_update() -> None:
         ("date-time", "2024-01-02T03:04:05Z", "yesterday"),
         ("date", "2024-02-29", "2023-02-29"),
         ("duration", "1h30m", "1 fortnight"),
-        ("duration", "2562047h", f"{'9' * 400}.5h"),
+        ("duration", f"{'9' * 400}.5h", f"{'9' * 400}h"),
         ("email", "a@example.com", "a at example"),
         ("ipv4", "10.0.0.1", "10.0.0.256"),
         ("ipv6", "::1", "10.0.0.1"),
