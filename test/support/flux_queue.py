@@ -41,7 +41,13 @@ class Queue:
     def __init__(self, **spec: Any) -> None:
         self.notified: list[NamespacedName] = []
         self.lost: list[NamespacedName] = []
-        self.ledger = Ledger(frozenset({"operator"}), self.notified.extend, self.lost.extend)
+        self.decide_again: list[NamespacedName] = []
+        self.ledger = Ledger(
+            frozenset({"operator"}),
+            self.notified.extend,
+            self.lost.extend,
+            self.decide_again.extend,
+        )
         self.entries: dict[tuple[GVK, NamespacedName], Entry] = {}
         self.version = 0
         self.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **spec))

@@ -268,7 +268,9 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
     name = "fluxsetup"
     channel = Channel()
     lost = Channel()
-    ledger = Ledger(frozenset(admin_namespaces), notifications.enqueue, lost.enqueue)
+    ledger = Ledger(
+        frozenset(admin_namespaces), notifications.enqueue, lost.enqueue, channel.enqueue
+    )
     lost_pods.setup(manager, ledger, lost, channel)
     channel.enqueue((START,))
     reconciler = FluxSetupReconciler(

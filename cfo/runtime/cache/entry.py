@@ -404,6 +404,18 @@ def identity_of(entry: Entry) -> Entry:
     return Entry(entry.namespace, entry.name, raw, entry.version, b"", None, None)
 
 
+def entry_of_name(key: NamespacedName, uid: str) -> Entry:
+    """Return an entry of an object of which nothing else is known, not even its kind."""
+    identity = _IdentityMeta(
+        name=key.name,
+        namespace=key.namespace,
+        uid=uid,
+        resource_version="",
+        creation_timestamp="",
+    )
+    return Entry(key.namespace, key.name, _encode({"metadata": identity}), 0, b"", None, None)
+
+
 def _meta_of(wire: _WireMeta) -> Meta:
     return Meta(
         wire.name,

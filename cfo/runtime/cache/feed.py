@@ -95,14 +95,16 @@ class Feed:
     def _observe_deletion(self, key: NamespacedName, entry: Entry, current: Entry | None) -> None:
         """Process a DELETED event, of which ``entry`` is the last state; ``current`` is the stored one."""
         store = self._store
-        was_left_out = store.include(key)
+        # A namespace can leave out more objects than are remembered by name.
+        was_known = store.may_exist(key)
+        store.include(key)
         # With a selector, DELETED may only mean that the object left the selection.
         if not store.selection.label_selector and not store.selection.field_selector:
             self._tombstones.pop(entry.meta.uid, None)  # confirmed: no later event has this uid
         if current is not None:
             store.remove(current)
             store.remember_deleted(current)
-        if current is not None or was_left_out:
+        if was_known:
             store.deliver([Event(EventType.DELETED, key, entry, None)])
 
     def leave_out(
@@ -306,7 +308,9 @@ class Listing:
 
         self._items = {}
         self._reports_all = False
-        store.keep_left_out(feed.namespace, self._left_out)
+        deleted = store.keep_left_out(feed.namespace, self._left_out)
+        if feed.synced:
+            events.extend(_missed_deletion(old) for old in deleted)
         feed.finish_list(version)
         store.deliver(events)
 
@@ -330,16 +334,21 @@ class Listing:
             self._feed.leave_out(key, entry, None, initial=initial)
 
     def _remove_deleted(self, version: int, events: list[Event] | None) -> None:
-        """Remove the entries that are not in the list of this version, and add the deletions to ``events``, if any."""
+        """Remove the entries that are not in the list of this version, and add the deletions to ``events``, if any.
+
+        An entry that the list leaves out, because others come first in it, still exists.
+        """
         for old in self._store.entries(self._feed.namespace):
             if not self._was_deleted(old, version):
+                continue
+            if old.name in self._left_out.get(old.namespace, ()):
+                initial = self._reports_all or not self._feed.synced
+                self._feed.leave_out(old.key, old, old, initial=initial)
                 continue
             self._store.remove(old)
             if events is not None:
                 self._store.remember_deleted(old)
-                events.append(
-                    Event(EventType.DELETED, old.key, old, None, final_state_unknown=True)
-                )
+                events.append(_missed_deletion(old))
 
     def _put_items(self, events: list[Event] | None) -> None:
         """Store the items that are newer than the stored entries, and add the changes to ``events``."""
@@ -378,6 +387,10 @@ class Listing:
         if _is_same_version(current, entry):
             return False
         return not current.version > entry.version > 0
+
+
+def _missed_deletion(old: Entry) -> Event:
+    return Event(EventType.DELETED, old.key, old, None, final_state_unknown=True)
 
 
 def _growth(current: Entry | None, entry: Entry) -> int:

@@ -111,6 +111,13 @@ class Index:
         """Index an object that is left out, in place of its earlier state."""
         self._identities[packed.entry.key] = packed
 
+    def identity(self, key: NamespacedName) -> Entry | None:
+        """Return the identity of an object that is left out, or ``None`` if the index does not have it."""
+        packed = self._identities.get(key)
+        if packed is None:
+            return None
+        return packed.entry
+
     def remove_identity(self, key: NamespacedName) -> None:
         """Remove an object that was left out."""
         self._identities.pop(key, None)

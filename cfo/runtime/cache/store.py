@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 
 from cfo.runtime.cache.budget import ByteBudget
-from cfo.runtime.cache.entry import Entry, identity_of
+from cfo.runtime.cache.entry import Entry, entry_of_name, identity_of
 from cfo.runtime.cache.index import Index, IndexFunction
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.objects.unstructured import NamespacedName
@@ -84,9 +84,10 @@ class Event(msgspec.Struct, frozen=True):
     """One change of the store: ``old`` is ``None`` for an addition, ``new`` for a deletion.
 
     ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:
-    the DELETED event was missed, and ``old`` is the last known state. An object that was deleted and recreated under
-    the same name (with another uid) produces a deletion and an addition. ``left_out``: the event is a DELETED one only
-    because the object is left out of the store; it still exists, in this state.
+    the DELETED event was missed, and ``old`` is the last known state, which may be only the name and uid of an object
+    that was left out. An object that was deleted and recreated under the same name (with another uid) produces a
+    deletion and an addition. ``left_out``: the event is a DELETED one only because the object is left out of the store;
+    it still exists, in this state.
     """
 
     type: EventType
@@ -446,24 +447,40 @@ class Store:
             self._smallest.clear()
             self._newly_unindexed.clear()
 
-    def keep_left_out(self, namespace: str, listed: Mapping[str, Collection[str]]) -> None:
+    def keep_left_out(self, namespace: str, listed: Mapping[str, Collection[str]]) -> list[Entry]:
         """Forget the objects of a namespace (empty: of all) that a new list did not leave out.
 
-        ``listed`` are the names that it left out, by namespace.
+        ``listed`` are the names that it left out, by namespace. Returns what is known of the objects that the list does
+        not have at all, because they were deleted.
         """
+        deleted = []
         namespaces: Collection[str] = {namespace}
         if not namespace:
             namespaces = {*self._too_large, *self._identities}
         for known in namespaces:
             names = {*self._too_large.get(known, ()), *self._identities.get(known, ())}
             for name in names.difference(listed.get(known, ())):
-                self.include(NamespacedName(known, name))
+                key = NamespacedName(known, name)
+                if key not in self:
+                    deleted.append(self._known_of_left_out(key))
+                self.include(key)
         for known in self._crowded.keys() - listed.keys():
             if namespace in ("", known):
                 del self._crowded[known]
         for known in self._unindexed.keys() - self._newly_unindexed:
             if namespace in ("", known):
                 del self._unindexed[known]
+        return deleted
+
+    def _known_of_left_out(self, key: NamespacedName) -> Entry:
+        """Return the identity of an object that is left out, or only its name and uid if no index has it."""
+        for index in self._indexes.values():
+            identity = index.identity(key)
+            if identity is not None:
+                return identity
+        found = self._too_large.get(key.namespace, _NONE_LEFT_OUT).get(key.name)
+        uid = found.uid if found is not None else ""
+        return entry_of_name(key, uid)
 
     def remove(self, old: Entry) -> None:
         """Remove an entry; delivers no event."""

@@ -58,7 +58,7 @@ def entries(count: int) -> list[Entry]:
 
 def started_ledger(jobs: list[Entry], **spec: Any) -> tuple[Ledger, NamespacedName]:
     """Return a ledger with one FluxSetup, which governs ``jobs``, before its first decision."""
-    ledger = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None)
+    ledger = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None, lambda _: None)
     setup = flux_setup(namespace="operator", namespaceSelector={}, **spec)
     setup["metadata"] |= {"uid": "1", "resourceVersion": "1", "creationTimestamp": rfc3339(NOW)}
     ledger.on_setup(_added(EntryDecoder(FLUX_SETUP).decode(orjson.dumps(setup))))

@@ -83,8 +83,12 @@ class FluxJobReconciler:
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step."""
+        queued = self.ledger.uid_of(request)
         job = await self.client.get(FLUX_JOB, request)
-        if job is None or is_deleting(job):
+        if job is None:
+            self.ledger.forget(request, queued)
+            return Result()
+        if is_deleting(job):
             return Result()
         cluster = await self.client.get(MINICLUSTER, request)
         seen = self._observe(job, cluster)

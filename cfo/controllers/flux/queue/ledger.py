@@ -11,7 +11,6 @@ Nothing here is kept anywhere else, and all of it is read again from the informe
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from sys import intern
@@ -23,6 +22,7 @@ import structlog
 from anyio.lowlevel import checkpoint
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
+from cfo.controllers.flux.queue.admissions import Admissions
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
 from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of
@@ -74,15 +74,17 @@ class Ledger:
 
     ``admin_namespaces``: whose FluxSetups may select other namespaces. ``notify`` is called with FluxJobs that have
     something to do, and ``verify`` with the namespace of a lost pod, as the request for a Namespace: its active pods
-    must be listed for :meth:`settle_lost`. The methods ``on_*`` process an event, and return the setups whose queues it
-    may have changed. Before :meth:`start`, records are only collected.
+    must be listed for :meth:`settle_lost`. ``decide_again`` is called with setups whose queues have changed without an
+    event. The methods ``on_*`` process an event, and return the setups whose queues it may have changed. Before
+    :meth:`start`, records are only collected.
     """
 
     admin_namespaces: Collection[str]
     notify: Callable[[Iterable[Request]], None]
     verify: Callable[[Iterable[Request]], None]
+    decide_again: Callable[[Iterable[Request]], None]
     _groups: dict[str, dict[str, Group]] = field(default_factory=dict)
-    _admitting: dict[NamespacedName, None] = field(default_factory=dict)
+    _admissions: Admissions = field(default_factory=Admissions)
     _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
     _clusters_of_pods: dict[str, dict[str, str]] = field(default_factory=dict)
     """The MiniCluster for which each pod counts, by namespace and name of the pod."""
@@ -123,8 +125,8 @@ class Ledger:
         reason = group.reason
         if not reason:
             return None
-        is_next = key not in self._admitting or next(iter(self._admitting)) == key
-        if reason == ADMITTED and not (group.is_assumed and is_next):
+        may_admit = group.is_assumed and self._admissions.may_write(key)
+        if reason == ADMITTED and not may_admit:
             return None
         if reason == EVICTED_BY_QUEUE and not group.is_evicting:
             return None
@@ -139,9 +141,7 @@ class Ledger:
 
     def postpone(self, key: NamespacedName) -> None:
         """Let other admissions overtake that of ``key``, because its status could not be written; it is retried."""
-        if key in self._admitting:
-            del self._admitting[key]
-            self._notify_first()
+        self.notify(self._admissions.remove(key))
 
     def withdraw(self, key: NamespacedName) -> None:
         """Forget the admission of ``key``, because its status must not say so."""
@@ -149,6 +149,27 @@ class Ledger:
         if group is not None and group.is_assumed:
             group.is_assumed = False
             self._refresh(key)
+
+    def uid_of(self, key: NamespacedName) -> str:
+        """Return the uid of the FluxJob as the queue knows it; empty if it knows none."""
+        group = self._group(key)
+        if group is None or group.job is None:
+            return ""
+        return group.job.uid
+
+    def forget(self, key: NamespacedName, uid: str) -> None:
+        """Forget the FluxJob with this uid, because it does not exist any more, although no event has said so.
+
+        The cache can miss the deletion of an object that it left out.
+        """
+        group = self._group(key)
+        if group is None or group.job is None or group.job.uid != uid:
+            return
+        group.job = None
+        group.is_assumed = False
+        group.is_evicting = False
+        group.reason = ""
+        self.decide_again(self._update(key))
 
     def is_drained(self, key: NamespacedName) -> bool:
         """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones.
@@ -196,10 +217,11 @@ class Ledger:
             group.is_assumed = True
             group.reason = ADMITTED
             group.position = 0
-            self._admitting[key] = None
+            self._admissions.add(key, setup.key)
             self._refresh(key)
         if decision.admit:
-            self._notify_first()
+            # The others follow one by one, so that the statuses are written in the order of the decisions.
+            self.notify(self._admissions.first(setup.key))
         for key in decision.preempt:
             group = self._groups[key.namespace][key.name]
             group.is_evicting = True
@@ -390,13 +412,6 @@ class Ledger:
         if not lost:
             del self._lost[key.namespace]
 
-    def _notify_first(self) -> None:
-        """Let the first job that was admitted, and is not visible as such, write its status.
-
-        The others follow one by one, so that the statuses are written in the order of the decisions.
-        """
-        self.notify(itertools.islice(self._admitting, 1))
-
     def _group(self, key: NamespacedName) -> Group | None:
         return self._groups.get(key.namespace, {}).get(key.name)
 
@@ -448,9 +463,8 @@ class Ledger:
         holding = group.holding
         group.waiting = self._waiting(key, group, setup)
         group.holding = holding_of(key, group, setup, self._priority(group.job) or 0)
-        if key in self._admitting and not group.is_assumed:
-            del self._admitting[key]
-            self._notify_first()
+        if key in self._admissions and not group.is_assumed:
+            self.notify(self._admissions.remove(key))
         job = group.job
         is_evicted = job is not None and job.is_reserved and job.is_evicted
         if group.is_empty:

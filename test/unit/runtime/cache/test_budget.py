@@ -679,3 +679,87 @@ def test_left_out_objects_are_known_by_name_and_no_other_may_exist() -> None:
     assert store.has_all_left_out_keys("other")
     assert store.may_exist(NamespacedName("ns", "one-too-many"))
     assert not store.may_exist(NamespacedName("other", "missing"))
+
+
+# The events of objects that are left out.
+
+
+def existing(events: Iterable[Event]) -> set[NamespacedName]:
+    """Return the objects that exist, as the events say."""
+    found: set[NamespacedName] = set()
+    for event in events:
+        if event.current is None:
+            found.discard(event.key)
+        else:
+            found.add(event.key)
+    return found
+
+
+def test_listed_object_that_was_stored_and_is_left_out_now_still_exists() -> None:
+    stores = Stores(3000)
+    store, feed = stores.new()
+    add_list(feed, 1)
+    feed.observe(ADDED, entry(5, "z", size=1500))
+    feed.observe(ADDED, entry(6, "a", size=1500))
+    assert [found.name for found in store.entries()] == ["z"]
+    add_list(feed, 20, entry(6, "a", size=1500), entry(5, "z", size=1500))  # lists are sorted
+    assert len(store) == 1
+    assert existing(stores.events) == {NamespacedName("ns", "a"), NamespacedName("ns", "z")}
+    assert len(store.left_out_keys("ns")) == 1
+
+
+def test_deletion_of_an_object_that_is_not_remembered_as_left_out_is_delivered() -> None:
+    stores = Stores(1000)
+    store, feed = stores.new(max_bytes=400)
+    add_list(feed, 1)
+    names = [f"n{number}" for number in range(MAX_LEFT_OUT + 1)]
+    for version, name in enumerate(names, start=2):
+        feed.observe(ADDED, entry(version, name, size=400))
+    last = NamespacedName("ns", names[-1])
+    assert last not in store.left_out_keys("ns")
+    feed.observe(DELETED, entry(5000, names[-1], size=400))
+    assert existing(stores.events) == {NamespacedName("ns", name) for name in names[:-1]}
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_list_delivers_the_deletion_of_an_object_that_was_left_out(has_index: bool) -> None:
+    stores = Stores(1000)
+    _, feed = stores.new(has_index=has_index)
+    add_list(feed, 1)
+    owners = [{"uid": "owner", "controller": True, "name": "o"}]
+    feed.observe(ADDED, entry(5, "a", size=2000, ownerReferences=owners))
+    add_list(feed, 20)
+    event = stores.events[-1]
+    assert (event.type, event.current, event.final_state_unknown) == (DELETED, None, True)
+    assert event.old is not None
+    assert (event.old.key, event.old.meta.uid) == (NamespacedName("ns", "a"), "uid-ns-a")
+    assert (event.old.meta.controller is not None) is has_index
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_report_which_objects_exist_whatever_is_left_out(seed: int) -> None:
+    source = random.Random(seed)
+    stores = Stores(12_000)
+    _, feed = stores.new(max_bytes=5000, has_index=True)
+    add_list(feed, 1)
+    server: dict[NamespacedName, Entry] = {}
+    version = 1
+    for _ in range(60):
+        is_watched = source.random() < 0.5
+        for _ in range(source.randint(1, 12)):
+            version += 1
+            state = with_version(operations(source), version)
+            deleted = server.pop(state.key, None)
+            if deleted is None:
+                server[state.key] = state
+            if not is_watched:
+                continue
+            if deleted is None:
+                feed.observe(ADDED, state)
+            else:
+                feed.observe(DELETED, with_version(deleted, version))
+        if not is_watched:
+            version += 1
+            add_list(feed, version, *(server[key] for key in sorted(server)))
+        assert existing(stores.events) == set(server)
+    assert any(event.left_out for event in stores.events)

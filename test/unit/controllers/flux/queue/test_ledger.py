@@ -16,6 +16,7 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.fluxsetup import START, FluxSetupReconciler
 from cfo.controllers.flux.metrics import decision_seconds
+from cfo.controllers.flux.queue.admissions import Admissions
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import position_changed
 from cfo.controllers.flux.queue.shape import _remembered
@@ -55,6 +56,38 @@ def test_failed_admission_is_retried_while_the_next_one_overtakes_it() -> None:
         queue.ledger.postpone(NamespacedName("ns", "a"))
     assert queue.notified == [NamespacedName("ns", "b")]
     assert (queue.reason("a"), queue.reason("b")) == ("Admitted", "Admitted")
+
+
+def test_admissions_of_one_setup_do_not_wait_for_those_of_another() -> None:
+    admissions = Admissions()
+    one = NamespacedName("one", "setup")
+    two = NamespacedName("two", "setup")
+    first, second, third = (NamespacedName("ns", name) for name in ("a", "b", "c"))
+    admissions.add(first, one)
+    admissions.add(second, one)
+    admissions.add(third, two)
+    assert [admissions.may_write(job) for job in (first, second, third)] == [True, False, True]
+    assert admissions.remove(first) == [second]
+    assert admissions.may_write(second)
+    assert admissions.remove(second) == []
+    assert admissions.remove(second) == []
+    assert admissions.first(two) == [third]
+
+
+def test_missed_deletion_of_a_job_is_noticed_when_it_is_read() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("phantom")
+    queue.decide()
+    queue.put_job("victim")
+    assert queue.decide().pending == 1
+    queue.ledger.forget(NamespacedName("ns", "phantom"), "uid of an earlier one")
+    assert queue.decide().pending == 1
+    phantom = NamespacedName("ns", "phantom")
+    queue.ledger.forget(phantom, queue.ledger.uid_of(phantom))
+    assert queue.decide_again == [SETUP]
+    queue.decide()
+    assert queue.reason("victim") == "Admitted"
+    assert queue.ledger.uid_of(phantom) == ""
 
 
 def test_withdrawn_admission_holds_no_quota() -> None:
@@ -502,7 +535,7 @@ def test_objects_that_a_tenant_keeps_hold_nothing_of_an_evicted_job(kept: str) -
 
 
 def test_nothing_is_drained_or_decided_before_the_informers_have_synced() -> None:
-    ledger = Ledger(frozenset(), lambda _: None, lambda _: None)
+    ledger = Ledger(frozenset(), lambda _: None, lambda _: None, lambda _: None)
     assert not ledger.is_drained(NamespacedName("ns", "a"))
     assert ledger.decide(SETUP, NOW) == Totals()
 
@@ -612,7 +645,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(
             if existing:
                 gvk, key = existing[number % len(existing)]
                 queue.remove(gvk, key.name)
-    rebuilt = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None)
+    rebuilt = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None, lambda _: None)
     entries = list(queue.entries.items())
     random.shuffle(entries)
     for (gvk, key), entry in entries:
@@ -627,7 +660,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(
 
 async def test_start_lets_others_run_between_the_demands_of_jobs() -> None:
     jobs = 300
-    ledger = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None)
+    ledger = Ledger(frozenset({"operator"}), lambda _: None, lambda _: None, lambda _: None)
     queue = Queue(max_size=1)
     queue.ledger = ledger
     queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **{"max-size": 1}))
