@@ -115,8 +115,44 @@ async def test_fault_that_is_not_reached_is_reported() -> None:
     report = await explored(
         keep_child, {"apply": parent()}, only=["crash@1.9.create.secrets:default/"]
     )
-    assert report.passed
     assert [point.id for point in report.not_reached] == ["crash@1.9.create.secrets:default/"]
+    assert (report.planned, report.run, report.findings) == (1, 0, [])
+    assert not report.passed
+    with pytest.raises(AssertionError, match=r"Not passed: 1 fault of --only not reached$"):
+        report.assert_passed()
+
+
+async def test_operator_that_writes_nothing_does_not_pass() -> None:
+    async def read(api: APIClient, owner: dict[str, Any]) -> None:
+        await api.get(CONFIG_MAPS)
+
+    report = await explored(read, {"apply": parent()}, kinds=["crash", "timeout"])
+    assert (report.planned, report.run, report.findings) == (0, 0, [])
+    assert not report.passed
+    assert report.text().endswith("No findings\nNot passed: no fault was reached")
+    unfaulted = await explored(read, {"apply": parent()}, kinds=[])
+    assert unfaulted.passed
+
+
+async def test_late_writes_hint_at_steps_that_ended_too_early() -> None:
+    async def write_late(connection: Connection) -> None:
+        async with APIClient(connection) as api:
+            async with api.watch(CONFIG_MAPS, {"fieldSelector": "metadata.name=b"}) as events:
+                await events.event(timeout=60)
+            await asyncio.sleep(0.4)
+            await api.post(CONFIG_MAPS, {"metadata": {"name": "late"}})
+            await asyncio.sleep(3600)
+
+    report = await explore(
+        write_late,
+        [{"apply": parent("a")}, {"apply": parent("b")}],
+        timing=Timing(quiet=0.1, timeout=60.0, rest=5.0),
+        ready="0.05",
+        kinds=[],
+    )
+    assert [each.problem.kind for each in report.findings] == ["writes at rest"]
+    hint = "No writes before, in steps 1, 2: the operator may be slower than --quiet or --ready"
+    assert hint in report.text()
 
 
 async def test_child_that_is_forgotten_is_missing() -> None:
@@ -358,6 +394,16 @@ def test_command_that_runs_no_fault_within_its_budget_exits_with_3(tmp_path: Pat
     result = CliRunner().invoke(command, ["chaos", *arguments, "--", *program])
     assert result.exit_code == 3, result.output
     assert result.output.endswith("No findings\nBudget used up, 1 fault not run\n")
+
+
+def test_command_that_reaches_no_fault_exits_with_3(tmp_path: Path) -> None:
+    program = [sys.executable, str(CARELESS), str(tmp_path / "pids")]
+    fault = "crash@9.1.create.pods:x/"
+    arguments = ["--quiet", "0.2", "--rest", "0", "--timeout", "5", "--only", fault]
+    result = CliRunner().invoke(command, ["chaos", *arguments, "--", *program])
+    assert result.exit_code == 3, result.output
+    assert f"Not reached: {fault}\n" in result.output
+    assert result.output.endswith("No findings\nNot passed: 1 fault of --only not reached\n")
 
 
 def test_command_that_is_interrupted_leaves_no_processes(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["chaos"]
 
 _EXISTING: Final = click.Path(exists=True, path_type=Path)
-_NOT_ALL_RUN: Final = 3
+_INCOMPLETE: Final = 3
 _INTERRUPTED: Final = 130
 
 
@@ -112,7 +112,7 @@ def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND, an operator, on a control plane: without faults, and then with one fault after another.
 
     The command gets $KUBECONFIG. Exit code: 0 without findings, 1 with findings, 2 if the operator does not run, 3 if
-    there are no findings, but the budget was too short for all faults.
+    there are no findings, but the budget was too short for all faults, no fault was reached, or not all of --only.
     """
     try:
         report = asyncio.run(_explore(command, options))
@@ -125,8 +125,8 @@ def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
     click.echo(shown)
     if report.findings:
         sys.exit(1)
-    if report.not_run:
-        sys.exit(_NOT_ALL_RUN)
+    if not report.passed:
+        sys.exit(_INCOMPLETE)
     sys.exit(0)
 
 

@@ -76,6 +76,8 @@ class _Exploration:
         scenario = self._scenario
         settings = self._settings
         report = Report(seed=settings.seed)
+        report.expects_all = bool(settings.only)
+        report.expects_faults = bool(settings.only or settings.kinds)
         report.steps = [scenario.describe(number) for number in range(len(scenario.steps) + 1)]
         first = await self._run(None, None)
         report.writes = sum(len(step.writes) for step in first.steps)
@@ -94,7 +96,7 @@ class _Exploration:
         )
         report.planned = len(points)
         results = await self._run_all(points, expected, started + settings.budget)
-        report.run = len(results)
+        report.run = sum(each.reached for each in results)
         tried = {each.point for each in results}
         report.not_run = [point for point in points if point not in tried]
         report.not_reached = [

@@ -97,6 +97,7 @@ class Injector:
         self.last_request = started
         self.last_activity = started
         self.requests = 0
+        self.watches = 0
         plane.faults.choose = self._choose
         plane.faults.listeners.append(self._injected)
         plane.audit.listeners.append(self._finished)
@@ -131,6 +132,7 @@ class Injector:
             self._active()
         if attributes.verb == "watch":
             self.watched.add(attributes.resource)
+            self.watches += 1
         if self._outage_until > time.monotonic():
             return Fault(code=503, reason="ServiceUnavailable")
         if (

@@ -1,4 +1,4 @@
-"""When an operator is ready: it has sent its first requests, a URL responds, or a time has passed."""
+"""When an operator is ready: it watches and its requests pause, a URL responds, or a time has passed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,33 @@ from typing import Final
 __all__ = ["Readiness", "parse_readiness"]
 
 _SETTLED: Final = 0.3
-"""Seconds without a new request after which the start of an operator is complete."""
+"""Seconds without a new request after which the start of an operator that watches is complete."""
+_SETTLED_WITHOUT_WATCH: Final = 2.0
+"""The same for an operator that has not opened a watch: it may be between two requests of its discovery."""
 _PROBE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``url`` must respond with a status below 400, ``seconds`` must have passed, or (by default) requests pause."""
+    """``url`` must respond with a status below 400, ``seconds`` must have passed, or (by default) requests pause.
+
+    The pause is 0.3 s after the first watch, and 2 s without a watch.
+    """
 
     url: str = ""
     seconds: float | None = None
 
     async def wait(
-        self, requests: Callable[[], int], last: Callable[[], float], deadline: float
+        self,
+        requests: Callable[[], int],
+        watches: Callable[[], int],
+        last: Callable[[], float],
+        deadline: float,
     ) -> bool:
         """Wait until the operator is ready; return false at ``deadline`` (monotonic).
 
-        ``requests`` returns how many requests it has sent, ``last`` when it sent the latest.
+        ``requests`` returns how many requests it has sent, ``watches`` how many of them are watches, ``last`` when it
+        sent the latest.
         """
         if self.seconds is not None:
             await asyncio.sleep(self.seconds)
@@ -35,7 +45,8 @@ class Readiness:
         if self.url:
             return await self._probe(deadline)
         while time.monotonic() < deadline:
-            if requests() and time.monotonic() - last() >= _SETTLED:
+            pause = _SETTLED if watches() else _SETTLED_WITHOUT_WATCH
+            if requests() and time.monotonic() - last() >= pause:
                 return True
             await asyncio.sleep(_SETTLED / 6)
         return False

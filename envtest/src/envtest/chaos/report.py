@@ -44,8 +44,9 @@ class Finding:
 class Report:
     """The outcome of an exploration. ``command`` are the arguments that repeat it, without the fault.
 
-    ``planned`` and ``run`` are numbers of faults; ``not_run`` are those for which the budget was too short,
-    ``not_reached`` those whose place the operator did not reach.
+    ``planned`` and ``run`` are numbers of faults; ``run`` counts only those that happened. ``not_run`` are those for
+    which the budget was too short, ``not_reached`` those whose place the operator did not reach.
+    ``expects_faults`` is whether any fault was asked for, ``expects_all`` whether each planned one was, by its id.
     ``unstable`` are fields that differ between two runs without faults, and are not compared.
     """
 
@@ -57,6 +58,8 @@ class Report:
     run: int = 0
     not_run: list[FaultPoint] = field(default_factory=list)
     not_reached: list[FaultPoint] = field(default_factory=list)
+    expects_faults: bool = True
+    expects_all: bool = False
     exits: list[FaultPoint] = field(default_factory=list)
     unstable: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -65,11 +68,25 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether all planned faults were run, and there are no findings."""
-        return not self.findings and not self.not_run
+        """Whether there are no findings, and the exploration is complete."""
+        return not self.findings and not self.gaps
+
+    @property
+    def gaps(self) -> list[str]:
+        """Why the absence of findings says little: the budget was too short, or faults did not happen."""
+        found = []
+        if self.not_run:
+            found.append(f"Budget used up, {_faults(len(self.not_run))} not run")
+        if self.findings:
+            return found
+        if self.expects_all and self.not_reached:
+            found.append(f"Not passed: {_faults(len(self.not_reached))} of --only not reached")
+        elif self.expects_faults and not self.run and not self.not_run:
+            found.append("Not passed: no fault was reached")
+        return found
 
     def assert_passed(self) -> None:
-        """Raise AssertionError with the report if there are findings, or planned faults were not run."""
+        """Raise AssertionError with the report if there are findings, or the exploration is not complete."""
         if not self.passed:
             raise AssertionError(self.text())
 
@@ -100,10 +117,7 @@ class Report:
             )
         for number, finding in enumerate(self.findings, 1):
             lines += ["", *self._finding(number, finding)]
-        lines += ["", self._count()]
-        if self.not_run:
-            noun = "fault" if len(self.not_run) == 1 else "faults"
-            lines.append(f"Budget used up, {len(self.not_run)} {noun} not run")
+        lines += ["", self._count(), *self.gaps]
         return "\n".join(lines)
 
     def _count(self) -> str:
@@ -123,6 +137,7 @@ class Report:
             f"   {EXPLANATIONS[problem.kind]}",
             *(f"     {line}" for line in problem.lines),
             f"   In step {problem.step}: {self._step(problem.step)}",
+            *_hints(finding),
         ]
         if point is None:
             lines.append("   Fault: none")
@@ -198,6 +213,25 @@ def group_findings(results: Sequence[Result]) -> list[Finding]:
         points = dict.fromkeys(result.point for _, result in found if result.point is not None)
         findings.append(Finding(found[0][0], list(points), found[0][1]))
     return findings
+
+
+def _hints(finding: Finding) -> list[str]:
+    """Return a hint if the writes at rest may be late writes of a step that ended without any."""
+    if finding.problem.kind != "writes at rest" or finding.points:
+        return []
+    steps = finding.result.steps
+    first = 1 if len(steps) > 1 else 0  # at the start there is often nothing to write
+    silent = [str(number) for number in range(first, len(steps)) if not steps[number].writes]
+    if not silent:
+        return []
+    noun = "step" if len(silent) == 1 else "steps"
+    return [
+        f"   No writes before, in {noun} {', '.join(silent)}: the operator may be slower than --quiet or --ready"
+    ]
+
+
+def _faults(count: int) -> str:
+    return "1 fault" if count == 1 else f"{count} faults"
 
 
 def _object(subject: str) -> str:

@@ -115,6 +115,7 @@ class Session:
             self.plane.faults.stale_revision = self._rewind_to
         self.injector.down = False
         self.injector.requests = 0
+        self.injector.watches = 0
         self.injector.touch()
         waiting = asyncio.create_task(self._wait_ready())
         try:
@@ -141,7 +142,10 @@ class Session:
         deadline = time.monotonic() + self._startup
         injector = self.injector
         if await self._readiness.wait(
-            lambda: injector.requests, lambda: injector.last_request, deadline
+            lambda: injector.requests,
+            lambda: injector.watches,
+            lambda: injector.last_request,
+            deadline,
         ):
             injector.touch()
             self._ready.set()
