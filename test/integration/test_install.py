@@ -957,7 +957,7 @@ async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
     """Runs the commands of docs/install.md."""
     text = (ROOT / "docs" / "install.md").read_text()
     block = text.split("<!-- manual removal -->")[1].split("```sh\n")[1].split("```")[0]
-    commands = [line.split(" # ")[0].split() for line in block.splitlines() if line.strip()]
+    commands = [shlex.split(line, comments=True) for line in block.splitlines() if line.strip()]
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
         cluster = ray_cluster()

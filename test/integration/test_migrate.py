@@ -332,6 +332,10 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
         MUTATING_WEBHOOK_CONFIGURATION,
         NamespacedName("", "codeflare-operator-mutating-webhook-configuration"),
     )
+    for target in ("cfo", "kuberay"):
+        mistyped = await run(env, directory, "--to", target, "-n", "nosuch")
+        message = "Error: namespace nosuch does not exist\n"
+        assert (mistyped.exit_code, mistyped.stderr) == (2, message)
     unknown = await run(env, directory, "--to", "rhoai", "-n", NAMESPACE, "missing")
     assert (unknown.exit_code, unknown.stderr) == (
         2,

@@ -28,6 +28,7 @@ from cfo.console.migrate.raycluster.steps import ObjectPlan, plan_lines
 from cfo.console.migrate.raycluster.targets import GATES, KubeRay, Target
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import (
+    NAMESPACE,
     APIError,
     Client,
     DiscoveryIncomplete,
@@ -120,9 +121,11 @@ def command(
     where = namespace or ""
 
     async def show_takeover(client: Client) -> int:
+        await _require_namespace(client, where)
         return await _show_takeover(client, where, names, operator_namespace)
 
     async def migrate(client: Client) -> int:
+        await _require_namespace(client, where)
         observer = Observer(client)
         config = await observer.configuration(operator_namespace)
         kuberay = KubeRay()
@@ -159,6 +162,14 @@ def command(
     except PodsRemain as error:
         raise CommandFailed(str(error)) from None
     raise SystemExit(exit_code)
+
+
+async def _require_namespace(client: Client, namespace: str) -> None:
+    """Raise :class:`InvalidInput` if a namespace does not exist; an empty one means all namespaces."""
+    if not namespace:
+        return
+    if await client.get(NAMESPACE, NamespacedName("", namespace), live=True) is None:
+        raise InvalidInput(f"namespace {namespace} does not exist")
 
 
 async def _keys(
