@@ -6,7 +6,7 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
@@ -25,6 +25,12 @@ from cfo.api.raycluster.conditions import (
 )
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
+from cfo.api.raycluster.pod_differences import (
+    differences,
+    groups_of,
+    has_other_image,
+    is_replaced_by_kuberay,
+)
 from cfo.api.reading import (
     MALFORMED,
     MAX_MESSAGE,
@@ -110,12 +116,8 @@ _REMEDIES: Final = {
 _LIMITS: Final = ("KubeRayFeatureUnconfirmed", "RayClientNotExposed")
 """Reasons of Warning Events that say what the configuration excludes: no problems of a RayCluster that runs."""
 
-_HEAD_GROUP: Final = "headgroup"
-_GROUP_LABEL: Final = "ray.io/group"
-"""The label of pods with the name of their group, and its value for the head. Source: KubeRay."""
-
 _MAX_NAMED: Final = 3
-"""The maximum number of pods that a command names."""
+"""The maximum number of pods, and of fields, that are named."""
 
 _CA_REPLACED: Final = "CertificateAuthorityReplaced"
 
@@ -175,63 +177,85 @@ def _level(facts: RayClusterFacts, state: str) -> Level:
 
 
 def _pod_problems(cluster: Object, related: Related) -> Iterator[Problem]:
-    """Yield what is wrong with the pods, with another remedy for those that wait for an image of an older spec."""
-    images = _images_of_groups(cluster)
-    outdated: list[Object] = []
-    current: list[Object] = []
-    for pod in related.pods or ():
-        if _waits_for_outdated_image(pod, images):
-            outdated.append(pod)
-        else:
-            current.append(pod)
-    yield from pod_problems(current)
-    if not outdated:
+    """Yield what is wrong with the pods, and which are older than the spec: KubeRay replaces them only on request."""
+    pods = related.pods or ()
+    if is_replaced_by_kuberay(cluster):
+        yield from pod_problems(pods)
         return
-    names = [shlex.quote(name_of(pod)) for pod in outdated[:_MAX_NAMED]]
-    more = f" (and {len(outdated) - _MAX_NAMED} more)" if len(outdated) > _MAX_NAMED else ""
-    remedy = (
-        "the spec has another image by now, but KubeRay does not replace pods: kubectl delete pod "
-        f"-n {shlex.quote(namespace_of(cluster))} {' '.join(names)}{more}, or create the RayCluster again"
-    )
-    for problem in pod_problems(outdated):
-        yield Problem(problem.message, remedy)
+    groups = groups_of(cluster)
+    current: list[Object] = []
+    broken: list[Object] = []
+    running: list[Object] = []
+    fields_of_all: dict[str, None] = {}
+    for pod in pods:
+        found = _outdated_fields(cluster, groups, pod)
+        fields_of_all.update(dict.fromkeys(found))
+        if not found:
+            current.append(pod)
+        elif any(pod_problems([pod])):
+            broken.append(pod)
+        else:
+            running.append(pod)
+    advice = _change_remedy(cluster)
+    for problem in pod_problems(current):
+        yield Problem(problem.message, f"{problem.remedy}{advice}")
+    owner = text((controller_of(cluster) or {}).get("kind"), 63) or RAY_CLUSTER.kind
+    fields = _joined(list(fields_of_all))
+    for problem in pod_problems(broken):
+        yield Problem(
+            problem.message,
+            f"the spec has changed since the pod was created ({fields}), but KubeRay does not replace pods: "
+            f"{_deletion_command(broken)}, or create the {owner} again",
+        )
+    if running:
+        verb = "Pod is" if len(running) == 1 else "Pods are"
+        yield Problem(
+            f"{verb} older than the spec: {_joined(list(map(name_of, running)))} (changed since: {fields})",
+            "KubeRay does not replace pods when the spec changes; this ends what runs in them: "
+            f"{_deletion_command(running)}, or create the {owner} again",
+        )
 
 
-def _images_of_groups(cluster: Object) -> dict[str, dict[str, str]]:
-    """Return the images of the containers in the spec by group and container.
-
-    Nothing is returned for a RayCluster whose pods KubeRay replaces when the spec changes.
-    """
-    if path(cluster, "spec", "upgradeStrategy", "type") == "Recreate":
-        return {}
-    images = {_HEAD_GROUP: _images(path(cluster, "spec", "headGroupSpec", "template"))}
-    for group in items(path(cluster, "spec", "workerGroupSpecs")):
-        images[text(group.get("groupName"), 63)] = _images(group.get("template"))
-    return images
-
-
-def _images(pod: Any) -> dict[str, str]:
-    """Return the images in a pod or pod template by container name."""
-    images: dict[str, str] = {}
-    for field in ("initContainers", "containers"):
-        for container in items(path(pod, "spec", field)):
-            images[text(container.get("name"), 63)] = text(container.get("image"), MAX_MESSAGE)
-    return images
+def _outdated_fields(
+    cluster: Object, groups: Mapping[str, Mapping[str, Any]], pod: Object
+) -> list[str]:
+    """Return the fields in which a pod that has not ended differs from the spec."""
+    if is_deleting(cluster) or is_deleting(pod) or path(pod, "spec") is None:
+        return []
+    if path(pod, "status", "phase") in ("Succeeded", "Failed"):
+        return []
+    waiting = _waiting_containers(pod)
+    images = [
+        f"image of container {name}" for name in waiting if has_other_image(groups, pod, name)
+    ]
+    return [*images, *differences(cluster, groups, pod)]
 
 
-def _waits_for_outdated_image(pod: Object, images: Mapping[str, Mapping[str, str]]) -> bool:
-    """Return whether a container of the pod cannot start with an image that differs from the spec's."""
-    waiting = {
-        text(status.get("name"), 63)
-        for field in ("initContainerStatuses", "containerStatuses")
-        for status in items(path(pod, "status", field))
-        if text(path(status, "state", "waiting", "reason"), 80) in WAITING_REASONS
-    }
-    if not waiting:
-        return False
-    wanted = images.get(labels_of(pod).get(_GROUP_LABEL, ""), {})
-    used = _images(pod)
-    return any(name in wanted and wanted[name] != used.get(name) for name in waiting)
+def _waiting_containers(pod: Object) -> Iterator[str]:
+    """Yield the names of the containers that cannot start."""
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for status in items(path(pod, "status", field)):
+            if text(path(status, "state", "waiting", "reason"), 80) in WAITING_REASONS:
+                yield text(status.get("name"), 63)
+
+
+def _change_remedy(cluster: Object) -> str:
+    """Return what else is necessary if a remedy changes the spec; empty if its owner replaces the RayCluster."""
+    if controller_of(cluster) is not None:
+        return ""
+    return "; after a change of the spec, delete the pods, because KubeRay does not replace them"
+
+
+def _deletion_command(pods: Sequence[Object]) -> str:
+    namespace = shlex.quote(namespace_of(pods[0]))
+    names = " ".join(shlex.quote(name_of(pod)) for pod in pods[:_MAX_NAMED])
+    more = f" (and {len(pods) - _MAX_NAMED} more)" if len(pods) > _MAX_NAMED else ""
+    return f"kubectl delete pod -n {namespace} {names}{more}"
+
+
+def _joined(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _MAX_NAMED} more" if len(words) > _MAX_NAMED else ""
+    return text(", ".join(words[:_MAX_NAMED]), MAX_MESSAGE) + more
 
 
 def _ended_problems(cluster: Object, related: Related) -> Iterator[Problem]:

@@ -10,14 +10,13 @@ from unittest.mock import AsyncMock
 import pytest
 from hypothesis import strategies as st
 
-from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.cluster import PROXY_CONTAINER, has_injected_tls
 from cfo.api.raycluster.names import RAY_CLUSTER, VERSION_ANNOTATION, names_of
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.runtime.objects.unstructured import Object, is_deleting, key_of
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook
 from cfo.webhooks.raycluster.injection_plan import Images
-from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.reviews import Reviewer, encoded, review_of

@@ -29,6 +29,12 @@ TLS_VARIABLE = {"name": "RAY_USE_TLS", "value": "1"}
 """The injected environment variable that makes Ray require TLS with client certificates."""
 RBAC_PROXY_CONTAINER = "rbac-proxy"
 """The injected container with kube-rbac-proxy, through which all requests to the dashboard pass."""
+PROXY_CONTAINER = "oauth-proxy"
+"""The injected container with the OAuth proxy of OpenShift."""
+PROXY_CONTAINERS = frozenset({PROXY_CONTAINER, RBAC_PROXY_CONTAINER})
+"""The names of all injected containers that run alongside Ray."""
+ADDED_CONTAINERS = PROXY_CONTAINERS | {CERTIFICATE_CONTAINER}
+"""The names of all injected containers."""
 _RAY_AUTH_MODE = "RAY_AUTH_MODE"
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
 """The value of ``spec.managedBy`` with which MultiKueue runs a RayCluster in another Kubernetes cluster."""

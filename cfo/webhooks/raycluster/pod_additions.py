@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum, auto
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
+from cfo.api.raycluster.cluster import PROXY_CONTAINERS
 from cfo.runtime import Object
 
 PodSpec: TypeAlias = dict[str, Any]
-
-PROXY_CONTAINER: Final = "oauth-proxy"
-PROXY_CONTAINERS: Final = frozenset({PROXY_CONTAINER, RBAC_PROXY_CONTAINER})
-"""The names of all injected containers that run alongside Ray."""
 
 
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:

@@ -32,15 +32,13 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
+from cfo.api.raycluster.cluster import PROXY_CONTAINER, PROXY_CONTAINERS, RBAC_PROXY_CONTAINER
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import COOKIE_KEY, SETTINGS_KEY
 from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT, PROXY_PORT_NAME
 from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.pod_additions import (
-    PROXY_CONTAINER,
-    PROXY_CONTAINERS,
     PodAdditions,
     PodSpec,
     ray_container_index,

@@ -15,7 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.raycluster.cluster import PodGroup, head_pod_spec, is_managed_by_multikueue, pod_path
+from cfo.api.raycluster.cluster import (
+    PROXY_CONTAINER,
+    PROXY_CONTAINERS,
+    PodGroup,
+    head_pod_spec,
+    is_managed_by_multikueue,
+    pod_path,
+)
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.api.raycluster.ports import PROXY_PORT_NAME
@@ -34,8 +41,6 @@ from cfo.webhooks.raycluster.injection_plan import (
 )
 from cfo.webhooks.raycluster.json_types import count_errors, json_type_errors
 from cfo.webhooks.raycluster.pod_additions import (
-    PROXY_CONTAINER,
-    PROXY_CONTAINERS,
     PodAdditions,
     are_equal_entries,
     mount_key,

@@ -655,6 +655,52 @@ def test_command_for_many_pods_with_an_old_image_names_the_first() -> None:
     assert "kubectl delete pod -n n a b c (and 2 more)," in problem.remedy
 
 
+def running_pod(name: str, **resources: str) -> Object:
+    container = {"name": "ray", "image": "ray", "resources": {"requests": resources}}
+    return {
+        "metadata": {"namespace": "n", "name": name, "labels": {"ray.io/group": "headgroup"}},
+        "spec": {"containers": [container]},
+        "status": {"phase": "Running", "conditions": [condition("Ready", "True")]},
+    }
+
+
+def test_pods_that_run_with_an_older_spec_are_a_warning() -> None:
+    changed = cluster(pod=running_pod("", cpu="2")["spec"])
+    pods = [running_pod("a", cpu="1"), running_pod("b", cpu="2"), running_pod("c", cpu="1")]
+    summary = summarize(RAY_CLUSTER, changed, related(pods=pods))
+    assert (summary.level, messages(summary)) == (
+        Level.WARNING,
+        ["Pods are older than the spec: a, c (changed since: resources of container ray)"],
+    )
+    assert "kubectl delete pod -n n a c, or create the RayCluster" in summary.problems[0].remedy
+    deleted = running_pod("a", cpu="1")
+    deleted["metadata"]["deletionTimestamp"] = "2026-06-01T00:00:00Z"
+    ended = {**running_pod("b", cpu="1"), "status": {"phase": "Failed"}}
+    ignored = [deleted, ended, running_pod("c", cpu="2")]
+    assert summarize(RAY_CLUSTER, changed, related(pods=ignored)).problems == ()
+    changed["spec"]["upgradeStrategy"] = {"type": "Recreate"}
+    assert summarize(RAY_CLUSTER, changed, related(pods=pods)).level is Level.OK
+
+
+def test_pods_that_cannot_be_scheduled_have_to_be_deleted_after_a_change_of_the_spec() -> None:
+    pending = running_pod("a", cpu="9")
+    unschedulable = condition("PodScheduled", "False", "Unschedulable", "Insufficient cpu")
+    pending["status"] = {"phase": "Pending", "conditions": [unschedulable]}
+    before = cluster("", pod=pending["spec"])
+    (problem,) = summarize(RAY_CLUSTER, before, related(pods=[pending])).problems
+    assert problem.remedy.startswith("request less")
+    assert "after a change of the spec, delete the pods" in problem.remedy
+    after = cluster("", pod=running_pod("", cpu="1")["spec"])
+    (problem,) = summarize(RAY_CLUSTER, after, related(pods=[pending])).problems
+    assert problem.message == "Pod a: cannot be scheduled: Insufficient cpu"
+    assert "kubectl delete pod -n n a, or create the RayCluster again" in problem.remedy
+    after["metadata"]["ownerReferences"] = [
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "u", "controller": True}
+    ]
+    (problem,) = summarize(RAY_CLUSTER, after, related(pods=[pending])).problems
+    assert problem.remedy.endswith("or create the RayJob again")
+
+
 @pytest.mark.parametrize(
     ("created", "is_problem"),
     [
