@@ -181,7 +181,7 @@ def _names_of(view: KindView) -> tuple[str, ...]:
 async def _watch(session: Session, namespace: str | None, name: str) -> None:
     """Print what changes, until cancelled: a table on a terminal, otherwise one line for each change."""
     if can_replace_text():
-        notes = partial(_notes, session)
+        notes = partial(_notes, session, namespace)
         await replace_table(session.overview, namespace=namespace, name=name, notes=notes)
     else:
         await print_changes(session.overview, name=name)
@@ -213,7 +213,7 @@ def _report(
         lines = _details(summaries, now)
     for line in lines:
         echo(line)
-    for line in _notes(session):
+    for line in _notes(session, namespace):
         echo(line, err=True)
 
 
@@ -241,12 +241,18 @@ def _details(summaries: Sequence[Summary], now: datetime) -> Iterator[str]:
         yield from detail(summary, now, kinds)
 
 
-def _notes(session: Session) -> list[str]:
+def _notes(session: Session, namespace: str | None) -> list[str]:
     """Return lines about the kinds that cannot be read, lack objects, or are not installed."""
     notes = []
     unread = [f"{kind} ({reason})" for kind, reason in session.unavailable().items()]
     if unread:
         notes.append(f"not read: {', '.join(unread)}")
+    forbidden = session.forbidden_resources()
+    if forbidden:
+        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        notes.append(
+            f"forbidden in {where}: list and watch of {', '.join(forbidden)}; ask the administrator for the permission"
+        )
     left_out = session.overview.left_out()
     names = kind_names(session.overview.views)
     notes += [f"not complete: {names[gvk]}: {text}" for gvk, text in left_out.items()]
@@ -294,12 +300,19 @@ class Session:
     """An overview of what can be read.
 
     ``not_served`` are the kinds that the cluster does not have, and ``unknown`` those of which that was unknown at the
-    start, because their API server did not respond, with the reason.
+    start, because their API server did not respond, with the reason. ``resources`` are the names of the kinds in RBAC
+    rules.
     """
 
     overview: Overview
     not_served: tuple[GVK, ...]
     unknown: Mapping[GVK, str]
+    resources: Mapping[GVK, str]
+
+    def forbidden_resources(self) -> list[str]:
+        """Return the resources that the user is not allowed to list or watch, as kubectl writes them."""
+        found = {self.resources.get(gvk, gvk.kind) for gvk in self.overview.forbidden()}
+        return sorted(found)
 
     def unread(self) -> dict[GVK, str]:
         """Return the kinds that exist and cannot be read now, with a short reason."""
@@ -349,7 +362,8 @@ async def connect(
     readable = [view for view in views if view.gvk in shown.served or view.gvk in unknown]
     overview = Overview(cache, readable, related=related)
     not_served = tuple(view.gvk for view in views if view not in readable)
-    session = Session(overview, not_served, unknown)
+    resources = {**shown.served, **others.served}
+    session = Session(overview, not_served, unknown, resources)
     async with anyio.create_task_group() as tasks:
         await tasks.start(cache.run)
         with anyio.move_on_after(timeout):
@@ -377,22 +391,22 @@ def _check_readable(
 
 @dataclass(frozen=True, slots=True)
 class _Discovery:
-    """The kinds that the cluster serves, and those of which that is unknown, with the reason."""
+    """The kinds that the cluster serves, with their resources, and those of which that is unknown, with the reason."""
 
-    served: Sequence[GVK]
+    served: Mapping[GVK, str]
     unknown: Mapping[GVK, str]
 
 
 async def _discover(mapper: RESTMapper, kinds: Iterable[GVK]) -> _Discovery:
-    served = []
+    served = {}
     unknown = {}
     for gvk in kinds:
         try:
-            await mapper.resource(gvk)
+            resource = await mapper.resource(gvk)
         except UnknownKind:
             continue
         except DiscoveryIncomplete as error:
             unknown[gvk] = str(error)
         else:
-            served.append(gvk)
+            served[gvk] = f"{resource.plural}.{gvk.group}".removesuffix(".")
     return _Discovery(served, unknown)

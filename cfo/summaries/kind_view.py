@@ -298,6 +298,22 @@ def _with_problem(summary: Summary, problem: Problem) -> Summary:
     return replace(summary, problems=problems, level=level)
 
 
+def with_forbidden(summary: Summary, resources: Sequence[str]) -> Summary:
+    """Return ``summary`` with the problem that ``resources`` cannot be read, which would say why it has not started.
+
+    Its level stays, because nothing may be wrong with the object.
+    """
+    if not resources or summary.level is not Level.PROGRESSING:
+        return summary
+    names = " and ".join(resources)
+    namespace = text(summary.key.namespace, 63)
+    problem = Problem(
+        f"Why it is not ready is unknown: listing {names} in namespace {namespace} is forbidden",
+        f"ask the administrator for the permission to list and watch {names} in this namespace",
+    )
+    return replace(summary, problems=distinct_problems([*summary.problems, problem]))
+
+
 def missing_queue(queue: str) -> Problem:
     """Return the problem of an object that waits for a LocalQueue that does not exist."""
     return Problem(

@@ -11,7 +11,7 @@ changes, not by a timer. The exception is an object to which no operator writes:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -32,6 +32,7 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     SystemClock,
+    is_deleting,
 )
 from cfo.runtime.cache import LeftOutNumber
 from cfo.runtime.objects import CORE_EVENT
@@ -48,6 +49,7 @@ from cfo.summaries.kind_view import (
     missing_queue,
     related_objects,
     summarize,
+    with_forbidden,
 )
 from cfo.summaries.problems import last_occurrence, seconds_until_overdue
 from cfo.summaries.summary import Problem, Summary, kind_names
@@ -108,8 +110,9 @@ class Overview:
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
         self._left_out_handlers: list[Callable[[], None]] = []
-        self._sync_states: dict[Informer, tuple[bool, bool]] = {}
-        """Whether each informer had synced when that was last looked at, and whether its kind was not served."""
+        self._sync_states: dict[Informer, tuple[bool, bool, bool]] = {}
+        """Whether each informer had synced when that was last looked at, and whether its kind was not served, or
+        forbidden."""
         self._state_changed = anyio.Event()
         self.informers_of: dict[GVK, KindInformers] = {}
         for gvk in self.views:
@@ -355,8 +358,21 @@ class Overview:
         else:
             self._in_queue.remember((gvk, key), ())
         summary = summarize(view, obj, related)
+        if not is_deleting(obj):
+            summary = with_forbidden(summary, self._forbidden_causes(gvk))
         self._check_again((gvk, key), seconds_until_overdue(obj, related.now), summary)
         return summary
+
+    def _forbidden_causes(self, gvk: GVK) -> Sequence[str]:
+        """Return which resources may say why an object has not started, and cannot be read."""
+        found: list[str] = []
+        pods = self.informers_of[gvk].pods
+        if pods is not None:
+            if pods.is_forbidden:
+                found.append("pods")
+            if self._events is not None and self._events.is_forbidden:
+                found.append("events")
+        return found
 
     def _check_again(self, identity: Identity, seconds: float, summary: Summary) -> None:
         """Compute a summary again once an operator should have written the state of its object."""
@@ -440,8 +456,8 @@ def _left_out_text(gvk: GVK, numbers: Mapping[str, LeftOutNumber]) -> str:
     )
 
 
-def _state_of(informer: Informer) -> tuple[bool, bool]:
-    return informer.has_synced, informer.is_not_served
+def _state_of(informer: Informer) -> tuple[bool, bool, bool]:
+    return informer.has_synced, informer.is_not_served, informer.is_forbidden
 
 
 def _decoded(entries: Iterable[Entry]) -> list[Object]:

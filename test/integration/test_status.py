@@ -27,6 +27,7 @@ from cfo.runtime import (
     Transport,
     owner_reference,
 )
+from cfo.runtime.objects import new_object
 from cfo.summaries.changes import ChangeType
 from cfo.summaries.kind_view import related_kinds
 from cfo.summaries.overview import Overview
@@ -175,6 +176,9 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         (line,) = [line for line in own.stderr.splitlines() if line.startswith("not read:")]
         assert "AppWrapper (forbidden)" in line
         assert "NetworkPolicy (forbidden)" in line
+        (line,) = [line for line in own.stderr.splitlines() if line.startswith("forbidden in ")]
+        assert line.startswith("forbidden in namespace ns: list and watch of appwrappers.workload")
+        assert ", pods, " in line
         assert "not installed: FluxSetup, FluxJob, MiniCluster, InferenceStack" in own.stderr
 
         detail = await status(env.plane, tmp_path, "-n", "ns", "raycluster/rc", token=tenant)
@@ -201,6 +205,31 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         assert nowhere.stderr == "Error: namespace nope does not exist\n"
         yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
         assert yaml.safe_load(yaml_output.stdout)["items"] == [cluster]
+
+
+@pytest.mark.usefixtures("_restore_logs")
+async def test_objects_that_start_have_a_problem_if_their_pods_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    problem = "Why it is not ready is unknown: listing pods in namespace ns is forbidden"
+    async with start_environment(RAY_CLUSTER_CRD, APPWRAPPER_CRD) as env:
+        cluster = await create_objects(env)
+        await env.patch(cluster, {"status": {"state": None}}, subresource="status")
+        wrapper = new_object(APPWRAPPER, "aw", "ns")
+        status_of_wrapper = {"phase": "Resuming", "conditions": []}
+        await env.patch(wrapper, {"status": status_of_wrapper}, subresource="status")
+        rules = [
+            Rule("ray.io", "rayclusters", ("list", "watch")),
+            Rule("workload.codeflare.dev", "appwrappers", ("list", "watch")),
+            Rule("", "events", ("list", "watch")),
+        ]
+        tenant = await service_account_token(env, *rules, namespace="ns")
+        found = await status(env.plane, tmp_path, "-n", "ns", token=tenant)
+        assert found.exit_code == 0, found.stdout  # nothing may be wrong
+        assert found.stdout.count(f"    {problem}\n") == 2
+        assert "the permission to list and watch pods in this namespace" in found.stdout
+        own = await status(env.plane, tmp_path, "-n", "ns")
+        assert problem not in own.stdout
 
 
 @pytest.mark.usefixtures("_restore_logs")

@@ -14,7 +14,7 @@ from cfo.summaries.overview import Overview
 def test_notes_name_kinds_with_objects_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     overview = Overview(Cache(transport, RESTMapper(transport)), all_views(), related=())
-    session = Session(overview, (), {})
-    assert not any(line.startswith("not complete") for line in _notes(session))
+    session = Session(overview, (), {}, {})
+    assert not any(line.startswith("not complete") for line in _notes(session, None))
     monkeypatch.setattr(overview, "left_out", lambda: {RAY_CLUSTER: "2 in namespace ns"})
-    assert "not complete: RayCluster: 2 in namespace ns" in _notes(session)
+    assert "not complete: RayCluster: 2 in namespace ns" in _notes(session, None)

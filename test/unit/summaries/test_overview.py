@@ -49,6 +49,7 @@ class StubInformer:
 
     has_synced = True
     is_not_served = False
+    is_forbidden = False
     problem = ""
 
 
@@ -271,7 +272,7 @@ def test_events_with_fields_of_other_types_are_ignored() -> None:
 async def test_interruption_ends_when_objects_are_received_again() -> None:
     overview = new_overview()
     informer = StubInformer()
-    overview._sync_states = cast("Any", {informer: (True, False)})
+    overview._sync_states = cast("Any", {informer: (True, False, False)})
     for known, problem in (("", "watch pods: refused"), ("watch pods: refused", "")):
         found: list[str] = []
 
