@@ -76,13 +76,20 @@ def policy() -> list[Object]:
                 "apiVersions": ["*"],
                 "operations": ["CREATE", "UPDATE"],
                 "resources": plurals,
+                "scope": "*",
             }
         )
     prefixes = " and ".join(RESERVED_HOST_PREFIXES)
     belongs = f"variables.owners.exists(owner, {_belongs('host')})"
     spec = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": resources},
+        # The constraints are one value for server-side apply, so they have all defaulted fields.
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": resources,
+        },
         "matchConditions": [{"name": "spec-changes", "expression": _SPEC_CHANGES}],
         "variables": [
             {"name": "hosts", "expression": _HOSTS},

@@ -32,6 +32,9 @@ _TERMINATION_SECONDS = 40
 """More than the 30 s that running reconciles have to finish at a stop (``graceful_shutdown_timeout``)."""
 
 
+_NAMESPACE_FIELD = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+
+
 def namespace_object(namespace: str) -> Object:
     """Return the namespace. It has no labels, because other applications may use it as well."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
@@ -71,9 +74,8 @@ def _container(image: str) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": [ENTRY_POINT],
-        "env": [
-            {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
-        ],
+        # A fieldRef is one value for server-side apply, so it has the defaulted apiVersion.
+        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": dict(_NAMESPACE_FIELD)}}],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},

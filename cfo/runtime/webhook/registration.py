@@ -74,16 +74,16 @@ class Webhook:
     def entry(self, client_config: Mapping[str, Any]) -> Object:
         """Return the entry for the list ``webhooks`` of a webhook configuration.
 
-        Most fields that have the API server's default value are left out.
+        Fields that have the API server's default value are left out, except in rules: server-side apply treats the list
+        of rules as one value, so a rule without a defaulted field conflicts with the stored one.
         """
         rule: dict[str, Any] = {
             "apiGroups": list(self.groups),
             "apiVersions": list(self.versions),
             "operations": [str(operation) for operation in self.operations],
             "resources": list(self.resources),
+            "scope": self.scope,
         }
-        if self.scope != "*":
-            rule["scope"] = self.scope
         entry: dict[str, Any] = {
             "name": self.name,
             "admissionReviewVersions": ["v1"],

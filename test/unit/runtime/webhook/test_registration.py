@@ -78,6 +78,7 @@ def test_configuration_matches_controller_gen() -> None:
                         "apiVersions": ["v1"],
                         "operations": ["CREATE", "UPDATE"],
                         "resources": ["rayclusters"],
+                        "scope": "*",
                     }
                 ],
                 "sideEffects": "None",
