@@ -20,6 +20,8 @@ succeeds.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ from datetime import UTC, datetime
 import anyio
 import click
 import msgspec
+from click.core import ParameterSource
 
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.console.counts import counted
@@ -34,6 +37,7 @@ from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.lease_holder import living_holder
+from cfo.console.namespaces import check_name, has_namespace, no_namespace
 from cfo.features import KINDS, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -88,7 +92,9 @@ from cfo.version import CONFIG_MAP_NAME
     help="Continue if the operator itself is not in the namespace any more.",
 )
 @YES
+@click.pass_context
 def command(
+    ctx: click.Context,
     namespace: str,
     kubeconfig: str | None,
     crds: bool,
@@ -103,18 +109,22 @@ def command(
     kept. Changes nothing if the namespace has no operator. Exit code 1: something that was asked for was not done.
     """
 
-    async def check(client: Client) -> str:
-        if not await check_installation(client, namespace, leftovers=leftovers, delete_crds=crds):
-            return ""
-        return client.transport.config.server
+    is_named = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
+    check_name(namespace, "--namespace")
+
+    async def check(client: Client) -> tuple[str, str]:
+        nothing = await check_installation(
+            client, namespace, is_named=is_named, leftovers=leftovers, delete_crds=crds
+        )
+        return nothing, client.transport.config.server
 
     async def work(client: Client) -> None:
         await uninstall(client, namespace, echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
 
     try:
-        server = run_with_client(kubeconfig, "cfo-uninstall", check)
-        if not server:
-            echo("nothing to remove: the cluster has no operator and none of its finalizers")
+        nothing, server = run_with_client(kubeconfig, "cfo-uninstall", check)
+        if nothing:
+            echo(f"nothing to remove: {nothing}")
             return
         if not yes and not dry_run:
             kinds = ", ".join(f"{gvk.kind}s" for gvk in _own_kinds())
@@ -126,6 +136,8 @@ def command(
 
 
 _POLL_INTERVAL = 0.5  # seconds
+_MAX_CONFLICTS = 20
+"""How often the removal of a finalizer is tried while other clients change the object."""
 _MAX_HOSTNAME = 63
 """Characters of a pod's hostname, with which the identity of its operator begins."""
 _MAX_NAMED = 5
@@ -142,15 +154,22 @@ class UninstallIncomplete(Exception):
 
 
 async def check_installation(
-    client: Client, namespace: str, *, leftovers: bool = False, delete_crds: bool = False
-) -> bool:
+    client: Client,
+    namespace: str,
+    *,
+    is_named: bool = False,
+    leftovers: bool = False,
+    delete_crds: bool = False,
+) -> str:
     """Check that an operator of ``namespace`` is installed, at least in part, and that no other one runs.
 
     This requires an object of the installation in the namespace, or a cluster-scoped object that refers to it. With
     ``leftovers``, neither is required, unless a cluster-scoped object refers to another namespace. With
-    ``delete_crds``, none may refer to another one. Returns whether there can be anything to remove: not if the cluster
-    has no operator, and none of its finalizers and, with ``delete_crds``, of its CRDs. Raises
-    :class:`UninstallRefused` and :class:`cfo.runtime.client.errors.APIError`.
+    ``delete_crds``, none may refer to another one. Returns why there is nothing to remove; empty if there can be
+    something. There is nothing if the cluster has no operator, and none of its finalizers and, with ``delete_crds``, of
+    its CRDs; or if the user has named the namespace (``is_named``), as in a second run, and only another one has an
+    operator. Raises :class:`UninstallRefused`, :class:`.InvalidInput` if the named namespace does not exist, and
+    :class:`cfo.runtime.client.errors.APIError`.
     """
     is_installed = False
     elsewhere = ""
@@ -163,6 +182,11 @@ async def check_installation(
             elsewhere = (
                 f"{obj['kind']} {name_of(obj)} belongs to an operator in namespace {min(others)}"
             )
+    if is_named and not is_installed and not leftovers:
+        if not await has_namespace(client, namespace):
+            raise no_namespace(namespace, "--namespace")
+        if elsewhere and not delete_crds:
+            return f"namespace {namespace} has no operator; {elsewhere}"
     if elsewhere and not is_installed:
         raise UninstallRefused(
             f"{elsewhere}, not {namespace}; --namespace has to be the namespace of the operator"
@@ -172,13 +196,13 @@ async def check_installation(
     if not is_installed and not leftovers:
         remains = await _remains(client, delete_crds=delete_crds)
         if not remains:
-            return False
+            return "the cluster has no operator and none of its finalizers"
         raise UninstallRefused(
             f"namespace {namespace} has no operator, but {remains}; --namespace selects another one, and --leftovers "
             "removes what an operator left behind"
         )
     await _check_leases(client, namespace, stored)
-    return True
+    return ""
 
 
 async def _remains(client: Client, *, delete_crds: bool) -> str:
@@ -325,16 +349,19 @@ async def uninstall(
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
+        pods = await _list(client, POD, namespace=namespace, label_selector=_SELECTOR)
         for gvk in _own_kinds():
             for obj in await _list(client, gvk):
                 await removal.delete(gvk, key_of(obj))
-            await removal.wait_for_deletion(gvk, timeout)
+            if pods:
+                await removal.wait_for_deletion(gvk, timeout)
+        if not pods and not dry_run:  # no operator removes its finalizers
+            await _remove_finalizers(removal, client)
+            for gvk in _own_kinds():
+                await removal.wait_for_deletion(gvk, timeout)
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
-    for kind in KINDS:
-        for gvk, finalizer in kind.finalizers().items():
-            for obj in await _list(client, gvk):
-                await removal.remove_finalizer(gvk, key_of(obj), finalizer)
+    await _remove_finalizers(removal, client)
     for kind in KINDS:
         for left in kind.leftovers():
             for obj in await _list(client, left.gvk, label_selector=left.label):
@@ -350,6 +377,14 @@ async def uninstall(
             if obj["kind"] == "CustomResourceDefinition":
                 await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
     await removal.conclude()
+
+
+async def _remove_finalizers(removal: _Removal, client: Client) -> None:
+    """Remove our finalizers from all objects."""
+    for kind in KINDS:
+        for gvk, finalizer in kind.finalizers().items():
+            for obj in await _list(client, gvk):
+                await removal.remove_finalizer(gvk, key_of(obj), finalizer)
 
 
 _KEPT = (
@@ -506,8 +541,11 @@ class _Removal:
             self._report(f"still not deleted after {timeout:g} s: {gvk.kind} {key_of(obj)} {why}")
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
-        """Remove our finalizer from an object; retry if another client has changed the object concurrently."""
-        while True:
+        """Remove our finalizer from an object; retry if another client has changed the object concurrently.
+
+        After :data:`_MAX_CONFLICTS` attempts, this is reported.
+        """
+        for _ in range(_MAX_CONFLICTS):
             obj = await self._client.get(gvk, key, live=True)
             if obj is None or not has_finalizer(obj, finalizer):
                 return
@@ -520,6 +558,10 @@ class _Removal:
             except Conflict:
                 continue
             return
+        self._problems += 1
+        self._report(
+            f"not removed: finalizer {finalizer} of {gvk.kind} {key}: changed by other clients {_MAX_CONFLICTS} times"
+        )
 
     async def report_orphans(self, parts: Iterable[_Part]) -> None:
         """Report objects with our finalizers that are in none of ``parts``, which other operators reconcile."""
@@ -527,23 +569,31 @@ class _Removal:
         for kind in KINDS:
             for gvk, finalizer in kind.finalizers().items():
                 has_selector = gvk in kind.gvks and not kind.shared
-                orphans: list[NamespacedName] = []
+                orphans: list[Object] = []
                 for obj in await _list(self._client, gvk):
                     if not has_finalizer(obj, finalizer):
                         continue
                     if not any(part.covers(obj, has_selector=has_selector) for part in parts):
-                        orphans.append(key_of(obj))
+                        orphans.append(obj)
                 if orphans:
                     self._report_orphans(gvk, finalizer, orphans)
 
-    def _report_orphans(self, gvk: GVK, finalizer: str, keys: Sequence[NamespacedName]) -> None:
+    def _report_orphans(self, gvk: GVK, finalizer: str, orphans: Sequence[Object]) -> None:
         self._problems += 1
-        first = min(keys)
+        first = min(orphans, key=key_of)
+        key = key_of(first)
+        # The patch names the position in the list; its test fails if another finalizer is there.
+        position = f"/metadata/finalizers/{first['metadata']['finalizers'].index(finalizer)}"
+        patch = [
+            {"op": "test", "path": position, "value": finalizer},
+            {"op": "remove", "path": position},
+        ]
         self._report(
-            f"no operator removes the finalizer {finalizer} of {_named(gvk, keys)} any more: let another operator "
-            "reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it from each: kubectl "
-            f"--namespace {first.namespace} patch {gvk.kind.lower()}.{gvk.group} {first.name} --type=merge "
-            """-p '{"metadata":{"finalizers":null}}'"""
+            f"no operator removes the finalizer {finalizer} of {_named(gvk, [*map(key_of, orphans)])} any more: let "
+            "another operator reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it from "
+            "each; the path has its position among the finalizers of the object: kubectl "
+            f"--namespace {key.namespace} patch {gvk.kind.lower()}.{gvk.group} {key.name} --type=json "
+            f"-p {shlex.quote(json.dumps(patch))}"
         )
 
     async def conclude(self) -> None:

@@ -26,9 +26,10 @@ from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
+from cfo.manifests import guardrails
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.manifests.overlays import render
+from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -525,7 +526,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         )
 
         assert ("not deleted: 1 AppWrapper (default/wrapped)" in output) is everything
-        why = "is being deleted, waiting for workload.codeflare.dev/finalizer, test/other"
+        why = "is being deleted, waiting for test/other"
         assert (
             f"still not deleted after 1 s: AppWrapper default/wrapped {why}" in output
         ) is everything
@@ -757,7 +758,7 @@ async def apply_additional(environment: Environment, directory: Path) -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     section = text.split("### Several operators\n")[1].split("\n### ")[0]
     command = section.split("```sh\n")[1].split("```")[0]
-    printing, applying = command.split(" | ")
+    printing, applying = command.strip().split(" | ")
     assert printing.startswith("cfo ")
     result = CliRunner().invoke(cli, printing.split()[1:], prog_name="cfo")
     assert result.exit_code == 0, result.output
@@ -796,6 +797,10 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
         assert removed == lines_after("would delete ", planned)
         assert "ClusterRole codeflare-operator-manager-role-codeflare-b" in removed
         assert all(second in line for line in removed)
+        again = await run_uninstall(environment, tmp_path, *options)
+        assert again.startswith(f"nothing to remove: namespace {second} has no operator; ")
+        missing = await run_uninstall(environment, tmp_path, "--namespace", "nope", code=2)
+        assert missing == "Error: --namespace: namespace nope does not exist\n"
         code, left = await kubectl(
             environment, tmp_path, "get", "clusterroles,clusterrolebindings", "-o", "name"
         )
@@ -921,7 +926,8 @@ async def test_uninstall_reports_finalizers_that_no_other_operator_removes(tmp_p
             await environment.create_namespace(namespace)
             for number in range(7):
                 cluster = ray_cluster(f"rc-{number}", namespace)
-                cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+                finalizers = ["test/other", "ray.openshift.ai/oauth-finalizer"]
+                cluster["metadata"]["finalizers"] = finalizers
                 await environment.create(cluster)
         await install(environment, tmp_path)
         await create_config_map(environment, watchNamespaces=["team-a"])
@@ -946,11 +952,33 @@ async def test_uninstall_reports_finalizers_that_no_other_operator_removes(tmp_p
             environment, tmp_path, "delete", *_webhook_configuration_names()
         )  # no operator runs that serves them
         assert code == 0, deleted
-        command = output.split("remove it from each: kubectl ")[1].splitlines()[0]
+        command = output.split("of the object: kubectl ")[1].splitlines()[0]
         patched = await kubectl(environment, tmp_path, *shlex.split(command))
         assert patched[0] == 0, patched
         cluster = await environment.get(RAY_CLUSTER, "rc-0", "team-b")
-        assert not cluster["metadata"].get("finalizers")
+        assert cluster["metadata"]["finalizers"] == ["test/other"]
+        again = await kubectl(environment, tmp_path, *shlex.split(command))
+        assert again[0] != 0, "the finalizer of another controller stays"
+
+
+async def test_server_side_apply_has_no_conflict_after_a_client_side_apply() -> None:
+    """What the API server defaults in a list or map that has one owner is in the manifests."""
+    external = EXTERNAL_GROUPS  # whose CRDs do not exist here
+    objects = [
+        *render(components=COMPONENTS, api_servers=["192.0.2.0/28"]),
+        *render("codeflare-b", part={"watchNamespaces": ["team"]}),
+        *guardrails.render("team"),
+    ]
+    async with start_environment() as environment:
+        first = environment.client.with_field_manager("kubectl-client-side-apply")
+        second = environment.client.with_field_manager("kubectl")
+        await environment.create_namespace("team")
+        for obj in objects:
+            if gvk_of(obj).group in external:
+                continue
+            if await environment.client.get(gvk_of(obj), key_of(obj)) is None:
+                await first.create(obj)
+            await second.apply(obj, force=False)
 
 
 async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
