@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
@@ -31,6 +32,7 @@ from cfo.features.roles import enabled_roles, warn_about_missing_roles
 from cfo.runtime import (
     CONFIG_MAP,
     EVENT_RULES,
+    NAMESPACE,
     AlreadyExists,
     APIError,
     Client,
@@ -175,6 +177,15 @@ async def read_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         raise error.within(f"ConfigMap {key}") from None
     warnings = [f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings]
     return replace(parsed, warnings=warnings)
+
+
+async def _require_namespace(client: Client, namespace: str) -> None:
+    """Raise :class:`ConfigurationError` if ``namespace`` does not exist, as far as the operator is allowed to know."""
+    with suppress(Forbidden):
+        if await client.get(NAMESPACE, NamespacedName("", namespace), live=True) is None:
+            raise ConfigurationError(
+                f"the operator's namespace {namespace} does not exist; create it, or set NAMESPACE to another one"
+            )
 
 
 def _parse_default(document: str | None) -> ParsedConfiguration:
@@ -470,6 +481,8 @@ async def run(
             mapper = RESTMapper(transport)
             client = Client(transport, mapper, field_manager=FIELD_MANAGER)
             stored = await read_configuration(client, config_map)
+            if stored is None and not target.in_cluster:
+                await _require_namespace(client, config_map.namespace)
             parsed = stored or _parse_default(default_configuration)
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:

@@ -171,9 +171,9 @@ class OperatorConfiguration(Section):
     watch_namespaces: Annotated[
         list[Namespace],
         "Namespaces whose RayClusters, AppWrappers and Flux objects are reconciled; if empty, all. If set, the "
-        "operator needs permissions only there (except for the OAuth proxy, which needs ClusterRoleBindings, and "
-        "AppWrappers, which need to read ValidatingWebhookConfigurations); set `kuberay.operatorNamespaces` as "
-        "well, which it cannot detect.",
+        "operator needs permissions on these objects, and on those that it creates for them, only there. It needs "
+        "permissions in the whole cluster on CRDs, webhook configurations, the hosts of Ingresses and routes, and the "
+        "ClusterRoleBindings of the OAuth proxy. Set `kuberay.operatorNamespaces` as well, which it cannot detect.",
     ] = field(default_factory=list)
     label_selector: Annotated[
         Selector,

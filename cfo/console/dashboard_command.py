@@ -18,6 +18,7 @@ from cfo.console.errors import (
     run_async,
 )
 from cfo.console.execution import kubeconfig_option
+from cfo.console.namespaces import check_name, require_namespace
 from cfo.dashboard.feed import PageFeed
 from cfo.dashboard.in_cluster import client_source
 from cfo.dashboard.site import LoopbackServer
@@ -25,6 +26,7 @@ from cfo.features import all_views
 from cfo.runtime import (
     POD,
     APIError,
+    Client,
     ConfigError,
     DiscoveryIncomplete,
     RESTMapper,
@@ -33,7 +35,6 @@ from cfo.runtime import (
     TransportError,
     load_config,
 )
-from cfo.runtime.objects import is_dns_label
 from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
 
@@ -76,10 +77,8 @@ def command(
     """
     if namespace and all_namespaces:
         raise InvalidInput("--namespace and --all-namespaces cannot be used together")
-    if namespace is not None and not is_dns_label(namespace):
-        raise InvalidInput(
-            f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)"
-        )
+    if namespace is not None:
+        check_name(namespace, "--namespace")
     from cfo.runtime import logs
 
     async def serve() -> None:
@@ -90,6 +89,9 @@ def command(
         async with Transport(config) as transport:
             mapper = RESTMapper(transport)
             await _check_reachable(mapper, config.server)
+            if namespace is not None:
+                client = Client(transport, mapper, field_manager="cfo-dashboard")
+                await require_namespace(client, namespace, "--namespace")
             await show(transport, mapper, scope)
 
     async def show(transport: Transport, mapper: RESTMapper, scope: dict[str, str]) -> None:

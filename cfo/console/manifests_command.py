@@ -17,7 +17,7 @@ from cfo.config.section import ConfigurationError
 from cfo.console.errors import InvalidInput, echo
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails
-from cfo.manifests.additional import FIRST_ONLY, configuration
+from cfo.manifests.additional import FIRST_ONLY, configuration, note
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.runtime import Object
@@ -137,6 +137,8 @@ def command(
             f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default",
             err=True,
         )
+    if additional:
+        echo(f"Note: {note(part)}", err=True)
     selected = part or None
     _print(render(namespace, image, components, api_servers, selected))
 

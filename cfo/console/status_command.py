@@ -22,17 +22,16 @@ from msgspec.structs import asdict
 from cfo.api.kueue import LOCAL_QUEUES
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
 from cfo.console.execution import kubeconfig_option, timeout_option
+from cfo.console.namespaces import require_namespace
 from cfo.console.summary_text import detail, listing
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.runtime import (
     GVK,
-    NAMESPACE,
     APIError,
     Cache,
     Client,
     ConfigError,
     DiscoveryIncomplete,
-    NamespacedName,
     RESTMapper,
     SystemClock,
     Transport,
@@ -96,8 +95,8 @@ def command(
     For each object: its state, what is wrong, and what to do about it. Changes nothing, and needs no more than your own
     permissions: what you are not allowed to read, or what is not installed, is left out.
 
-    Exit codes: 0 if all is well, 1 if an object has an error or a warning, or if it or the namespace does not exist, 2
-    for invalid arguments, 3 if the cluster cannot be reached or nothing can be read.
+    Exit codes: 0 if all is well, 1 if an object has an error or a warning, or if it does not exist, 2 for invalid
+    arguments, such as a namespace that does not exist, 3 if the cluster cannot be reached or nothing can be read.
     """
     from cfo.features import all_views
     from cfo.runtime import logs
@@ -114,18 +113,22 @@ def command(
     async def work() -> int:
         config = await load_config(kubeconfig, context=context)
         where: str | None = namespace or config.namespace
+        option = "--namespace" if namespace else "kubeconfig"
         if all_namespaces:
             where = None
         async with (
             Transport(config) as transport,
             connect(transport, views, where, timeout) as session,
         ):
+            client = Client(transport, RESTMapper(transport), field_manager="cfo-status")
             if watch:
+                if where:
+                    await require_namespace(client, where, option)
                 await _watch(session, where, name)
                 return 0
             summaries = await session.overview.snapshot()
-            if where and not summaries and not await _has_namespace(transport, where):
-                raise CommandFailed(f"namespace {where} does not exist")
+            if where and not summaries:
+                await require_namespace(client, where, option)
             if name:
                 summaries = [each for each in summaries if each.key.name == name]
             _report(views, name, summaries, session, output, where)
@@ -139,15 +142,6 @@ def command(
     except (ConfigError, APIError, TransportError, NotReadable) as error:
         raise ClusterUnreadable(" ".join(str(error).split())) from None
     ctx.exit(code)
-
-
-async def _has_namespace(transport: Transport, namespace: str) -> bool:
-    """Return whether a namespace exists, as far as the user is allowed to know."""
-    client = Client(transport, RESTMapper(transport), field_manager="cfo-status")
-    try:
-        return await client.get(NAMESPACE, NamespacedName("", namespace), live=True) is not None
-    except APIError:
-        return True
 
 
 def _select(views: Sequence[KindView], target: str | None) -> tuple[Sequence[KindView], str]:

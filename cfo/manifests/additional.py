@@ -17,6 +17,7 @@ import yaml
 from cfo.config.model import OperatorConfiguration
 from cfo.manifests import rbac
 from cfo.runtime import Object, name_of
+from cfo.version import CONFIG_MAP_NAME
 
 _OF_THE_CLUSTER = (
     "CustomResourceDefinition",
@@ -55,6 +56,19 @@ def adapt(objects: Sequence[Object], namespace: str, part: Mapping[str, Any]) ->
 def own_name(name: str, namespace: str) -> str:
     """Return the name that a cluster-scoped object has for the additional operator in ``namespace``."""
     return f"{name}-{namespace}"
+
+
+def note(part: Mapping[str, Any]) -> str:
+    """Return what an administrator has to change in the configuration of the first operator before."""
+    changes = []
+    if "watchNamespaces" in part:
+        changes.append(f"watchNamespaces without {', '.join(part['watchNamespaces'])}")
+    if "labelSelector" in part:
+        changes.append(f"a labelSelector that excludes {part['labelSelector']}")
+    return (
+        f"first set {' or '.join(changes)} in the ConfigMap {CONFIG_MAP_NAME} of the first operator, and restart it: "
+        "otherwise both reconcile the same objects, and overwrite each other's writes; cfo doctor checks this"
+    )
 
 
 def configuration(part: Mapping[str, Any]) -> str:

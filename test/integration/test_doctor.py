@@ -22,6 +22,7 @@ from cfo.cli import cli
 from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import find_namespace
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
+from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.overlays import render
 from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule, gvk_of
 from cfo.runtime.objects import (
@@ -29,6 +30,7 @@ from cfo.runtime.objects import (
     EVENT,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
+    new_object,
 )
 from cfo.runtime.objects.kinds import DEPLOYMENT
 from cfo.version import CONFIG_MAP_NAME
@@ -74,6 +76,16 @@ async def doctor(kubeconfig: Path, *arguments: str) -> tuple[int, dict[str, list
         found.setdefault(each["check"], []).append((each["status"], each["message"]))
         assert each["remedy"] or each["status"] in ("ok", "skip")
     return result.exit_code, found
+
+
+async def refused_namespace(kubeconfig: Path, namespace: str) -> str:
+    """Run ``cfo doctor -n``, which must end with exit code 2 and one line; return what the line says."""
+    command = ["doctor", "-n", namespace, "--kubeconfig", str(kubeconfig)]
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+    )
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    return result.stderr.removeprefix("Error: --namespace: ").strip()
 
 
 def write_kubeconfig(environment: Environment, path: Path, token: str) -> Path:
@@ -176,6 +188,12 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
         ]
         assert found["kubernetes"][0][0] == found["clock"][0][0] == "ok"
         assert found["domain"][0][0] == "warn"
+
+        assert await refused_namespace(admin, "nope") == "namespace nope does not exist"
+        reader = await service_account_token(environment, namespace="default", name="reader")
+        unprivileged = write_kubeconfig(environment, tmp_path / "reader", reader)
+        refusal = await refused_namespace(unprivileged, NAMESPACE)
+        assert refusal.startswith(f"namespace {NAMESPACE} cannot be read: get deployments.apps: ")
 
         await check_running_operator(environment, admin)
         await check_installed_operator(environment, admin)
@@ -299,9 +317,9 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
 
 async def check_other_namespace(admin: Path) -> None:
     """The namespace of the option is checked, and that of the webhooks is named."""
-    code, found = await doctor(admin, "-n", "typo")
+    code, found = await doctor(admin, "-n", "default")
     assert code == 1
-    message = f"no Deployment {DEPLOYMENT_NAME} in namespace typo, but the webhooks lead to namespace {NAMESPACE}"
+    message = f"no Deployment {DEPLOYMENT_NAME} in namespace default, but the webhooks lead to namespace {NAMESPACE}"
     assert found["operator"] == [("fail", message)]
     assert any(f"in namespace {NAMESPACE} (" in message for _, message in found["operators"])
 
@@ -338,6 +356,23 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     assert "in namespace odh (Deployment codeflare-operator-manager, image" in message
     assert "Lease codeflare-operator-lock, holder a) reconciles the same namespaces" in message
     assert f"as the one in namespace {NAMESPACE} (" in message
+    binding = new_object(
+        CLUSTER_ROLE_BINDING,
+        "odh-operator",
+        subjects=[{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": "odh"}],
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    )
+    await environment.create(binding)
+    code, found = await doctor(admin)
+    assert (code, found["operators"][0][0]) == (1, "fail"), "an administrator installed it"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["args"] = ["--default-config=watchNamespaces: [team]"]
+    await environment.client.apply(deployment, force=True)
+    await write_configuration(environment, watchNamespaces=["other"])
+    _, found = await doctor(admin)
+    assert found["operators"][0][0] == "ok", "its ConfigMap does not exist yet"
+    await write_configuration(environment)
+    await environment.client.delete(CLUSTER_ROLE_BINDING, NamespacedName("", "odh-operator"))
     (webhooks,) = [
         obj for obj in render(namespace="odh") if obj["kind"] == "MutatingWebhookConfiguration"
     ]

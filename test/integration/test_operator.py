@@ -39,10 +39,10 @@ from test.support.recordings import load_startup, startup_cases
 
 
 async def failed_start(
-    environment: Environment, directory: Path, *arguments: str
+    environment: Environment, directory: Path, *arguments: str, **variables: str
 ) -> tuple[int, str]:
     """Run ``cfo run`` until it exits; return its exit code and its output, which must be one line."""
-    async with run_operator(environment, directory, *arguments) as operator:
+    async with run_operator(environment, directory, *arguments, **variables) as operator:
         code = await operator.exit_code()
     lines = operator.output.splitlines()
     assert len(lines) == 1, operator.output
@@ -159,6 +159,15 @@ async def test_unknown_configuration_keys_are_logged_as_warnings(tmp_path: Path)
                 "config.yaml: unknown key kubray (did you mean kuberay?), ignored"
                 in operator.output
             )
+
+
+async def test_namespace_that_does_not_exist_is_an_invalid_configuration(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        code, line = await failed_start(environment, tmp_path, NAMESPACE="nope")
+        assert (code, "the operator's namespace nope does not exist; create it" in line) == (
+            2,
+            True,
+        ), line
 
 
 async def test_config_map_name_can_be_changed_but_only_the_default_one_is_created(

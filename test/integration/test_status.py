@@ -201,8 +201,10 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
             "Error: RayCluster nope in namespace ns: not found\n",
         )
         nowhere = await status(env.plane, tmp_path, "-n", "nope")
-        assert (nowhere.exit_code, nowhere.stdout) == (1, "")
-        assert nowhere.stderr == "Error: namespace nope does not exist\n"
+        assert (nowhere.exit_code, nowhere.stdout) == (2, "")
+        assert nowhere.stderr == "Error: --namespace: namespace nope does not exist\n"
+        watched = await status(env.plane, tmp_path, "-n", "nope", "-w")
+        assert (watched.exit_code, watched.stderr) == (2, nowhere.stderr)
         yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
         assert yaml.safe_load(yaml_output.stdout)["items"] == [cluster]
 

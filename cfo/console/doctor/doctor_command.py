@@ -8,6 +8,7 @@ import click
 
 from cfo.console.errors import ClusterUnreadable, echo
 from cfo.console.execution import CONFIG, kubeconfig_option, run_with_client
+from cfo.console.namespaces import check_name, require_namespace
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 _TIMEOUT = 20.0
@@ -45,13 +46,15 @@ def command(
 
     Checks the webhooks and their certificate, permissions, KubeRay, Kueue, the domain, versions, the configuration and
     the clock with your own permissions. Nothing is changed; a RayCluster is created as a dry run, which is not stored.
-    What you are not allowed to read is skipped.
+    What you are not allowed to read is skipped; a --namespace that you cannot read at all is an invalid argument.
 
     Exit codes: 0 if no check failed, also with warnings (--strict: also none), 1 if a check failed, 2 for invalid
     arguments, 3 if the cluster cannot be reached.
     """
     import anyio
 
+    if namespace is not None:
+        check_name(namespace, "--namespace")
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace
     from cfo.console.doctor.report import (
@@ -66,12 +69,15 @@ def command(
     async def work(client: Client) -> Findings:
         with anyio.move_on_after(_TIMEOUT) as scope:
             await client.mapper.resource(CONFIG_MAP)
+            if namespace is not None:
+                await require_namespace(client, namespace, "--namespace")
             where = namespace or await find_namespace(client) or DEFAULT_NAMESPACE
         if scope.cancelled_caught:
             raise ClusterUnreadable(
                 f"{client.transport.config.server} does not answer within {_TIMEOUT:g} s"
             )
-        return await examine(client, where, config_name, SystemClock())
+        is_named = namespace is not None
+        return await examine(client, where, config_name, SystemClock(), is_named=is_named)
 
     logs.configure("console", "error")
     findings = run_with_client(kubeconfig, "cfo-doctor", work, context=context, reads_only=True)

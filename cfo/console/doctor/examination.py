@@ -14,6 +14,7 @@ from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.report import Findings, with_options
+from cfo.console.errors import InvalidInput, one_line
 from cfo.features import KINDS
 from cfo.features.roles import enabled_roles
 from cfo.manifests.names import SERVICE_ACCOUNT
@@ -41,14 +42,22 @@ _CERTIFICATE: Final = GVK("cert-manager.io", "v1", "Certificate")
 _Check = Callable[[], Awaitable[Iterable[Finding]] | Iterable[Finding]]
 
 
-async def examine(client: Client, namespace: str, config_name: str, clock: Clock) -> Findings:
+async def examine(
+    client: Client, namespace: str, config_name: str, clock: Clock, *, is_named: bool = False
+) -> Findings:
     """Return the findings for the operator in ``namespace``, in the order of the checks.
 
-    Raises :class:`cfo.runtime.TransportError` and
-    :class:`cfo.runtime.client.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
+    ``is_named``: the user has named the namespace, so something in it has to be readable; otherwise raises
+    :class:`.InvalidInput`. Raises :class:`cfo.runtime.TransportError` and :class:`cfo.runtime.client.Unauthorized` if
+    the API server cannot be reached, or does not accept the credentials.
     """
     server = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
+    unreadable = installation.deployment_error
+    if is_named and isinstance(installation.config_error, Forbidden) and unreadable is not None:
+        raise InvalidInput(
+            f"--namespace: namespace {namespace} cannot be read: {one_line(unreadable)}"
+        )
     subject = Subject(
         client,
         namespace,
@@ -96,6 +105,8 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         )
 
     async def permissions() -> Iterable[Finding]:
+        if installation.deployment_error is not None:
+            raise installation.deployment_error
         if installation.deployment is None:
             return [skip("no Deployment, so no ServiceAccount to check")]
         pod = installation.deployment["spec"]["template"]["spec"]
@@ -121,6 +132,8 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
         return checks.check_monitoring(monitor, installation)
 
     async def images() -> Iterable[Finding]:
+        if installation.deployment_error is not None:
+            raise installation.deployment_error
         is_openshift = await facts.is_served(client, ROUTE)
         return checks.check_images(installation, is_openshift=is_openshift)
 

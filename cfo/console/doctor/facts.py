@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -18,8 +19,8 @@ import anyio
 import orjson
 
 from cfo import operator
-from cfo.api.reading import time_of
-from cfo.config.document import ParsedConfiguration, parse, single_document
+from cfo.api.reading import path, time_of
+from cfo.config.document import ParsedConfiguration, default_document, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
@@ -56,7 +57,8 @@ _MAX_REVIEWS: Final = 1000
 class Installation:
     """The operator in ``namespace``.
 
-    ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; ``None`` if there is none.
+    ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; without a ConfigMap, it is the
+    one with which the Deployment creates it, ``None`` if there is neither.
     ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read.
     """
 
@@ -155,6 +157,19 @@ async def find_namespace(client: Client) -> str:
     return ""
 
 
+def first_configuration(deployment: Object | None) -> ParsedConfiguration:
+    """Return the configuration with which the operator of ``deployment`` creates its ConfigMap.
+
+    Raises :class:`.ConfigurationError`.
+    """
+    template = path(deployment or {}, "spec", "template") or {}
+    option = "--default-config="
+    for word in manager_container(template).get("args") or ():
+        if str(word).startswith(option):
+            return parse(str(word).removeprefix(option))
+    return parse(default_document())
+
+
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
     """Read the ConfigMap, the Deployment and its pods."""
     parsed: ParsedConfiguration | ConfigurationError | None = None
@@ -180,6 +195,9 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
             pods = await client.list(POD, namespace=namespace, label_selector=selector, live=True)
     except APIError as error:
         deployment_error = error
+    if config_map is None and config_error is None and deployment is not None:
+        with suppress(ConfigurationError):
+            parsed = first_configuration(deployment)
     return Installation(
         namespace=namespace,
         config_map=config_map,

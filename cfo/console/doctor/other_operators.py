@@ -21,9 +21,20 @@ from cfo.checks.findings import Finding, Subject, fail, ok, warn
 from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.manifests.names import DEPLOYMENT, PREFIX
-from cfo.runtime import CONFIG_MAP, APIError, Client, NamespacedName, Object, namespace_of
+from cfo.console.doctor.facts import first_configuration
+from cfo.manifests.names import DEPLOYMENT, PREFIX, SERVICE_ACCOUNT
+from cfo.runtime import (
+    CONFIG_MAP,
+    APIError,
+    Client,
+    Forbidden,
+    NamespacedName,
+    Object,
+    namespace_of,
+)
+from cfo.runtime import DEPLOYMENT as DEPLOYMENT_KIND
 from cfo.runtime.objects import (
+    CLUSTER_ROLE_BINDING,
     LEASE,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -36,7 +47,8 @@ _MAX_SHOWN: Final = 10
 _STALE: Final = timedelta(minutes=1)
 _REMEDY: Final = (
     "keep one: set codeflare to Removed in the DataScienceCluster if it is Open Data Hub's, or delete the other "
-    "installation; or give both disjoint watchNamespaces"
+    f"installation; or give both disjoint watchNamespaces, or labelSelectors, in their ConfigMaps {CONFIG_MAP_NAME}, "
+    "and restart both"
 )
 
 
@@ -52,6 +64,13 @@ class OtherOperator:
     configuration: OperatorConfiguration | None = None
     is_alive: bool = False
     """Whether its Lease is renewed."""
+    is_bound: bool = False
+    """Whether a ClusterRoleBinding names the operator's ServiceAccount in its namespace."""
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it runs, and only an administrator can have installed it."""
+        return self.is_alive and (self.is_bound or bool(self.webhooks))
 
 
 async def check(subject: Subject) -> Iterable[Finding]:
@@ -59,12 +78,15 @@ async def check(subject: Subject) -> Iterable[Finding]:
     operators = await _operators(subject.client)
     alive = sorted(where for where, operator in operators.items() if operator.is_alive)
     own = operators.pop(subject.namespace, OtherOperator())
+    bound = await _bound_namespaces(subject.client)
     for where, other in islice(sorted(operators.items()), _MAX_SHOWN):
         other.configuration = await configuration_of(subject.client, where)
+        other.is_bound = where in bound
     if operators and not own.webhooks and not own.signs:
         return missing_findings(operators, subject.namespace)
     checked = _described(subject.namespace, own)
-    return findings(operators, subject.configuration, checked, alive)
+    is_known = subject.config_error is None
+    return findings(operators, subject.configuration, checked, alive, is_known=is_known)
 
 
 def missing_findings(others: Mapping[str, OtherOperator], namespace: str) -> Iterator[Finding]:
@@ -84,11 +106,14 @@ def findings(
     configuration: OperatorConfiguration,
     checked: str,
     alive: Sequence[str],
+    *,
+    is_known: bool = True,
 ) -> Iterator[Finding]:
     """Yield a finding for each operator in another namespace.
 
-    ``configuration`` is that of the checked operator, and ``checked`` describes it. ``alive``: the namespaces of all
-    operators whose Leases are renewed.
+    ``configuration`` is that of the checked operator (``is_known``: it was read), and ``checked`` describes it.
+    ``alive``: the namespaces of all operators whose Leases are renewed. Two operators for the same objects are only a
+    warning if one configuration is unknown, or if a tenant can have created all that shows the other operator.
     """
     renewing = ", ".join(alive[:_MAX_SHOWN]) or "no namespace"
     remedy = f"alive, by the renewal of its Lease: {renewing}; {_REMEDY}"
@@ -99,7 +124,9 @@ def findings(
                 f"{where} has webhooks for RayClusters, besides the one in {checked}", remedy
             )
         elif _overlap(configuration, other.configuration or OperatorConfiguration()):
-            yield warn(f"{where} reconciles the same namespaces as the one in {checked}", remedy)
+            is_certain = is_known and other.configuration is not None and other.is_proven
+            message = f"{where} reconciles the same namespaces as the one in {checked}"
+            yield fail(message, remedy) if is_certain else warn(message, remedy)
         else:
             yield ok(f"{where} reconciles other namespaces or labels")
     if not others:
@@ -113,8 +140,9 @@ def _described(namespace: str, operator: OtherOperator) -> str:
 
 def _overlap(one: OperatorConfiguration, other: OperatorConfiguration) -> bool:
     """Return whether two operators can reconcile the same object; selectors that differ are taken as disjoint."""
-    if one.watch_namespaces and other.watch_namespaces:
-        return not set(one.watch_namespaces).isdisjoint(other.watch_namespaces)
+    are_divided = bool(one.watch_namespaces and other.watch_namespaces)
+    if are_divided and set(one.watch_namespaces).isdisjoint(other.watch_namespaces):
+        return False
     return (
         not one.label_selector
         or not other.label_selector
@@ -178,10 +206,34 @@ def _is_held(lease: Object) -> bool:
     )
 
 
+async def _bound_namespaces(client: Client) -> set[str]:
+    """Return the namespaces whose ServiceAccount of the operator is named by a ClusterRoleBinding.
+
+    No tenant can create such a binding. Empty if the user is not allowed to list them.
+    """
+    found: set[str] = set()
+    try:
+        bindings = await client.list(CLUSTER_ROLE_BINDING, live=True)
+    except Forbidden:
+        return found
+    for binding in bindings:
+        for account in items(binding.get("subjects")):
+            if account.get("kind") == "ServiceAccount" and account.get("name") == SERVICE_ACCOUNT:
+                found.add(text(account.get("namespace")))
+    return found
+
+
 async def configuration_of(client: Client, namespace: str) -> OperatorConfiguration | None:
-    """Return the configuration of the operator in ``namespace``; ``None`` if it cannot be read or is invalid."""
+    """Return the configuration of the operator in ``namespace``; ``None`` if it cannot be read or is invalid.
+
+    Without a ConfigMap, it is the one with which the Deployment creates it.
+    """
     try:
         found = await client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
-        return parse(single_document((found or {}).get("data") or {})[1]).configuration
+        if found is not None:
+            return parse(single_document(found.get("data") or {})[1]).configuration
+        key = NamespacedName(namespace, DEPLOYMENT)
+        deployment = await client.get(DEPLOYMENT_KIND, key, live=True)
+        return first_configuration(deployment).configuration
     except (APIError, ConfigurationError):
         return None

@@ -51,6 +51,10 @@ def test_invalid_arguments_are_reported_in_one_line(
     assert message in result.output
 
 
+async def exists(*arguments: Any) -> None:
+    """The namespace exists."""
+
+
 async def reachable(mapper: RESTMapper, server: str) -> None:
     """Replace the check of a server that does not exist."""
 
@@ -106,6 +110,7 @@ def test_address_is_printed_without_credentials_of_the_kubeconfig(
         lambda transport, mapper, views, namespace: namespaces.append(namespace),
     )
     monkeypatch.setattr(dashboard_command, "_check_reachable", reachable)
+    monkeypatch.setattr(dashboard_command, "require_namespace", exists)
     monkeypatch.setattr("webbrowser.open", open_browser)
     for arguments in ([], ["-A"], ["-n", "other"]):
         result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig, "--open", *arguments])

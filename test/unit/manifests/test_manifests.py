@@ -208,6 +208,16 @@ def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -
     assert word in result.output
 
 
+def test_note_names_the_settings_of_the_first_operator() -> None:
+    result = CliRunner().invoke(cli, ["manifests", *ADDITIONAL, "--label-selector", "a=b"])
+    assert result.stderr == (
+        "Note: first set watchNamespaces without team or a labelSelector that excludes a=b in the ConfigMap "
+        "codeflare-operator-config of the first operator, and restart it: otherwise both reconcile the same objects, "
+        "and overwrite each other's writes; cfo doctor checks this\n"
+    )
+    assert all(isinstance(obj, dict) for obj in yaml.safe_load_all(result.stdout))
+
+
 def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
     result = CliRunner().invoke(
         cli, ["manifests", "--with", "kueue", "--with", "openshift", "--with", "prometheus"]

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
-from cfo.console.errors import CommandFailed, InvalidInput, echo
+from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
 from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
 from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed
 from cfo.console.migrate.raycluster.injected import known_settings
@@ -26,12 +27,13 @@ from cfo.console.migrate.raycluster.planning import (
 )
 from cfo.console.migrate.raycluster.steps import ObjectPlan, plan_lines
 from cfo.console.migrate.raycluster.targets import GATES, KubeRay, Target
+from cfo.console.namespaces import require_namespace
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import (
-    NAMESPACE,
     APIError,
     Client,
     DiscoveryIncomplete,
+    Forbidden,
     NamespacedName,
     TransportError,
     UnknownKind,
@@ -86,7 +88,9 @@ _INCOMPLETE_EXIT_CODE: Final = 3
 @timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster.")
 @kubeconfig_option("it needs cluster-admin permissions.")
 @YES
+@click.pass_context
 def command(
+    ctx: click.Context,
     names: tuple[str, ...],
     target: str,
     namespace: str | None,
@@ -120,14 +124,22 @@ def command(
         )
     where = namespace or ""
 
+    is_named = ctx.get_parameter_source("operator_namespace") is ParameterSource.COMMANDLINE
+
+    async def require_namespaces(client: Client) -> None:
+        if where:
+            await require_namespace(client, where, "--namespace")
+        if is_named:  # the default one is missing if the operator was never installed, or removed with its namespace
+            await require_namespace(client, operator_namespace, "--operator-namespace")
+
     async def show_takeover(client: Client) -> int:
-        await _require_namespace(client, where)
+        await require_namespaces(client)
         return await _show_takeover(client, where, names, operator_namespace)
 
     async def migrate(client: Client) -> int:
-        await _require_namespace(client, where)
+        await require_namespaces(client)
         observer = Observer(client)
-        config = await observer.configuration(operator_namespace)
+        config = await _configuration(observer, operator_namespace)
         kuberay = KubeRay()
         if target == Target.KUBERAY:
             kuberay = await observer.kuberay(features)
@@ -164,12 +176,14 @@ def command(
     raise SystemExit(exit_code)
 
 
-async def _require_namespace(client: Client, namespace: str) -> None:
-    """Raise :class:`InvalidInput` if a namespace does not exist; an empty one means all namespaces."""
-    if not namespace:
-        return
-    if await client.get(NAMESPACE, NamespacedName("", namespace), live=True) is None:
-        raise InvalidInput(f"namespace {namespace} does not exist")
+async def _configuration(observer: Observer, namespace: str) -> KubeRayConfiguration:
+    """Return the operator's configuration. Raises :class:`InvalidInput` if the user is not allowed to read it."""
+    try:
+        return await observer.configuration(namespace)
+    except Forbidden as error:
+        raise InvalidInput(
+            f"--operator-namespace: the configuration in namespace {namespace} cannot be read: {one_line(error)}"
+        ) from None
 
 
 async def _keys(
@@ -242,7 +256,7 @@ async def _show_takeover(
 ) -> int:
     """Print what this operator changes when it starts; return the exit code."""
     observer = Observer(client)
-    config = await observer.configuration(operator_namespace)
+    config = await _configuration(observer, operator_namespace)
     has_proxies = await _has_proxies(client, config)
     plans: list[ObjectPlan] = []
     are_managed = True

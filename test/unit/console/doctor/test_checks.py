@@ -42,12 +42,18 @@ def deployment(
     }
 
 
-def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
-    """Return what was found of an operator in another namespace, with these settings."""
+def other(
+    webhooks: bool = False, proven: bool = False, **settings: Any
+) -> dict[str, OtherOperator]:
+    """Return what was found of an operator in another namespace, with these settings.
+
+    ``proven``: it runs, and an administrator installed it.
+    """
     found = OtherOperator(
         ["ValidatingWebhookConfiguration v"] if webhooks else [], ["Deployment d"]
     )
     found.configuration = OperatorConfiguration.from_document(settings)
+    found.is_alive = found.is_bound = proven
     return {"opendatahub": found}
 
 
@@ -66,6 +72,16 @@ def other(webhooks: bool = False, **settings: Any) -> dict[str, OtherOperator]:
         ({"x": OtherOperator(signs=["Lease l"])}, {"watchNamespaces": ["a"]}, "warn"),
         (other(watchNamespaces=["a", "b"]), {"watchNamespaces": ["b"]}, "warn"),
         (other(watchNamespaces=["a"]), {"watchNamespaces": ["b"]}, "ok"),
+        (other(proven=True), {}, "fail"),
+        (other(proven=True, watchNamespaces=["a"]), {"watchNamespaces": ["a", "b"]}, "fail"),
+        (other(proven=True, watchNamespaces=["a"]), {"watchNamespaces": ["b"]}, "ok"),
+        (other(proven=True, watchNamespaces=["a"]), {}, "fail"),
+        (other(proven=True, labelSelector="x=y"), {"watchNamespaces": ["a"]}, "fail"),
+        (
+            other(watchNamespaces=["a"], labelSelector="x=a"),
+            {"watchNamespaces": ["a"], "labelSelector": "x=b"},
+            "ok",
+        ),
         (other(watchNamespaces=["a"]), {"labelSelector": "part=b"}, "warn"),
         (other(labelSelector="part=a"), {"labelSelector": "part=b"}, "ok"),
         (other(labelSelector="part=a"), {"labelSelector": "part=a"}, "warn"),
@@ -81,6 +97,16 @@ def test_other_operators_must_reconcile_other_objects(
     assert (checked in finding.message) is (expected != "ok")
     assert not others or next(iter(others)) in finding.message
     assert ("renewal of its Lease: ours; keep one" in finding.remedy) is (expected != "ok")
+
+
+def test_overlap_is_only_a_warning_if_a_configuration_was_not_read() -> None:
+    unread = other(proven=True)
+    unread["opendatahub"].configuration = None
+    for others, is_known in ((unread, True), (other(proven=True), False)):
+        (finding,) = other_operators.findings(
+            others, OperatorConfiguration(), "namespace ours", [], is_known=is_known
+        )
+        assert finding.status == "warn"
 
 
 def test_operator_elsewhere_is_not_another_one_if_the_checked_namespace_has_none() -> None:
