@@ -60,10 +60,17 @@ _KEEP_PODS: Final = (
     f'(with {ANNOTATION_PREFIX}retryLimit: "0", those of the first)'
 )
 
+_RECREATE: Final = "create the AppWrapper again"
+_CHANGE_COMPONENT: Final = "to change a component, delete the AppWrapper and create it again"
+"""Components are immutable."""
+
+_SLOW_PODS: Final = (
+    f"if pods are only slow, set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration"
+)
+
 _REMEDIES: Final = {
-    "CreateFailed": "correct the component; the AppWrapper has to be created again",
-    "InsufficientPodsReady": "correct what the pods wait for, and create the AppWrapper again; if they are only slow, "
-    f"set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration",
+    "CreateFailed": "correct the cause that the message names",
+    "InsufficientPodsReady": "correct what the pods wait for",
     "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
     "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
     INADMISSIBLE: "ask the administrator for what the message names, or create the AppWrapper again in another queue",
@@ -72,6 +79,9 @@ _REMEDIES: Final = {
     "NotValidated": "serve the operator's webhooks, and create the AppWrapper again: cfo doctor",
 }
 """Remedies by the reason of a condition."""
+
+_COMPONENT_REASONS: Final = ("CreateFailed", "InsufficientPodsReady")
+"""Reasons of the condition ``Unhealthy`` whose causes the specs of components can be."""
 
 _TAKEN_REMEDY: Final = (
     "delete the resource if it is yours (its metadata.ownerReferences name its owner), or rename the component; "
@@ -98,7 +108,8 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     conditions = conditions_of(wrapper)
     level = _level(wrapper, phase, conditions)
     found = list(_condition_problems(wrapper, phase, conditions, related))
-    found += _component_problems(wrapper, [problem.message for problem in found])
+    shown = [problem.message for problem in found]
+    found += map(_of_component, _component_problems(wrapper, shown))
     found += _annotation_problems(conditions)
     found += slow_deletion(wrapper, related.now)
     of_pods: list[Problem] = []
@@ -107,7 +118,9 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     if level is Level.PROGRESSING:
         of_pods += created_problems(related.created_events, related.pods)
         of_pods = of_pods or _pod_failure(conditions)
-    found += of_pods
+    of_pods = list(map(_of_component, of_pods))
+    # What the pods wait for is the cause of a reset; what containers print is a detail of their failure.
+    found = [*of_pods, *found] if _has_waited(conditions) else [*found, *of_pods]
     # Each attempt has an Event with other names of pods, of which the newest counts.
     described = _DESCRIBED_REASONS
     workloads = _workloads_of(related)
@@ -235,8 +248,10 @@ def _condition_problems(
             f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
         )
         remedy = _REMEDIES.get(unhealthy.reason, DESCRIBE)
-        if unhealthy.reason == "CreateFailed":
-            remedy = remedy_for(unhealthy.message, remedy)
+        if unhealthy.reason in _COMPONENT_REASONS:
+            remedy = _component_remedy(remedy_for(unhealthy.message, remedy))
+        if _has_waited(conditions):
+            remedy = f"{remedy}; {_SLOW_PODS}"
         if NOT_CONTROLLED in unhealthy.message:
             remedy = _TAKEN_REMEDY
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
@@ -246,7 +261,7 @@ def _condition_problems(
             "; next attempt at "
         )
         if phase == Phase.RESETTING and attempt:
-            remedy = f"wait: the next attempt is at {attempt}; {remedy}"
+            remedy = f"the next attempt is at {attempt}; {remedy}"
         yield Problem(message, remedy)
     elif phase == Phase.FAILED:
         yield Problem(
@@ -256,6 +271,23 @@ def _condition_problems(
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
         yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
+
+
+def _has_waited(conditions: tuple[SummaryCondition, ...]) -> bool:
+    """Return whether the last attempt ended because pods did not start in time."""
+    unhealthy = condition_of(conditions, "Unhealthy")
+    if unhealthy is None or unhealthy.status != "True":
+        return False
+    return unhealthy.reason == "InsufficientPodsReady"
+
+
+def _of_component(problem: Problem) -> Problem:
+    """Return a problem of a component, or of its pods, with what to do if the remedy changes the component."""
+    return Problem(problem.message, _component_remedy(problem.remedy))
+
+
+def _component_remedy(remedy: str) -> str:
+    return remedy if _RECREATE in remedy else f"{remedy}; {_CHANGE_COMPONENT}"
 
 
 def _workloads_of(related: Related) -> list[Object] | None:

@@ -987,8 +987,44 @@ def test_cause_of_pods_that_do_not_start_is_to_be_corrected() -> None:
             APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=pods)
         ).problems
         assert problem.remedy.startswith(
-            "correct what the pods wait for, and create the AppWrapper again; "
+            "correct what the pods wait for; to change a component, delete the AppWrapper and create it again; "
         )
+
+
+def test_cause_of_a_retry_comes_first_and_its_remedy_agrees_with_the_retry() -> None:
+    message = "0 pods running; 1 pods missing (FailedCreate: exceeded quota: none)"
+    deleted = "Resources deleted; next attempt at 2026-06-01 00:01:30 UTC"
+    status = {
+        "phase": "Resetting",
+        "conditions": [
+            condition("Unhealthy", "True", "InsufficientPodsReady", message),
+            condition("ResourcesDeployed", "False", "Resetting", deleted),
+        ],
+    }
+    event = {
+        "reason": "FailedCreate",
+        "message": "Error creating: exceeded quota: none",
+        "involvedObject": {"kind": "Job", "name": "j"},
+    }
+    wrapper = obj(APPWRAPPER, status=status)
+    first, second = summarize(APPWRAPPER, wrapper, related(created_events=[event])).problems
+    assert first.message.startswith("Job j: FailedCreate: ")
+    assert first.remedy.endswith("delete the AppWrapper and create it again")
+    assert second.message.startswith("InsufficientPodsReady: ")
+    assert second.remedy.startswith("the next attempt is at 2026-06-01 00:01:30 UTC; request less")
+    assert "wait" not in second.remedy
+
+
+def test_remedy_for_pods_of_an_appwrapper_says_that_components_are_immutable() -> None:
+    waiting = condition("PodScheduled", "False", "Unschedulable", "Insufficient cpu")
+    pending = {
+        "metadata": {"namespace": "n", "name": "a"},
+        "status": {"phase": "Pending", "conditions": [waiting]},
+    }
+    wrapper = obj(APPWRAPPER, status={"phase": "Resuming"})
+    (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[pending])).problems
+    assert problem.remedy.startswith("request less")
+    assert "to change a component, delete the AppWrapper" in problem.remedy
 
 
 def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
@@ -1025,7 +1061,7 @@ def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
     (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
     assert problem.message == f"FailedComponent: {cause}"
     assert problem.remedy.startswith(
-        "wait: the next attempt is at 2026-06-01 00:01:30 UTC; to keep the pods"
+        "the next attempt is at 2026-06-01 00:01:30 UTC; to keep the pods"
     )
     assert "deletionOnFailureGracePeriodDuration: 1h" in problem.remedy
     status["phase"] = "Failed"
