@@ -24,7 +24,7 @@ from cfo.api.raycluster.conditions import (
     MISSING_ROLE,
 )
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, ignored_name, label_value
 from cfo.api.raycluster.pod_differences import (
     differences,
     groups_of,
@@ -67,6 +67,7 @@ from cfo.summaries.kind_view import (
 from cfo.summaries.problems import (
     DESCRIBE,
     last_occurrence,
+    missing_state,
     newest_pods,
     pod_problems,
     remedy_for,
@@ -138,6 +139,8 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     others = [each for each in warnings if each.reason not in _CREATION_FAILURES]
     problems = [*_status_problems(cluster, state), *_warning_problems(facts, refused)]
     problems += slow_deletion(cluster, related.now)
+    if not state and level is Level.PROGRESSING:
+        problems += missing_state(cluster, "KubeRay", related.now)
     if level is not Level.WAITING:
         problems += _pod_problems(cluster, related)
         problems += _ended_problems(cluster, related)
@@ -147,6 +150,9 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     problems += _certificate_problems(facts, related, actor)
     problems += _lasting_problems(cluster)
     problems += _warning_problems(facts, others)
+    ignored = ignored_name(name_of(cluster))
+    if ignored and not state and not is_deleting(cluster):
+        problems = [_ignored_problem(ignored)]  # nothing else matters
     row: dict[str, Any] = {}
     expiry = milliseconds(_ca_expiry(facts, related))
     if expiry:
@@ -161,6 +167,13 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         ready=_ready(cluster),
         pending=_pending(facts, related, actor),
         row=row,
+    )
+
+
+def _ignored_problem(why: str) -> Problem:
+    return Problem(
+        f"KubeRay ignores the RayCluster, because its name is {why.removeprefix('is ')}",
+        "create the RayCluster again with another name",
     )
 
 
@@ -545,7 +558,7 @@ def _pending(facts: RayClusterFacts, related: Related, actor: Actor) -> str:
 VIEWS: Final = (
     KindView(
         gvk=RAY_CLUSTER,
-        operator="KubeRay",
+        operator="",
         summarize=_summarize,
         children=(
             *(ChildSelection(gvk, CLUSTER_LABEL) for gvk in addresses.KINDS),

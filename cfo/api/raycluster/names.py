@@ -11,6 +11,7 @@ Only names that the API server would reject are changed: see :func:`fit` and :fu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
@@ -63,6 +64,10 @@ REQUESTER_RULES: Final = (
 REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
 """The label of the bindings of this role; its value is the namespace."""
 
+_DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_KUBERAY_NAME_LIMIT: Final = 53
+"""KubeRay's ``MaxRayClusterNameLength``. Its ``ValidateRayClusterMetadata`` also requires a DNS-1035 label."""
+
 _T = TypeVar("_T")
 
 _LABEL_LIMIT = 63
@@ -75,6 +80,15 @@ HASH_DIGITS: Final = 8
 
 SECRET_DIGITS: Final = 16
 """The length of a hash that no one can guess: more values than hosts fit into any cluster."""
+
+
+def ignored_name(name: str) -> str:
+    """Return what is wrong with a name whose RayCluster KubeRay 1.3 and later ignore; empty if they accept it."""
+    if len(name) > _KUBERAY_NAME_LIMIT:
+        return f"longer than {_KUBERAY_NAME_LIMIT} characters"
+    if name and not _DNS_1035_LABEL.fullmatch(name):
+        return "is not a DNS-1035 label (a letter, then letters, digits and -)"
+    return ""
 
 
 def digest(text: str, digits: int = HASH_DIGITS) -> str:

@@ -3,7 +3,8 @@
 It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
 pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
 of them are ready. It deletes the pods of a suspended RayCluster. It lets Ray require a token if the RayCluster does
-(``authOptions``), and ignores a RayCluster that another cluster runs (``managedBy``). It does not start Ray, autoscale,
+(``authOptions``), and ignores a RayCluster that another cluster runs
+(``managedBy``), or whose name KubeRay does not accept. It does not start Ray, autoscale,
 or replace pods.
 """
 
@@ -22,7 +23,7 @@ from cfo.api.raycluster.cluster import (
     requests_ray_token,
     requires_ray_token,
 )
-from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER, ignored_name
 from cfo.runtime import (
     POD,
     AlreadyExists,
@@ -76,6 +77,8 @@ class _KubeRayReconciler:
     async def reconcile(self, request: Request) -> Result:
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or not runs_here(cluster) or is_deleting(cluster):
+            return Result()
+        if ignored_name(name_of(cluster)):
             return Result()
         pods = self._pods.reader.list(namespace=request.namespace)
         own = [pod for pod in pods if is_controlled_by(pod, cluster)]

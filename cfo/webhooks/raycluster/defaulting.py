@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
-from cfo.api.raycluster.names import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION, ignored_name
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.webhooks.raycluster.injection_plan import (
     OAUTH,
@@ -21,10 +19,6 @@ from cfo.webhooks.raycluster.injection_plan import (
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.pod_additions import ray_container_index
 from cfo.webhooks.raycluster.proxies import is_proxy_first, move_proxies_to_end
-
-_DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_KUBERAY_NAME_LIMIT: Final = 53
-"""KubeRay's ``MaxRayClusterNameLength``. Its ``ValidateRayClusterMetadata`` also requires a DNS-1035 label."""
 
 
 class DefaultingResult(msgspec.Struct, frozen=True):
@@ -124,16 +118,9 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
 
 
 def _name_warnings(name: str) -> Iterator[str]:
-    if len(name) > _KUBERAY_NAME_LIMIT:
-        yield (
-            f"metadata.name: longer than {_KUBERAY_NAME_LIMIT} characters; "
-            "KubeRay 1.3 and later ignore RayClusters with such names"
-        )
-    elif name and not _DNS_1035_LABEL.fullmatch(name):
-        yield (
-            "metadata.name: is not a DNS-1035 label (a letter, then letters, digits and -); "
-            "KubeRay 1.3 and later ignore RayClusters with such names"
-        )
+    problem = ignored_name(name)
+    if problem:
+        yield f"metadata.name: {problem}; KubeRay 1.3 and later ignore RayClusters with such names"
 
 
 def _setting_warnings(plan: InjectionPlan, settings: InjectionSettings) -> Iterator[str]:

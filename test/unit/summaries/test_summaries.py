@@ -655,6 +655,26 @@ def test_command_for_many_pods_with_an_old_image_names_the_first() -> None:
     assert "kubectl delete pod -n n a b c (and 2 more)," in problem.remedy
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("n" * 53, "KubeRay has not written a state since it was created"),
+        ("n" * 54, "KubeRay ignores the RayCluster, because its name is longer than 53 characters"),
+        ("9lives", "KubeRay ignores the RayCluster, because its name is not a DNS-1035 label"),
+    ],
+)
+def test_raycluster_whose_name_kuberay_does_not_accept_has_this_problem_only(
+    name: str, problem: str
+) -> None:
+    ray_cluster = cluster()
+    ray_cluster["metadata"] |= {"name": name, "creationTimestamp": "2026-05-01T00:00:00Z"}
+    ray_cluster["status"] = {
+        "conditions": [condition(EXPOSED, "False", "HostTooLong", "too long")] * (len(name) > 53)
+    }
+    (found,) = messages(summarize(RAY_CLUSTER, ray_cluster, related()))
+    assert found.startswith(problem)
+
+
 def running_pod(name: str, **resources: str) -> Object:
     container = {"name": "ray", "image": "ray", "resources": {"requests": resources}}
     return {
