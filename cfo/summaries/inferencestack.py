@@ -69,7 +69,6 @@ def _summarize(stack: Object, related: Related) -> Summary:
     ready = condition_of(conditions, "Ready")
     state = state_of(ready)
     problems = [*_problems(stack, conditions, related), *slow_deletion(stack, related.now)]
-    applications = text(path(stack, "status", "readyApplications"), 20)
     pending = ""
     # A stack that waits for a queue is not pending, because that can take any time.
     if state not in ("Ready", WAITING):
@@ -81,10 +80,20 @@ def _summarize(stack: Object, related: Related) -> Summary:
         _level(stack, conditions),
         problems,
         _facts(stack, conditions),
-        ready=applications,
+        ready=_ready(stack, conditions),
         pending=pending,
         waits=_waits_for_quota(conditions),
     )
+
+
+def _ready(stack: Object, conditions: tuple[SummaryCondition, ...]) -> str:
+    """Return how many of its applications and its gateway are ready, because it serves nothing without its gateway."""
+    applications = text(path(stack, "status", "readyApplications"), 20)
+    ready, separator, wanted = applications.partition("/")
+    gateway = condition_of(conditions, "GatewayReady")
+    if gateway is None or not separator or not (ready + wanted).isdecimal():
+        return applications
+    return f"{int(ready) + (gateway.status == 'True')}/{int(wanted) + 1}"
 
 
 def _level(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Level:

@@ -675,6 +675,18 @@ def test_raycluster_whose_name_kuberay_does_not_accept_has_this_problem_only(
     assert found.startswith(problem)
 
 
+@pytest.mark.parametrize(
+    ("applications", "gateway", "ready"),
+    [("1/1", "False", "1/2"), ("1/1", "True", "2/2"), ("1/1", "", "1/1"), ("x", "True", "x")],
+)
+def test_gateway_counts_as_a_part_of_an_inferencestack(
+    applications: str, gateway: str, ready: str
+) -> None:
+    conditions = [condition("GatewayReady", gateway)] if gateway else []
+    status = {"readyApplications": applications, "conditions": conditions}
+    assert summarize(INFERENCE_STACKS[0], obj(INFERENCE_STACKS[0], status=status)).ready == ready
+
+
 def running_pod(name: str, **resources: str) -> Object:
     container = {"name": "ray", "image": "ray", "resources": {"requests": resources}}
     return {
