@@ -49,7 +49,7 @@ _INTERRUPTED_EXIT_CODE = 130
 
 
 @click.command("status")
-@click.argument("target", metavar="[KIND[/NAME]]", required=False)
+@click.argument("targets", metavar="[KIND[/NAME]]", nargs=-1)
 @click.option(
     "--namespace",
     "-n",
@@ -81,7 +81,7 @@ _INTERRUPTED_EXIT_CODE = 130
 @click.pass_context
 def command(
     ctx: click.Context,
-    target: str | None,
+    targets: tuple[str, ...],
     namespace: str | None,
     all_namespaces: bool,
     output: str,
@@ -101,7 +101,7 @@ def command(
     from cfo.features import all_views
     from cfo.runtime import logs
 
-    views, name = _select(all_views(), target)
+    views, name = _select(all_views(), targets)
     if all_namespaces and namespace:
         raise InvalidInput("--all-namespaces cannot be used with --namespace")
     if all_namespaces and name:
@@ -144,13 +144,17 @@ def command(
     ctx.exit(code)
 
 
-def _select(views: Sequence[KindView], target: str | None) -> tuple[Sequence[KindView], str]:
+def _select(views: Sequence[KindView], targets: Sequence[str]) -> tuple[Sequence[KindView], str]:
     """Return the views and the name that KIND or KIND/NAME selects, as in kubectl: in any case, singular or plural.
 
     Raises :class:`InvalidInput`.
     """
-    if target is None:
+    if not targets:
         return views, ""
+    if len(targets) > 1:
+        given = " ".join(targets)
+        raise InvalidInput(f"{given!r}: must be one KIND or KIND/NAME, such as {_joined(targets)}")
+    target = targets[0]
     kind, separator, name = target.partition("/")
     found = [view for view in views if kind.lower() in _names_of(view)]
     if not found:
@@ -159,6 +163,14 @@ def _select(views: Sequence[KindView], target: str | None) -> tuple[Sequence[Kin
     if separator and not name:
         raise InvalidInput(f"{target!r}: must be KIND or KIND/NAME")
     return found, name
+
+
+def _joined(targets: Sequence[str]) -> str:
+    """Return the first of ``targets``, with the second as its name if kubectl would understand them like this."""
+    kind, name = targets[:2]
+    if "/" in kind or "/" in name:
+        return kind
+    return f"{kind}/{name}"
 
 
 def _names_of(view: KindView) -> tuple[str, ...]:

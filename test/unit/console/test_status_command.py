@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.status_command import Session, _notes
+from cfo.console.errors import InvalidInput
+from cfo.console.status_command import Session, _notes, _select
 from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, RESTMapper, Transport
 from cfo.summaries.overview import Overview
@@ -18,3 +19,20 @@ def test_notes_name_kinds_with_objects_that_are_left_out(monkeypatch: pytest.Mon
     assert not any(line.startswith("not complete") for line in _notes(session, None))
     monkeypatch.setattr(overview, "left_out", lambda: {RAY_CLUSTER: "2 in namespace ns"})
     assert "not complete: RayCluster: 2 in namespace ns" in _notes(session, None)
+
+
+@pytest.mark.parametrize(
+    ("targets", "suggestion"),
+    [
+        (("raycluster", "good"), "raycluster/good"),
+        (("raycluster", "good", "bad"), "raycluster/good"),
+        (("raycluster/good", "raycluster/bad"), "raycluster/good"),
+    ],
+)
+def test_name_after_a_space_is_refused_with_the_form_that_works(
+    targets: tuple[str, ...], suggestion: str
+) -> None:
+    with pytest.raises(
+        InvalidInput, match=rf"must be one KIND or KIND/NAME, such as {suggestion}$"
+    ):
+        _select(all_views(), targets)
