@@ -73,7 +73,7 @@ def test_lines_of_changes_and_the_log_are_separate(tmp_path: Path) -> None:
             while not lines[-1].endswith(SETTLED):
                 assert lines[-1], [*lines, log.read_text()]
                 lines.append(process.stdout.readline())
-            assert process.stdout.readline() == lines[2], "the address is printed again"
+            assert process.stdout.readline() == lines[3], "the address is printed again"
             kubeconfig = tmp_path / "cfo.kubeconfig"
             assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
             assert yaml.safe_load(kubeconfig.read_text())["kind"] == "Config"
@@ -85,7 +85,8 @@ def test_lines_of_changes_and_the_log_are_separate(tmp_path: Path) -> None:
             process.kill()
     assert lines[0].startswith("control plane: https://127.0.0.1:")
     assert lines[1].endswith(f"export KUBECONFIG={kubeconfig}\n")
-    assert lines[2].startswith("dashboard: http://127.0.0.1:")
+    assert lines[2].startswith("simulated: KubeRay and pods")
+    assert lines[3].startswith("dashboard: http://127.0.0.1:")
     assert any("RayCluster default/interactive is ready (1/1): https://" in line for line in lines)
     assert table.startswith(CLEAR)
     entries = [json.loads(line) for line in log.read_text().splitlines()]

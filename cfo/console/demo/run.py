@@ -80,6 +80,11 @@ _CONTROLLERS = (
 )
 """The controllers of the control plane: garbage collection, namespaces, quotas, and those that create pods."""
 
+_SIMULATED = (
+    "KubeRay and pods (no container runs; volumes, Secrets and node selectors are not checked), and Kueue for "
+    "InferenceStacks only (for other objects with a queue it is not installed)"
+)
+
 _APPLIED_FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
 """The kinds without which the API server rejects other objects."""
 
@@ -94,8 +99,8 @@ async def run_embedded(
 ) -> None:
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
-    Prints the addresses of the control plane and the dashboard, one line for each change of an object, and one line
-    when all applied objects have settled; the log is written to stderr.
+    Prints the addresses of the control plane and the dashboard, what is simulated, one line for each change of an
+    object, and one line when all applied objects have settled; the log is written to stderr.
 
     ``until_settled`` is the number of seconds in which all objects must settle (see :class:`.Summary`); with ``None``,
     run until a signal. Raises :class:`InvalidInput`, and :class:`CommandFailed` with the objects that do not settle.
@@ -105,7 +110,10 @@ async def run_embedded(
     document = take_configuration(objects, config_map)
     async with control_plane(config_map, document, kubeconfig) as target:
         echo(f"control plane: {target.server}")
-        echo(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
+        echo(
+            f"to use it with kubectl or cfo status from another terminal: export KUBECONFIG={kubeconfig.resolve()}"
+        )
+        echo(f"simulated: {_SIMULATED}")
         await _run_operator(target, config_map, objects, until_settled)
 
 

@@ -663,7 +663,7 @@ def test_command_for_many_pods_with_an_old_image_names_the_first() -> None:
         ("9lives", "KubeRay ignores the RayCluster, because its name is not a DNS-1035 label"),
     ],
 )
-def test_raycluster_whose_name_kuberay_does_not_accept_has_this_problem_only(
+def test_raycluster_with_a_name_that_kuberay_does_not_accept_has_one_problem(
     name: str, problem: str
 ) -> None:
     ray_cluster = cluster()
@@ -1047,7 +1047,7 @@ def test_cause_of_a_retry_comes_first_and_its_remedy_agrees_with_the_retry() -> 
     assert "wait" not in second.remedy
 
 
-def test_remedy_for_pods_of_an_appwrapper_says_that_components_are_immutable() -> None:
+def test_remedy_for_pods_of_an_appwrapper_names_how_to_change_a_component() -> None:
     waiting = condition("PodScheduled", "False", "Unschedulable", "Insufficient cpu")
     pending = {
         "metadata": {"namespace": "n", "name": "a"},
