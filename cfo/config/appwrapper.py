@@ -1,5 +1,6 @@
 """The section ``appwrapper``."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import field
@@ -114,7 +115,8 @@ class AppWrapperConfiguration(Section):
         """Whether the controller itself reads and writes objects of Kueue."""
         return self.enabled and (self.kueue_integration or bool(self.slack_queue_name))
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if not self.enabled:
             return
         limits = self.fault_tolerance
@@ -128,7 +130,7 @@ class AppWrapperConfiguration(Section):
         ceiling = limits.grace_period_ceiling
         for key, period in periods.items():
             if period > ceiling:
-                raise ValueError(
+                yield (
                     f"faultTolerance.{key} ({format_duration(period)}) must not exceed "
                     f"faultTolerance.gracePeriodCeiling ({format_duration(ceiling)})"
                 )

@@ -3,6 +3,7 @@
 Values become arguments of the proxies, so they contain nothing that the kubelet or the proxies would expand or split.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
@@ -58,9 +59,10 @@ class OIDCConfiguration(Section):
         OptionalArgument, "Prefix of the groups in RBAC bindings; only for `verifier: OIDC`."
     ] = "oidc:"
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if "openid" not in self.scopes:
-            raise ValueError("scopes must contain openid")
+            yield "scopes must contain openid"
 
 
 class AccessConfiguration(Section):
@@ -97,15 +99,14 @@ class AuthenticationConfiguration(Section):
     access: AccessConfiguration = AccessConfiguration()
     oidc: OIDCConfiguration | None = None
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if self.verifier == "OIDC":
             if self.oidc is None:
-                raise ValueError("verifier OIDC requires oidc")
+                yield "verifier OIDC requires oidc"
             if self.audiences:
-                raise ValueError(
-                    "audiences must be empty for verifier OIDC, where it is the client ID"
-                )
-            if not self.oidc.groups_prefix:
-                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
-            if not self.oidc.username_prefix:
-                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
+                yield "audiences must be empty for verifier OIDC, where it is the client ID"
+            if self.oidc is not None and not self.oidc.groups_prefix:
+                yield "oidc.groupsPrefix must not be empty for verifier OIDC"
+            if self.oidc is not None and not self.oidc.username_prefix:
+                yield "oidc.usernamePrefix must not be empty for verifier OIDC"

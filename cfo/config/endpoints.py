@@ -1,5 +1,6 @@
 """The sections ``metrics``, ``health``, ``debug`` and ``webhook``: the servers of the operator."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated, Final, Self
@@ -69,10 +70,12 @@ class MetricsConfiguration(Section):
             not self.bind_address
         ):  # as in controller-runtime, whereas an empty address for health disables it
             force_setattr(self, "bind_address", BindAddress(":8080"))
+        super().__post_init__()
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if self.dashboard and (not self.secure_serving or self.bind_address == "0"):
-            raise ValueError(
-                "dashboard requires secureServing: true and a bindAddress, to authorize its clients"
-            )
+            yield "dashboard requires secureServing: true and a bindAddress, to authorize its clients"
 
 
 class HealthConfiguration(Section):

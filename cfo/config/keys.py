@@ -46,13 +46,18 @@ class KeyFindings(msgspec.Struct):
                 f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go"
             )
 
-    def add_short_duration(self, path: str, value: object) -> None:
-        """Warn that the duration ``value`` is below one second; as an integer, it probably lacks its unit."""
+    def add_short_duration(self, path: str, value: object, *, is_unset: bool) -> None:
+        """Warn that the duration ``value`` is below one second; as an integer, it probably lacks its unit.
+
+        ``is_unset``: the section reads it as a setting without a value.
+        """
         if len(self.warnings) > MAX_WARNINGS:
             return
         warning = f"{path}: {printable(repr(value), MAX_KEY)} is shorter than 1s"
         if isinstance(value, int):
             warning += f", because integers are nanoseconds; for seconds, write {value}s"
+        if is_unset:
+            warning += "; it counts as 0, so the default is used"
         self.warnings.append(warning)
 
     def add_conflict(self, path: str, keys: Iterable[str]) -> None:
@@ -90,6 +95,9 @@ def _known_settings(
             findings.add_spelling(path, name)
         if value is not None:
             cleaned[name] = _clean_value(value, types[name], path, findings)
+            if _is_duration(types[name]) and is_shorter_than_a_second(value):
+                is_unset = name not in model.normalized({name: value})
+                findings.add_short_duration(path, value, is_unset=is_unset)
     for name, keys in spellings.items():
         if len(keys) > 1:
             findings.add_conflict(f"{prefix}{name}", keys)
@@ -114,10 +122,12 @@ def _clean_value(value: Any, annotation: Any, path: str, findings: KeyFindings) 
             _clean_value(item, item_type, f"{path}[{index}]", findings)
             for index, item in enumerate(value)
         ]
-    is_duration = isinstance(kind, type) and issubclass(kind, Duration)
-    if is_duration and is_shorter_than_a_second(value):
-        findings.add_short_duration(path, value)
     return value
+
+
+def _is_duration(annotation: Any) -> bool:
+    kind = value_type(annotation)
+    return isinstance(kind, type) and issubclass(kind, Duration)
 
 
 def _match(name: str, candidates: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ RayClusters, and features of KubeRay that a RayCluster could use instead are tre
   Ingress, which requires none, is not available (``ingressOptions``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
@@ -128,23 +128,24 @@ class KubeRayConfiguration(Section):
     network_policy: NetworkPolicyConfiguration = NetworkPolicyConfiguration()
     ca: CAConfiguration = CAConfiguration()
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         names: set[str] = set()
         for profile in self.profiles:
             if profile.name in names:
-                raise ValueError(f"profiles: the name {profile.name} is used more than once")
+                yield f"profiles: the name {profile.name} is used more than once"
             names.add(profile.name)
         requires_login = self.ray_dashboard_oauth_enabled or any(
             profile.authentication == "enforced" for profile in self.profiles
         )
         if self.authentication.enabled and not requires_login:
-            raise ValueError(
+            yield (
                 "authentication.enabled requires rayDashboardOAuthEnabled: true, or a profile that enforces "
                 "authentication; otherwise dashboards are exposed without authentication"
             )
         # The proxies, which would receive the session of another dashboard, run in tenants' pods.
         if self.gateway.dashboard_host and self.authentication.oidc is not None:
-            raise ValueError(
+            yield (
                 "gateway.dashboardHost and authentication.oidc must not be set together, because browsers would send "
                 "the session of one dashboard to all others: unset gateway.dashboardHost"
             )

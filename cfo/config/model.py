@@ -116,18 +116,17 @@ class LeaderElection(Section):
             if not (key in names and (value in ("", 0) or is_zero_duration(value)))
         }
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if self.lease_duration < timedelta(seconds=1):
-            raise ValueError(
-                f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s"
-            )
+            yield f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s"
         if self.lease_duration <= self.renew_deadline:
-            raise ValueError(
+            yield (
                 f"leaseDuration ({format_duration(self.lease_duration)}) must be greater than "
                 f"renewDeadline ({format_duration(self.renew_deadline)})"
             )
         if self.renew_deadline <= self.retry_period * 1.2:
-            raise ValueError(
+            yield (
                 f"renewDeadline ({format_duration(self.renew_deadline)}) must be greater than "
                 f"1.2 times retryPeriod ({format_duration(self.retry_period)})"
             )
@@ -191,14 +190,15 @@ class OperatorConfiguration(Section):
     flux: FluxConfiguration = FluxConfiguration()
     inference_stack: InferenceStackConfiguration = InferenceStackConfiguration()
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if self.debug.bind_address == "metrics" and not self.metrics.secure_serving:
-            raise ValueError('debug.bindAddress "metrics" requires metrics.secureServing: true')
+            yield ('debug.bindAddress "metrics" requires metrics.secureServing: true')
         if (
             self.watch_namespaces
             and self.kuberay.network_policy.default_deny.namespace_selector is not None
         ):
-            raise ValueError(
+            yield (
                 "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
                 "unset it, or unset watchNamespaces"
             )
@@ -207,13 +207,9 @@ class OperatorConfiguration(Section):
             servers["webhook"] = self.webhook.bind_address
         for (first, address), (second, other) in combinations(servers.items(), 2):
             if _overlap(address, other):
-                raise ValueError(
-                    f"{first}.bindAddress and {second}.bindAddress must not use the same port: {address}, {other}"
-                )
+                yield f"{first}.bindAddress and {second}.bindAddress must not use the same port: {address}, {other}"
         if self.watch_namespaces and self.kuberay.profiles:
-            raise ValueError(
-                "kuberay.profiles requires an operator for all namespaces: unset it, or unset watchNamespaces"
-            )
+            yield "kuberay.profiles requires an operator for all namespaces: unset it, or unset watchNamespaces"
 
 
 def changed_settings(old: OperatorConfiguration, new: OperatorConfiguration) -> list[str]:

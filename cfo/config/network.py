@@ -1,5 +1,6 @@
 """The sections ``kuberay.ingress``, ``kuberay.gateway`` and ``kuberay.networkPolicy``: access to RayClusters."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import ip_network
 from typing import Annotated, Self
@@ -75,13 +76,14 @@ class GatewayConfiguration(Section):
         """Whether a Gateway is configured."""
         return bool(self.name)
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         document = self.to_document()
         defaults = dict(zip(self.__struct_encode_fields__, self.__struct_defaults__, strict=True))
         given = {key for key, value in document.items() if value not in (defaults[key], "")}
         missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
         if given and missing:
-            raise ValueError(f"{', '.join(missing)} must be set as well")
+            yield f"{', '.join(missing)} must be set as well"
 
 
 _MAX_ENTRIES = 100
@@ -110,11 +112,10 @@ class EgressDestination(Section):
     cidrs: Annotated[list[CIDR], elements(0, _MAX_ENTRIES)] = field(default_factory=list)
     namespaces: Annotated[list[Namespace], elements(0, _MAX_ENTRIES)] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
         if not self.cidrs and not self.namespaces:
-            raise ValueError(
-                "must contain cidrs or namespaces; to allow all addresses, list 0.0.0.0/0 and ::/0"
-            )
+            yield "must contain cidrs or namespaces; to allow all addresses, list 0.0.0.0/0 and ::/0"
 
 
 class EgressConfiguration(Section):

@@ -53,6 +53,14 @@ class ConfigurationError(ValueError):
         return ConfigurationError(*(f"{where}: {problem}" for problem in self.problems))
 
 
+class SettingConflicts(ValueError):
+    """Raised by a section of which some settings are not allowed together; ``problems`` has one line for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Section(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
@@ -61,8 +69,17 @@ class Section(
 
     A setting is annotated with its type, with its :class:`msgspec.Meta`, and with its description. The type is one that
     msgspec converts, or a class with a method ``parse``, which returns an instance or raises :class:`ValueError` with
-    what is allowed. ``__post_init__`` checks settings that depend on each other; it raises :class:`ValueError`.
+    what is allowed. :meth:`conflicts` checks settings that depend on each other.
     """
+
+    def __post_init__(self) -> None:
+        problems = tuple(self.conflicts())
+        if problems:
+            raise SettingConflicts(problems)
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield a line for each problem of settings that are valid, but not together."""
+        yield from ()
 
     @classmethod
     def from_document(cls, data: Mapping[str, Any]) -> Self:
@@ -164,7 +181,11 @@ def _validate(value: object, kind: Any, path: str) -> Iterator[str]:
 def _explain(value: object, kind: Any, path: str, error: msgspec.ValidationError) -> Sequence[str]:
     """Return a line for each invalid part of ``value``; if no part is invalid, the ``error`` is about all of it."""
     problems = list(_explain_parts(value, kind, path))
-    return problems or [_format_problem(path, value, _allowed(kind, error))]
+    if problems:
+        return problems
+    if isinstance(error.__cause__, SettingConflicts):
+        return [_format_problem(path, value, problem) for problem in error.__cause__.problems]
+    return [_format_problem(path, value, _allowed(kind, error))]
 
 
 def _explain_parts(value: object, kind: Any, path: str) -> Iterator[str]:

@@ -275,9 +275,33 @@ def test_duration_below_one_second_is_warned_of(setting: str, reason: str) -> No
 def test_integer_of_seconds_for_leader_election_is_warned_of_although_the_default_is_used() -> None:
     parsed = parse("leaderElection: {leaseDuration: 15}")
     assert parsed.configuration.leader_election == OperatorConfiguration().leader_election
-    assert parsed.warnings == [
-        "leaderElection.leaseDuration: 15 is shorter than 1s, because integers are nanoseconds; for seconds, write 15s"
+    (warning,) = parsed.warnings
+    assert warning == (
+        "leaderElection.leaseDuration: 15 is shorter than 1s, because integers are nanoseconds; for seconds, write "
+        "15s; it counts as 0, so the default is used"
+    )
+
+
+def test_all_conflicts_of_settings_are_reported_at_once() -> None:
+    document = """
+        debug: {bindAddress: metrics}
+        metrics: {bindAddress: ":8081"}
+        watchNamespaces: [team]
+        kuberay: {networkPolicy: {defaultDeny: {namespaceSelector: a=b}}}
+    """
+    with pytest.raises(ConfigurationError) as raised:
+        parse(document)
+    assert [problem.partition(" ")[0] for problem in raised.value.problems] == [
+        "debug.bindAddress",
+        "kuberay.networkPolicy.defaultDeny.namespaceSelector",
+        "metrics.bindAddress",
     ]
+    with pytest.raises(ConfigurationError) as raised:
+        parse("leaderElection: {leaseDuration: 1s, renewDeadline: 1s, retryPeriod: 1s}")
+    assert raised.value.problems == (
+        "leaderElection: leaseDuration (1s) must be greater than renewDeadline (1s)",
+        "leaderElection: renewDeadline (1s) must be greater than 1.2 times retryPeriod (1s)",
+    )
 
 
 @pytest.mark.parametrize(
