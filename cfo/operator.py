@@ -53,6 +53,8 @@ from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
 from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, ping
+from cfo.runtime.process.endpoint import parse_bind_address
+from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook import (
     AnotherOperator,
     CertificateFiles,
@@ -110,13 +112,20 @@ class AddressInUse(Exception):
 
     @classmethod
     def of_server(
-        cls, cause: AddressUnavailable, config_map: NamespacedName, webhook_url: WebhookURL | None
+        cls,
+        cause: AddressUnavailable,
+        config_map: NamespacedName,
+        webhook_url: WebhookURL | None,
+        *,
+        has_config_map: bool = True,
     ) -> Self:
         """Return the error for a server that cannot listen on its address."""
         if cause.server == "webhook" and webhook_url is not None:
             return cls(f"--webhook-url: {cause.strerror}; choose another port")
         setting = f"{cause.server}.bindAddress in ConfigMap {config_map}"
         remedy = "set another port there"
+        if not has_config_map:
+            remedy = "create it (cfo config default prints the document), with another port"
         if cause.server != "webhook":
             remedy += ', or "0" to disable the server'
         return cls(f"{setting}: {cause.strerror}; {remedy}")
@@ -371,6 +380,34 @@ async def _check_webhook_owner(
     return dict(probe.expired)
 
 
+def _check_addresses(
+    configuration: OperatorConfiguration,
+    webhook: WebhookOptions | None,
+    config_map: NamespacedName,
+    webhook_url: WebhookURL | None,
+) -> None:
+    """Raise :class:`AddressInUse` if a server could not listen on its address, before the ConfigMap is created."""
+    servers: dict[str, str] = {
+        "metrics": configuration.metrics.bind_address,
+        "health": configuration.health.bind_address,
+    }
+    if webhook is not None:
+        servers["webhook"] = (
+            webhook.bind_address if webhook.url is None else webhook.url.bind_address
+        )
+    for name, bind_address in servers.items():
+        address = parse_bind_address(bind_address)
+        if address is None:
+            continue
+        reuse_port = name == "webhook" and webhook_url is not None
+        try:
+            bind_socket(address, reuse_port=reuse_port, server=name).close()
+        except AddressUnavailable as error:
+            raise AddressInUse.of_server(
+                error, config_map, webhook_url, has_config_map=False
+            ) from error
+
+
 async def _living_owner(probe: OwnerProbe, configuration: Object, options: WebhookOptions) -> str:
     """Describe the living other operator that owns ``configuration``; empty if there is none."""
     own = address_of(options.address)
@@ -492,10 +529,10 @@ async def run(
                 webhook = webhook_options(settings, config_map.namespace, webhook_url, election)
                 expired = await _check_webhook_owner(client, webhook, config_map)
                 webhook = replace(webhook, expired=expired)
-            if target.in_cluster:
-                roles = await enabled_roles(client, parsed.configuration)
-                await warn_about_missing_roles(client, roles)
+            roles = await enabled_roles(client, parsed.configuration)
+            await warn_about_missing_roles(client, roles)
             if stored is None:
+                _check_addresses(parsed.configuration, webhook, config_map, webhook_url)
                 await _create_configuration(client, config_map, parsed.text)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""

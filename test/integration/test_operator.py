@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from cfo.config.document import default_document
+from cfo.runtime import Rule
 from cfo.runtime.objects.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object
 from test.support.operator_process import (
@@ -36,6 +37,7 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 from test.support.recordings import load_startup, startup_cases
+from test.support.tenant_clients import service_account_token
 
 
 async def failed_start(
@@ -105,9 +107,9 @@ async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
         ),
         (
             {
-                "config.yaml": "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}"
+                "config.yaml": "appwrapper: {enabled: true, faultTolerance: {admissionGracePeriod: 30h}}"
             },
-            "appwrapper: faultTolerance.admissionGracePeriod (1m) must not exceed",
+            "appwrapper: faultTolerance.admissionGracePeriod (30h) must not exceed",
         ),
     ],
 )
@@ -189,6 +191,46 @@ async def test_config_map_name_can_be_changed_but_only_the_default_one_is_create
             await environment.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)
             is None
         )
+
+
+async def test_port_in_use_leaves_no_config_map(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        document = {
+            **PLAIN_CONFIG,
+            "health": {"bindAddress": address},
+            "webhook": {"enabled": False},
+        }
+        arguments = ("--default-config", yaml.safe_dump(document))
+        async with start_environment(*VANILLA_CRDS) as environment:
+            code, line = await failed_start(environment, tmp_path, *arguments)
+            assert code == 1
+            assert json.loads(line)["error"] == (
+                f"health.bindAddress in ConfigMap {CONFIG_MAP_KEY}: cannot listen on {address}: "
+                "Address already in use; create it (cfo config default prints the document), with another port, "
+                'or "0" to disable the server'
+            )
+            found = await environment.find(
+                CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace
+            )
+            assert found is None
+
+
+async def test_missing_role_is_logged_outside_the_cluster(tmp_path: Path) -> None:
+    document = {**PLAIN_CONFIG, "flux": {"enabled": True}}
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump(document)})
+        token = await service_account_token(environment, Rule("", "configmaps", ("get",)))
+        kubeconfig = tmp_path / "restricted"
+        environment.plane.kubeconfig(kubeconfig, token=token)
+        async with run_operator(environment, tmp_path, "--kubeconfig", str(kubeconfig)) as operator:
+
+            async def is_logged() -> bool:
+                return '"install":"cfo manifests --with flux"' in operator.output
+
+            await eventually(is_logged, "a warning of the missing role")
 
 
 async def test_port_in_use_is_reported_in_one_line_with_its_key(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ class CAInjector:
         )
         self._limits = {target: OverwriteLimit() for target in self.targets}
         self._services_of_dead_owners: dict[InjectionTarget, str] = {}
+        self._is_missing_reported = False
 
     async def inject(self, bundle: bytes | None) -> float:
         """Update every target that differs from its desired state, with at most one write each.
@@ -170,9 +171,7 @@ class CAInjector:
         obj = target.stored()
         if obj is None:
             self._services_of_dead_owners.pop(target, None)
-            if url is not None:
-                await self._create(target, bundle, url)
-            return 0.0
+            return await self._create(target, bundle, url) if url is not None else 0.0
         if is_deleting(obj):
             return 0.0
         owner = self._other_owner(obj)
@@ -265,6 +264,17 @@ class CAInjector:
             hint="apply the manifests of this operator; outside the cluster, set --webhook-url",
         )
 
+    def _report_missing(self, target: InjectionTarget) -> None:
+        """Log, once for all targets, that this operator is not allowed to create the missing ones."""
+        if self._is_missing_reported:
+            return
+        self._is_missing_reported = True
+        _log.warning(
+            "Webhook configuration is missing, and creating it is forbidden; nothing is defaulted or validated",
+            object=str(target),
+            hint="apply the manifests again: cfo manifests | kubectl apply --server-side -f -",
+        )
+
     def _report(self, target: InjectionTarget, obj: Object) -> None:
         message = (
             f"Another client overwrote the webhooks of {target} twice within {OVERWRITE_WINDOW:g} s. They are not "
@@ -288,10 +298,13 @@ class CAInjector:
         mutating = gvk == MUTATING_WEBHOOK_CONFIGURATION
         return {hook.name: hook.path for hook in self._webhooks if hook.mutating == mutating}
 
-    async def _create(self, target: InjectionTarget, bundle: bytes | None, url: WebhookURL) -> None:
+    async def _create(
+        self, target: InjectionTarget, bundle: bytes | None, url: WebhookURL
+    ) -> float:
+        """Create one target; return the seconds after which to try again, or 0."""
         configuration = self._webhooks.configuration(target.gvk, target.name, url)
         if configuration is None:
-            return
+            return 0.0
         marked = desired_object(
             mark_created_for_url(configuration),
             bundle=bundle,
@@ -302,8 +315,13 @@ class CAInjector:
         try:
             await self._client.create(marked)
         except AlreadyExists:
-            return  # the watch delivers it, which triggers the next reconcile
+            return 0.0  # the watch delivers it, which triggers the next reconcile
+        except Forbidden:
+            self._report_missing(target)
+            return _RECHECK
+        self._is_missing_reported = False
         _log.info("Created webhook configuration", object=str(target), url=str(url))
+        return 0.0
 
     async def _delete(self, target: InjectionTarget, obj: Object) -> None:
         await self._client.delete(
