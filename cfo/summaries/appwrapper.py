@@ -408,6 +408,7 @@ def _past_phases(summary: Summary) -> Sequence[PhaseChange]:
 VIEWS: Final = (
     KindView(
         gvk=APPWRAPPER,
+        setting="appwrapper.enabled",
         summarize=_summarize,
         children=tuple(ChildSelection(gvk) for gvk in WORKLOADS),
         pod_label=APPWRAPPER_LABEL,

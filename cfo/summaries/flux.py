@@ -394,6 +394,7 @@ def _admission_problems(
 VIEWS: Final = (
     KindView(
         gvk=FLUX_SETUP,
+        setting="flux.enabled",
         summarize=_summarize_setup,
         section=Section(
             id="queues",
@@ -408,6 +409,7 @@ VIEWS: Final = (
     ),
     KindView(
         gvk=FLUX_JOB,
+        setting="flux.enabled",
         summarize=_summarize_job,
         children=(ChildSelection(MINICLUSTER),),
         pod_label=MINICLUSTER_LABEL,
@@ -416,6 +418,7 @@ VIEWS: Final = (
     ),
     KindView(
         gvk=MINICLUSTER,
+        setting="flux.enabled",
         summarize=_summarize_minicluster,
         pod_label=MINICLUSTER_LABEL,
         created=_job_of,

@@ -177,7 +177,8 @@ class KindView:
     ``queue`` returns the LocalQueue of Kueue in which an object is, or what was created for it; empty if it has none.
 
     ``short_names`` are other names of the kind for ``cfo status``. ``operator`` is the name of the operator that writes
-    the state of new objects; empty if ``summarize`` reports itself that there is none.
+    the state of new objects; empty if ``summarize`` reports itself that there is none. ``setting`` enables the kind in
+    its configuration; empty if none has to.
 
     ``section`` is the section of the page that this kind has, or shares with others of its views. A summary can have
     fields for it in its ``row``: ``quotas`` of a queue (title, used, limit, and both as they are shown), ``queue``
@@ -195,6 +196,7 @@ class KindView:
     queue: Callable[[Object, Related], str] | None = None
     short_names: tuple[str, ...] = ()
     operator: str = "the CodeFlare operator"
+    setting: str = ""
     section: Section | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
 
@@ -264,7 +266,7 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             return _with_problem(summary, _completed(related.queue_problem, obj))
         if not view.operator or not may_become_overdue(summary):
             return summary
-        missing = missing_state(obj, view.operator, related.now)
+        missing = missing_state(obj, view.operator, related.now, view.setting)
         problems = distinct_problems([*summary.problems, *missing])
         level = Level.WARNING if problems else summary.level
         return replace(summary, problems=problems, level=level)

@@ -78,8 +78,13 @@ def seconds_until_overdue(obj: Mapping[str, Any], now: datetime) -> float:
     return max(0.0, (created + USUAL_START - now).total_seconds())
 
 
-def missing_state(obj: Mapping[str, Any], operator: str, now: datetime) -> Iterator[Problem]:
-    """Yield a problem if ``operator`` should have written a state to ``obj``, which has none."""
+def missing_state(
+    obj: Mapping[str, Any], operator: str, now: datetime, setting: str = ""
+) -> Iterator[Problem]:
+    """Yield a problem if ``operator`` should have written a state to ``obj``, which has none.
+
+    ``setting`` enables the kind in the operator's configuration; empty if it is always enabled.
+    """
     # the CodeFlare operator's conditions do not mean that the operator of the kind has seen the object
     has_status = any(key != "conditions" for key in mapping(path(obj, "status")))
     if has_status or is_deleting(obj) or seconds_until_overdue(obj, now) > 0:
@@ -91,10 +96,10 @@ def missing_state(obj: Mapping[str, Any], operator: str, now: datetime) -> Itera
             "check that this controller runs, or create the object again without spec.managedBy",
         )
     else:
-        yield Problem(
-            f"{operator} has not written a state since it was created",
-            f"check that {operator} runs and may read this namespace: cfo doctor",
-        )
+        remedy = f"check that {operator} runs and may read this namespace: cfo doctor"
+        if setting:
+            remedy += f"; and that {setting} is true in its configuration (the default is false)"
+        yield Problem(f"{operator} has not written a state since it was created", remedy)
 
 
 def has_failed(pod: Mapping[str, Any]) -> bool:

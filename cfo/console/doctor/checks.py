@@ -307,7 +307,10 @@ def check_permissions(account: str, facts: PermissionFacts) -> Iterator[Finding]
         role = f"the component {component}" if component else "the base role"
         if component in facts.retained:
             role += ", whose feature is disabled, but its objects still have to be deleted"
-        yield fail(f"missing of {role}: {'; '.join(_rule_texts(rules))}", APPLY)
+        if len(rules) > 1 and len(rules) == facts.needed.get(component):
+            yield fail(f"missing: {role}, with all of its {len(rules)} permissions", APPLY)
+        else:
+            yield fail(f"missing of {role}: {'; '.join(_rule_texts(rules))}", APPLY)
 
 
 def _rule_texts(rules: Sequence[Rule]) -> Iterator[str]:

@@ -7,6 +7,7 @@ They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.ru
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -304,11 +305,13 @@ class PermissionFacts:
     """How many permissions were checked, and the missing ones by the component that has them; "" is the base role.
 
     ``retained`` are the components of disabled features, which are needed until objects of these are deleted.
+    ``needed``: how many permissions were checked of each component.
     """
 
     checked: int
     missing: Mapping[str, Sequence[Rule]]
     retained: frozenset[str] = frozenset()
+    needed: Mapping[str, int] = field(default_factory=dict)
 
 
 async def read_permissions(
@@ -351,7 +354,9 @@ async def read_permissions(
     for rule in wanted:
         if rule in refused:
             missing.setdefault(components[rule], []).append(rule)
-    return PermissionFacts(len(wanted), missing, frozenset(role.name for role in retained))
+    counts = Counter(components[rule] for rule in wanted)
+    names = frozenset(role.name for role in retained)
+    return PermissionFacts(len(wanted), missing, names, counts)
 
 
 async def read_bound_namespaces(client: Client, namespace: str) -> list[str]:

@@ -1308,6 +1308,17 @@ OLD = "2026-05-31T23:59:00Z"
 
 
 @pytest.mark.parametrize(
+    ("gvk", "setting"), [(APPWRAPPER, "appwrapper.enabled"), (FLUX_JOB, "flux.enabled")]
+)
+def test_remedy_names_the_setting_that_enables_the_kind(gvk: GVK, setting: str) -> None:
+    (problem,) = summarize(gvk, obj(gvk, creationTimestamp=OLD), related()).problems
+    assert problem.remedy == (
+        "check that the CodeFlare operator runs and may read this namespace: cfo doctor; and that "
+        f"{setting} is true in its configuration (the default is false)"
+    )
+
+
+@pytest.mark.parametrize(
     ("one", "message"),
     [
         (obj(FLUX_JOB, creationTimestamp=OLD), "the CodeFlare operator has not written a state"),

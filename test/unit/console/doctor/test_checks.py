@@ -366,6 +366,9 @@ def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
         "delete clusterrolebindings.rbac.authorization.k8s.io"
     )
     assert states(checks.check_permissions("me", PermissionFacts(3, {}))) == ["ok"]
+    facts = PermissionFacts(99, {"flux": many}, needed={"flux": 9})
+    (whole,) = checks.check_permissions("me", facts)
+    assert whole.message == "missing: the component flux, with all of its 9 permissions"
 
 
 @pytest.mark.parametrize(
