@@ -203,6 +203,11 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         nowhere = await status(env.plane, tmp_path, "-n", "nope")
         assert (nowhere.exit_code, nowhere.stdout) == (2, "")
         assert nowhere.stderr == "Error: --namespace: namespace nope does not exist\n"
+        kubeconfig = str(tmp_path / "kubeconfig")
+        page = await anyio.to_thread.run_sync(
+            lambda: CliRunner().invoke(cli, ["dashboard", "-n", "nope", "--kubeconfig", kubeconfig])
+        )
+        assert (page.exit_code, page.stderr) == (2, nowhere.stderr)
         watched = await status(env.plane, tmp_path, "-n", "nope", "-w")
         assert (watched.exit_code, watched.stderr) == (2, nowhere.stderr)
         yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
