@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import ssl
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ from envtest.configuration.controller_names import (
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.formats.manifests import Manifests, load_crds
+from envtest.planes import supervisor
 from envtest.planes.base import NOT_RUNNING, AdminAccess, BaseControlPlane, InstallError
 from envtest.planes.local_webhooks import free_port
 
@@ -69,19 +71,24 @@ class StartFailed(RuntimeError):
 
 
 class _Program:
-    """A child process whose output goes to a log file."""
+    """A program whose output goes to a log file; its supervisor kills it if this process ends without stopping it."""
 
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
         self.name = name
-        self._command = command
-        self._log = log
+        self._command = [sys.executable, "-I", "-S", supervisor.__file__, str(folder), *command]
+        self._log = folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         with self._log.open("ab") as out:
             try:
+                # a session of its own: a signal to the group of this process must not end the supervisor
                 self._process = await asyncio.create_subprocess_exec(
-                    *self._command, stdout=out, stderr=out
+                    *self._command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
                 )
             except OSError as error:
                 raise StartFailed(f"{self.name}: {error}") from error
@@ -93,7 +100,7 @@ class _Program:
             raise StartFailed(f"{self.name} exited with code {self._process.returncode}:\n{tail}")
 
     def _take_process(self) -> asyncio.subprocess.Process | None:
-        """Return the process if it runs; from now on the program counts as stopped."""
+        """Return the supervisor if it runs; from now on the program counts as stopped."""
         process = self._process
         self._process = None
         if process is None or process.returncode is not None:
@@ -104,22 +111,25 @@ class _Program:
         process = self._take_process()
         if process is None:
             return
-        with suppress(ProcessLookupError):
-            process.kill()
+        _send(process, supervisor.KILL)
         await process.wait()
 
     async def stop(self) -> None:
         process = self._take_process()
         if process is None:
             return
-        with suppress(ProcessLookupError):
-            process.terminate()
+        _send(process, supervisor.STOP)
         try:
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
+            _send(process, supervisor.KILL)
             await process.wait()
+
+
+def _send(process: asyncio.subprocess.Process, request: bytes) -> None:
+    """Send a request to a supervisor; one that has ended ignores it."""
+    assert process.stdin is not None
+    process.stdin.write(request)
 
 
 class RealServer(BaseControlPlane):
@@ -269,7 +279,7 @@ class RealServer(BaseControlPlane):
 
     async def _run(self, name: str, command: list[str]) -> None:
         assert self._folder is not None
-        program = _Program(name, command, self._folder / f"{name}.log")
+        program = _Program(name, command, self._folder)
         self._programs.append(program)
         await program.start()
 

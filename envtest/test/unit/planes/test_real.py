@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -213,3 +214,62 @@ async def test_audit_log_has_each_finished_request(tmp_path: Path) -> None:
         policy = json.loads(Path(flags["audit-policy-file"]).read_text())
         assert policy["rules"] == [{"level": "Metadata"}]
         assert "ResponseComplete" not in policy["omitStages"]
+
+
+OWNER = """
+import asyncio, pathlib, sys
+from envtest import ControlPlane
+
+async def main():
+    plane = ControlPlane.real(assets=sys.argv[1], controllers=("gc",))
+    await plane.start()
+    print(plane.data_dir.parent, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_programs_and_files_are_removed_when_their_owner_is_killed(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    apiserver = APISERVER.replace(
+        "import http",
+        'import os; open("{folder}/apiserver.pid", "w").write(str(os.getpid()))\nimport http',
+        1,
+    )
+    for name, text in (
+        ("etcd", ETCD),
+        ("kube-apiserver", apiserver),
+        ("kube-controller-manager", MANAGER),
+    ):
+        write_program(tmp_path, name, text)
+    script = tmp_path / "owner.py"
+    script.write_text(OWNER)
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    folder = Path((await owner.stdout.readline()).decode().strip())
+    await flags_when_written(tmp_path / "manager.flags")
+    pids = [
+        int((tmp_path / f"{name}.pid").read_text()) for name in ("etcd", "apiserver", "manager")
+    ]
+    assert folder.is_dir()
+    assert all(map(is_running, pids))
+    owner.send_signal(number)
+    await owner.wait()
+    async with asyncio.timeout(120):
+        while True:
+            if not folder.exists() and not any(map(is_running, pids)):
+                return
+            await asyncio.sleep(0.01)
