@@ -119,7 +119,8 @@ def kube_controllers(names: Iterable[str]) -> list[str]:
     for name in names:
         if name not in KUBE_CONTROLLERS:
             raise ValueError(
-                f"controller {name!r}: the real control plane has only {', '.join(KUBE_CONTROLLERS)}"
+                f"controller {name!r}: the real control plane has only {', '.join(KUBE_CONTROLLERS)}; "
+                "remove it, or use the embedded control plane (with pytest: --control-plane=embedded)"
             )
         found |= dict.fromkeys(KUBE_CONTROLLERS[name])
     return list(found)

@@ -24,7 +24,8 @@ def test_names_of_kube_controller_manager() -> None:
         "replicaset-controller",
     ]
     with pytest.raises(
-        ValueError, match="controller 'pods': the real control plane has only gc, namespace"
+        ValueError,
+        match=r"controller 'pods': the real control plane has only gc, namespace.*--control-plane=embedded",
     ):
         kube_controllers(["gc", "pods"])
 
