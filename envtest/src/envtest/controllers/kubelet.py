@@ -21,6 +21,7 @@ from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.pod_failures import obvious_behavior
 from envtest.controllers.pod_state import PODS, address_number, is_finished
+from envtest.simulation.ephemeral_containers import ended_ephemeral_statuses, ephemeral_statuses
 from envtest.simulation.fit import NO_FREE_PORTS, Usage, conflicts, demand_of
 from envtest.simulation.node_state import internal_address
 from envtest.simulation.pod_status import pod_state
@@ -151,6 +152,10 @@ class Kubelets(Controller[NamespacedName]):
         }
         if now - begun >= (behavior.start_after or 0.0):
             changes |= self._addresses_of(pod, node)
+        if state.status["phase"] == "Running":
+            changes["ephemeralContainerStatuses"] = ephemeral_statuses(pod, self.client.now())
+        elif state.status["phase"] in ("Succeeded", "Failed"):
+            changes["ephemeralContainerStatuses"] = ended_ephemeral_statuses(pod, self.client.now())
         await self._write(pod, changes)
         await self._report(pod, changes)
         scenario.touch(key.namespace, key.name)

@@ -43,6 +43,7 @@ from envtest.controllers.pod_failures import (
     insufficient_resources,
 )
 from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
+from envtest.simulation.ephemeral_containers import ended_ephemeral_statuses, ephemeral_statuses
 from envtest.storage import Change
 from envtest.writes.server_core import Core
 
@@ -211,6 +212,10 @@ class PodRunner(Controller[NamespacedName]):
             if problem is not None:
                 return await self._fail_to_pull(pod, problem, -remaining)
             await self._write_status(pod, self._running_status(pod))
+            return 0.0
+        ephemeral = ephemeral_statuses(pod, self.client.now())
+        if ephemeral != status.get("ephemeralContainerStatuses"):
+            await self._write_status(pod, {"ephemeralContainerStatuses": ephemeral})
             return 0.0
         if final_phase in ("Succeeded", "Failed"):
             remaining = _seconds(pod, "finish-after") - _age(status.get("startTime"), now)
@@ -483,4 +488,5 @@ def _finished_status(pod: Object, final_phase: str, now: str) -> dict[str, Any]:
         "phase": final_phase,
         "conditions": conditions,
         "containerStatuses": container_statuses,
+        "ephemeralContainerStatuses": ended_ephemeral_statuses(pod, now),
     }
