@@ -52,9 +52,14 @@ from cfo.runtime import (
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
 from cfo.runtime.manager import MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
-from cfo.runtime.process import AddressUnavailable, Clock, SystemClock, ping
-from cfo.runtime.process.endpoint import parse_bind_address
-from cfo.runtime.process.listener import bind_socket
+from cfo.runtime.process import (
+    AddressUnavailable,
+    Clock,
+    SystemClock,
+    bind_socket,
+    parse_bind_address,
+    ping,
+)
 from cfo.runtime.webhook import (
     AnotherOperator,
     CertificateFiles,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cfo.console.errors import InvalidInput
-from cfo.runtime import NAMESPACE, Client, Forbidden, NamespacedName
+from cfo.runtime import NAMESPACE, Forbidden, NamespacedName
 from cfo.runtime.objects import is_dns_label
+
+if TYPE_CHECKING:
+    from cfo.runtime import Client
 
 
 def check_name(namespace: str, option: str) -> None:

@@ -17,6 +17,7 @@ from cfo.api.inferencestack.names import (
 from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import MAX_MESSAGE, items, mapping, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
+from cfo.runtime.objects import parse_integer
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import (
     KindView,
@@ -89,11 +90,14 @@ def _summarize(stack: Object, related: Related) -> Summary:
 def _ready(stack: Object, conditions: tuple[SummaryCondition, ...]) -> str:
     """Return how many of its applications and its gateway are ready, because it serves nothing without its gateway."""
     applications = text(path(stack, "status", "readyApplications"), 20)
-    ready, separator, wanted = applications.partition("/")
-    gateway = condition_of(conditions, "GatewayReady")
-    if gateway is None or not separator or not (ready + wanted).isdecimal():
+    ready, _, wanted = applications.partition("/")
+    if condition_of(conditions, "GatewayReady") is None:
         return applications
-    return f"{int(ready) + (gateway.status == 'True')}/{int(wanted) + 1}"
+    ready_gateways = 1 if is_true(conditions, "GatewayReady") else 0
+    try:
+        return f"{parse_integer(ready) + ready_gateways}/{parse_integer(wanted) + 1}"
+    except ValueError:
+        return applications
 
 
 def _level(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Level:

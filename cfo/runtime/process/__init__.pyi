@@ -6,8 +6,10 @@ from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
 from .endpoint import USER as USER
 from .endpoint import Endpoint as Endpoint
+from .endpoint import parse_bind_address as parse_bind_address
 from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable
+from .listener import bind_socket as bind_socket
 from .listener import free_port as free_port
 from .memory import memory_limit as memory_limit
 from .printable import printable as printable
