@@ -151,12 +151,12 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 observation, decision, decision.unexplained
             )
         if releases(observation, decision):
-            unlabelled = await self.unlabelled.read(request)
+            unlabelled = await self.unlabelled.read(request, uid_of(wrapper))
             if unlabelled is None:
                 return Result(requeue_after=self.unlabelled.retry_after(request.namespace))
             observation, decision = await self._confirmed(observation, decision, unlabelled)
         elif may_hide_excess(observation, decision):
-            listed = await self.unlabelled.read(request)
+            listed = await self.unlabelled.read(request, uid_of(wrapper))
             retry_after = self.unlabelled.retry_after(request.namespace)
             if listed is not None:
                 observation, decision = await self._confirmed(observation, decision, listed)

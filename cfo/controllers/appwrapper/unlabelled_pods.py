@@ -27,11 +27,18 @@ _RUNNING_SECONDS: Final = 0.1
 _MAX_IDLE_NAMESPACES: Final = 256
 
 
+class _Question(msgspec.Struct, frozen=True):
+    """``uid``: which AppWrapper asked; ``asked_at``: the number of the last list that began before."""
+
+    uid: str
+    asked_at: int
+
+
 class _Namespace(msgspec.Struct):
     """The lists of one namespace.
 
     ``begun`` and ``listed`` are the numbers of the last list that began, and that ended with ``pods``. ``next_at`` is
-    when the next one may begin. ``waiting`` has, by AppWrapper, the number of the last list that began before it asked.
+    when the next one may begin. ``waiting`` has the questions by the names of the AppWrappers.
     """
 
     begun: int = 0
@@ -39,7 +46,7 @@ class _Namespace(msgspec.Struct):
     is_running: bool = False
     next_at: float = 0.0
     pods: list[PodMeta] = []
-    waiting: dict[str, int] = {}
+    waiting: dict[str, _Question] = {}
 
 
 class UnlabelledPods:
@@ -55,14 +62,17 @@ class UnlabelledPods:
         self._clock = clock
         self._namespaces: dict[str, _Namespace] = {}
 
-    async def read(self, wrapper: NamespacedName) -> list[PodMeta] | None:
+    async def read(self, wrapper: NamespacedName, uid: str) -> list[PodMeta] | None:
         """Return the pods of a list that began after ``wrapper`` asked first; ``None``: ask again later.
 
-        Raises the errors of API requests.
+        An AppWrapper with the same name and another ``uid`` has not asked yet. Raises the errors of API requests.
         """
         state = self._namespaces.setdefault(wrapper.namespace, _Namespace())
-        asked_at = state.waiting.setdefault(wrapper.name, state.begun)
-        if state.listed <= asked_at:
+        question = state.waiting.get(wrapper.name)
+        if question is None or question.uid != uid:
+            question = _Question(uid, state.begun)
+            state.waiting[wrapper.name] = question
+        if state.listed <= question.asked_at:
             if state.is_running or self._clock.monotonic() < state.next_at:
                 return None
             await self._list(wrapper.namespace, state)

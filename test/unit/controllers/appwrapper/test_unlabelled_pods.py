@@ -72,14 +72,14 @@ def pods(server: Server, clock: FakeClock) -> UnlabelledPods:
 async def test_many_appwrappers_share_few_lists(
     pods: UnlabelledPods, server: Server, clock: FakeClock
 ) -> None:
-    assert await pods.read(wrapper(0)) is not None
+    assert await pods.read(wrapper(0), "u") is not None
     for number in range(1, 100):
-        assert await pods.read(wrapper(number)) is None
+        assert await pods.read(wrapper(number), "u") is None
     assert server.lists == 1
     assert pods.retry_after("ns") == pytest.approx(9)
     clock.advance(9)
     for number in range(1, 100):
-        assert await pods.read(wrapper(number)) is not None
+        assert await pods.read(wrapper(number), "u") is not None
     assert server.lists == 2
 
 
@@ -90,24 +90,38 @@ async def test_list_that_began_before_the_question_does_not_answer_it(
     answers = []
 
     async def ask() -> None:
-        answers.append(await pods.read(wrapper(0)))
+        answers.append(await pods.read(wrapper(0), "u"))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
-        assert await pods.read(wrapper(1)) is None
+        assert await pods.read(wrapper(1), "u") is None
         server.gate.set()
     assert answers[0] is not None
-    assert await pods.read(wrapper(1)) is None
+    assert await pods.read(wrapper(1), "u") is None
     clock.advance(9)
-    found = await pods.read(wrapper(1))
+    found = await pods.read(wrapper(1), "u")
     assert found is not None
     assert [pod.name for pod in found] == ["p2"]
 
 
+async def test_recreated_appwrapper_gets_a_later_list(
+    pods: UnlabelledPods, server: Server, clock: FakeClock
+) -> None:
+    """Otherwise the pods that it had created meanwhile would be missing in the list that releases its quota."""
+    assert await pods.read(wrapper(0), "first") is not None
+    assert await pods.read(wrapper(1), "old") is None
+    clock.advance(9)
+    assert await pods.read(wrapper(2), "other") is not None
+    assert await pods.read(wrapper(1), "new") is None
+    clock.advance(9)
+    assert await pods.read(wrapper(1), "new") is not None
+    assert server.lists == 3
+
+
 async def test_other_namespace_does_not_wait(pods: UnlabelledPods) -> None:
-    assert await pods.read(wrapper(0)) is not None
-    assert await pods.read(wrapper(0, "other")) is not None
+    assert await pods.read(wrapper(0), "u") is not None
+    assert await pods.read(wrapper(0, "other"), "u") is not None
 
 
 async def test_failed_list_answers_nothing(
@@ -115,15 +129,15 @@ async def test_failed_list_answers_nothing(
 ) -> None:
     server.fails = True
     with pytest.raises(ConnectionResetError, match="lost"):
-        await pods.read(wrapper(0))
+        await pods.read(wrapper(0), "u")
     server.fails = False
-    assert await pods.read(wrapper(0)) is None
+    assert await pods.read(wrapper(0), "u") is None
     clock.advance(9)
-    assert await pods.read(wrapper(0)) is not None
+    assert await pods.read(wrapper(0), "u") is not None
 
 
 async def test_controller_proves_from_which_component_a_pod_descends(pods: UnlabelledPods) -> None:
-    found = await pods.read(wrapper(0))
+    found = await pods.read(wrapper(0), "u")
     assert found is not None
     (own,) = descendants(found, "ns", {"job": "component"})
     assert (own.key, own.ancestor, own.phase) == (
@@ -138,6 +152,6 @@ async def test_labelled_pods_are_listed_too_if_the_cache_has_no_room_for_all(
     pods: UnlabelledPods, server: Server
 ) -> None:
     """Otherwise a tenant who fills the cache of a namespace releases the quota of pods that run."""
-    await pods.read(wrapper(0))
-    await pods.read(wrapper(0, "crowded"))
+    await pods.read(wrapper(0), "u")
+    await pods.read(wrapper(0, "crowded"), "u")
     assert server.selectors == ["!workload.codeflare.dev/appwrapper", ""]
