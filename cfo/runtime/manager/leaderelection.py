@@ -13,6 +13,10 @@ counted from a later point in time. From then on :meth:`LeaderElector.check`, th
 The deadline is measured with a clock that includes the time of machine suspends, and the gate depends on no timer: a
 process that was paused for a minute writes nothing when it resumes.
 
+After the deadline, the process tries to renew the Lease once more, in client-go's manner, because a process that was
+paused has not tried before. The gate stays closed meanwhile. The attempt only succeeds if the Lease still has the
+resourceVersion of the last renewal, which proves that no other replica has been the leader. Then the gate opens again.
+
 Limit: a write that was sent in time may be processed late by an API server that hangs. If a late write would be
 harmful, use a precondition (a resourceVersion).
 
@@ -277,11 +281,14 @@ class LeaderElector:
         return False
 
     async def _renew(self) -> None:
-        """Renew the Lease, with retries until the deadline; return early if a stop was requested."""
+        """Renew the Lease, with retries until the deadline and one after it; return early if a stop was requested."""
         deadline = self.options.renew_deadline
         while not self._stopping.is_set():
             remaining = self._remaining()
             if remaining <= 0:
+                if await self._renew_late():
+                    return
+                remaining = self._remaining()
                 raise LeadershipLost(
                     f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s; the event loop was up "
                     f"to {self._longest_delay:.1f} s late"
@@ -295,6 +302,28 @@ class LeaderElector:
             period = self.options.retry_period
             delay = max(self._remaining() / 2, period / 10)
             await self._pause(min(delay, period))
+
+    async def _renew_late(self) -> bool:
+        """Try once to renew the Lease after the deadline; return whether this process is the leader again.
+
+        The Lease is not read again: with a new resourceVersion, another replica could have been the leader meanwhile.
+        """
+        options = self.options
+        late = self._longest_delay
+        timeout = min(options.retry_period, options.lease_duration - options.renew_deadline)
+        try:
+            await self._write(self._lease, timeout)
+        except (APIError, TransportError, orjson.JSONDecodeError) as error:
+            _log.warning("Failed to renew lease", lease=self._lease_name, error=str(error))
+            return False
+        if self._remaining() <= 0:
+            return False
+        _log.warning(
+            "Renewed lease after the deadline; no other replica was the leader",
+            lease=self._lease_name,
+            delay=f"{late:.1f} s",
+        )
+        return True
 
     async def _try_acquire_or_renew(self, timeout: float) -> bool:
         """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""

@@ -328,11 +328,63 @@ async def test_renewal_counts_from_the_time_its_request_was_sent() -> None:
         assert not one.can_write()
 
 
+async def test_suspended_leader_remains_the_leader_if_no_other_replica_was() -> None:
+    lock, clock = FakeLock(), FakeClock()
+    one = Replica(lock, "one", clock)
+    async with running(one):
+        await one.advance(2)
+        lock.gate.clear()
+        clock.suspend(600)
+        await one.advance(2)
+        assert not one.can_write()  # until the API server has confirmed the renewal
+        lock.gate.set()
+        await run_until_idle()
+        assert one.can_write()
+        assert one.error is None
+        assert lock.spec["leaseTransitions"] == 0
+        await one.advance(8)
+        assert one.is_leader()
+
+
+async def test_suspended_leader_ends_if_another_replica_was_the_leader_meanwhile() -> None:
+    """Also if that one has released the Lease, or deleted it: this process has not seen what it wrote."""
+    for is_deleted in (False, True):
+        lock, clock = FakeLock(), FakeClock()
+        one = Replica(lock, "one", clock)
+        async with running(one):
+            await one.advance(2)
+            lock._store(_lease(""))
+            if is_deleted:
+                lock.lease = None
+            before = copy.deepcopy(lock.lease)
+            clock.suspend(600)
+            await one.advance(2)
+            assert one.error is not None
+            assert not one.can_write()
+            assert lock.lease == before
+
+
+async def test_late_renewal_that_takes_too_long_is_not_repeated() -> None:
+    lock, clock = FakeLock(), FakeClock()
+    one = Replica(lock, "one", clock)
+    async with running(one):
+        await one.advance(2)
+        lock.gate.clear()
+        clock.suspend(600)
+        await one.advance(2)
+        clock.suspend(600)
+        lock.gate.set()
+        await run_until_idle()
+        assert one.error is not None
+        assert not one.can_write()
+
+
 async def test_leader_suspended_past_deadline_cannot_write_and_ends() -> None:
     lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
     async with running(one):
         await one.advance(2)
+        lock.down = True
         clock.suspend(600)
         assert not one.can_write()  # before any timer fires
         with pytest.raises(WriteRejected, match=r"leadership ended 590\.0 s ago"):
