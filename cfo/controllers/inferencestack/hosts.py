@@ -39,6 +39,7 @@ from cfo.runtime import (
     key_of,
     name_of,
     namespace_of,
+    on_update,
 )
 
 CLAIMANTS: Final = (INGRESS, HTTP_ROUTE)
@@ -48,6 +49,9 @@ _MAX_SHARED: Final = 100
 """How many objects of a namespace can share a host; more are not examined."""
 
 _SYNC_SECONDS: Final = 10.0
+
+HOSTS_CHANGED: Final = on_update(lambda old, new: claims_of(old) != claims_of(new))
+"""The hosts or paths that an object claims changed, or it was created or deleted."""
 
 
 class StackHosts:
@@ -68,7 +72,7 @@ class StackHosts:
         self._channels[stack] = channel
 
     def forget(self, stack: GVK, key: NamespacedName) -> None:
-        """Forget a stack that was deleted."""
+        """Forget that objects of a stack wait for hosts; :meth:`conflict` records those that still do."""
         self._claims.waiting.forget(stack, key)
 
     def _kinds(self) -> list[GVK]:
@@ -139,6 +143,8 @@ class StackHosts:
         self._claims.waiting.set(waiting, holder)
 
     def _on_change(self, kind: str, event: Event) -> None:
+        if not HOSTS_CHANGED(event):  # controllers write the status of each Ingress and route
+            return
         for waiting in self._claims.waiting.take(kind, event.key):
             channel = self._channels.get(waiting.owner)
             if channel is not None:

@@ -141,10 +141,12 @@ class InferenceStackReconciler:
 
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
+        self.children.hosts.forget(
+            self.kind, request
+        )  # recorded again before the objects are written
         entry = await stored_or_live(self.client, self.stacks, request)
         if entry is None or entry.meta.is_deleting:
             self.pods.release(self.kind, request)
-            self.children.hosts.forget(self.kind, request)
             if entry is not None:
                 await self._remove_helm_finalizers(entry.object())
             return Result()

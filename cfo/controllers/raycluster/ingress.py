@@ -76,6 +76,7 @@ from cfo.runtime import (
     Object,
     Request,
     Rule,
+    key_of,
     namespace_of,
     not_,
 )
@@ -224,6 +225,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         config = cluster.settings.kuberay
         names = facts.names
         decision = Decision(cluster=facts.cluster)
+        self._claims.waiting.forget(RAY_CLUSTER, key_of(facts.cluster))  # recorded again below
         backend = found.backend
         if not found.is_openshift:
             features = config.kuberay_features

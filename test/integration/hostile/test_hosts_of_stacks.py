@@ -7,6 +7,7 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.validation.settings import MAX_HOSTS
 from cfo.api.inferencestack.validation.stack import validate
+from cfo.runtime import Manager
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.integration.hostile.attacks import ingress
@@ -84,6 +85,55 @@ async def test_stack_gets_its_host_when_the_object_that_has_it_is_deleted() -> N
             await wait_for_problem(env, "host old.example.com is used by Ingress victim/old")
             await env.client.delete(INGRESS, NamespacedName("victim", "old"))
             await hosts_of(env, INGRESS, ["old.example.com"])
+
+
+def reconciles(manager: Manager) -> float:
+    """Return how many reconciles of stacks have ended."""
+    return sum(
+        sample.value
+        for metric in manager.metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name == "controller_runtime_reconcile_total"
+        and sample.labels["controller"] == "inferencestack-doublewordai"
+    )
+
+
+async def test_stack_is_reconciled_only_when_hosts_of_the_object_for_which_it_waits_change() -> (
+    None
+):
+    """Controllers write the status of each Ingress, and a tenant can let them do so all the time."""
+    async with start_inference_environment() as env:
+        await env.create_namespace("victim")
+        old = NamespacedName("victim", "old")
+        await env.create(ingress("old", "victim", "old.example.com"))
+        async with run_inference_controllers(env) as manager:
+            await env.create(new_stack(gateway=gateway(hosts=("old.example.com",))))
+            await wait_for_problem(env, "host old.example.com is used by Ingress victim/old")
+            await env.wait_until_idle()
+            before = reconciles(manager)
+            for number in range(10):
+                status = {"loadBalancer": {"ingress": [{"ip": f"192.0.2.{number}"}]}}
+                await env.client.patch(INGRESS, old, {"status": status}, subresource="status")
+                await env.wait_until_idle()
+            assert reconciles(manager) == before
+            await env.client.delete(INGRESS, old)
+            await hosts_of(env, INGRESS, ["old.example.com"])
+
+
+async def test_stack_that_no_longer_wants_a_host_does_not_wait_for_it() -> None:
+    async with start_inference_environment() as env:
+        await env.create_namespace("victim")
+        await env.create(ingress("old", "victim", "old.example.com"))
+        async with run_inference_controllers(env) as manager:
+            await env.create(new_stack(gateway=gateway(hosts=("old.example.com",))))
+            await wait_for_problem(env, "host old.example.com is used by Ingress victim/old")
+            await env.change(gateway=gateway(hosts=("free.example.com",)))
+            await hosts_of(env, INGRESS, ["free.example.com"])
+            await env.wait_until_idle()
+            before = reconciles(manager)
+            await env.client.delete(INGRESS, NamespacedName("victim", "old"))
+            await env.wait_until_idle()
+            assert reconciles(manager) == before
 
 
 async def test_host_that_very_many_objects_of_a_namespace_share_is_refused() -> None:

@@ -15,7 +15,7 @@ from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.ingress import FoundExposure, Ingresses
-from cfo.runtime import CONFIG_MAP, NamespacedName, Object
+from cfo.runtime import CONFIG_MAP, NamespacedName, Object, key_of
 from cfo.runtime.client import ChildResult, Outcome
 from test.support.decisions import (
     children,
@@ -386,3 +386,15 @@ def test_secure_backend_needs_a_policy() -> None:
     decision = world.decide(SECURE)
     assert "BackendTLSUnavailable" in reasons(decision)
     assert "-HTTPRoute ray-dashboard-rc" in children(decision)
+
+
+def test_cluster_that_needs_no_host_any_more_does_not_wait_for_one() -> None:
+    world = World()
+    taken = ingress("other", host="ray-dashboard-rc-ns.apps.test")
+    world.list_ingresses(taken)
+    waiting = world.concern._claims.waiting
+    world.decide()
+    world.decide(backend=None)
+    assert waiting.take("Ingress", key_of(taken)) == []
+    world.decide()
+    assert [each.key.name for each in waiting.take("Ingress", key_of(taken))] == ["rc"]
