@@ -148,10 +148,11 @@ class AddressInUse(Exception):
         )
 
 
-def rules(namespace: str) -> list[Rule]:
+def rules(namespace: str, *, serves_webhooks: bool = True) -> list[Rule]:
     """Return the RBAC rules that an operator in ``namespace`` always needs; manifests are generated from these.
 
-    Optional roles (:data:`cfo.features.OPTIONAL_ROLES`) have further rules.
+    Optional roles (:data:`cfo.features.OPTIONAL_ROLES`) have further rules. An operator that does not serve the
+    webhooks neither writes webhook configurations nor has a Secret with their certificates.
     """
     found = [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
@@ -160,10 +161,11 @@ def rules(namespace: str) -> list[Rule]:
         *AVAILABILITY_RULES,
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
-        *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         # metrics.secureServing authenticates scrapes
         Rule("authentication.k8s.io", "tokenreviews", "create"),
     ]
+    if serves_webhooks:
+        found += webhook_rules(webhook_options(WebhookConfiguration(), namespace))
     for kind in KINDS:
         found += kind.base_rules(namespace)
     return found

@@ -2,6 +2,7 @@
 
 Its ClusterRoles and ClusterRoleBindings have names of their own, which end with its namespace. The first installation
 keeps what a cluster has once: CRDs, roles for users, and the webhooks, which the first operator serves for all objects.
+So an additional operator is not allowed to write webhook configurations.
 
 Like the first operator, it creates its ConfigMap when it starts, with the settings that its Deployment has. So applying
 the manifests again keeps what its administrators have changed there.

@@ -113,14 +113,20 @@ COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
 }
 
 
-def bases(namespace: str, image: str) -> dict[str, list[Object]]:
-    """Return the objects of the default installation, by their directory in ``config/``."""
+def bases(namespace: str, image: str, *, serves_webhooks: bool = True) -> dict[str, list[Object]]:
+    """Return the objects of the default installation, by their directory in ``config/``.
+
+    The operator has no permissions for webhooks unless ``serves_webhooks``.
+    """
     configurations = webhook_configurations(namespace)
     for configuration in configurations:
         configuration["metadata"]["labels"] = dict(LABELS)
     return {
         "crd": crds(),
-        "rbac": [*rbac.access(namespace), *rbac.user_roles()],
+        "rbac": [
+            *rbac.access(namespace, serves_webhooks=serves_webhooks),
+            *rbac.user_roles(),
+        ],
         "manager": [
             workload.namespace_object(namespace),
             workload.metrics_service(namespace),
@@ -187,7 +193,7 @@ def render(
     additional operator (see :func:`.additional.adapt`).
     """
     objects: list[Object] = []
-    for group in bases(namespace, image).values():
+    for group in bases(namespace, image, serves_webhooks=part is None).values():
         objects += deepcopy(group)
     for name in sorted(set(components)):
         objects = COMPONENTS[name](objects, namespace)

@@ -17,9 +17,9 @@ _API = "rbac.authorization.k8s.io/v1"
 _LEASES = "coordination.k8s.io"
 
 
-def access(namespace: str) -> list[Object]:
+def access(namespace: str, *, serves_webhooks: bool = True) -> list[Object]:
     """Return the service account in ``namespace``, and its roles with exactly the rules that are always needed."""
-    rules = operator.rules(namespace)
+    rules = operator.rules(namespace, serves_webhooks=serves_webhooks)
     cluster_wide = [rule for rule in rules if not rule.namespace]
     own = [rule for rule in rules if rule.namespace and rule.group != _LEASES]
     election = [rule for rule in rules if rule.namespace and rule.group == _LEASES]

@@ -21,6 +21,7 @@ from cfo import operator
 from cfo.cli import cli
 from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import find_namespace
+from cfo.manifests.additional import configuration as additional_configuration
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.overlays import render
@@ -424,6 +425,10 @@ async def test_permissions_that_another_installation_took_are_named(tmp_path: Pa
         assert status == "fail"
         assert "is for namespace second" in message
         assert "the operator in ops lost its permissions" in message
+        metadata = {"name": CONFIG_MAP_NAME, "namespace": "additional"}
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        data = {"config.yaml": additional_configuration(part)}  # which its operator creates
+        await environment.create({**config_map, "data": data})
         _, found = await doctor(kubeconfig, "-n", "additional")
         assert [status for status, _ in found["permissions"]] == ["ok"]
 

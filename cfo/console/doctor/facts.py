@@ -323,7 +323,9 @@ async def read_permissions(
     """
     configuration = installation.configuration
     namespace = installation.namespace
-    needed: dict[str, Sequence[Rule]] = {"": operator.rules(namespace)}
+    serves_webhooks = configuration.webhook.enabled is not False
+    base_rules = operator.rules(namespace, serves_webhooks=serves_webhooks)
+    needed: dict[str, Sequence[Rule]] = {"": base_rules}
     enabled = await enabled_roles(client, configuration)
     for role in enabled:
         needed[role.name] = role.rules()

@@ -178,6 +178,27 @@ def test_additional_operator_shares_no_object_with_the_first_one() -> None:
     }
 
 
+def test_additional_operator_has_no_permissions_for_webhooks() -> None:
+    """Otherwise a client with its token could let the API servers send all reviews to another program."""
+    components = sorted({*COMPONENTS} - {*FIRST_ONLY})
+    options = [word for name in components for word in ("--with", name)]
+    for printed, is_first in (
+        (print_manifests(*ADDITIONAL, *options), False),
+        (print_manifests("--namespace", "b", *options), True),
+    ):
+        rules = [rule for obj in printed for rule in obj.get("rules") or ()]
+        writing = {"create", "update", "patch", "delete", "*"}
+        of_webhooks = [
+            rule
+            for rule in rules
+            if any("webhookconfigurations" in resource for resource in rule.get("resources", ()))
+            and writing & {*rule["verbs"]}
+        ]
+        named = {name for rule in rules for name in rule.get("resourceNames", ())}
+        assert bool(of_webhooks) == is_first
+        assert ("codeflare-operator-webhook-server-cert" in named) == is_first
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
