@@ -126,12 +126,13 @@ class Governance:
     """Which setup governs which namespace.
 
     ``setups`` are all by their key, ``governors`` are by namespace the key of its setup, and ``replaced_by`` is, for
-    each setup that governs nothing because of a newer one, the newer one.
+    each setup that governs nothing because of a newer one, the newer one. ``namespaces`` are all that were considered.
     """
 
     setups: Mapping[NamespacedName, Setup] = field(default_factory=dict)
     governors: Mapping[str, NamespacedName] = field(default_factory=dict)
     replaced_by: Mapping[NamespacedName, NamespacedName] = field(default_factory=dict)
+    namespaces: Collection[str] = frozenset()
 
     @classmethod
     def of(cls, setups: Iterable[Setup], namespaces: Mapping[str, Mapping[str, str]]) -> Governance:
@@ -154,12 +155,29 @@ class Governance:
                 governors[namespace] = covering[0].key
         governing = set(governors.values())
         replaced = {key: governor for key, governor in covered_by.items() if key not in governing}
-        return cls({setup.key: setup for setup in newest_first}, governors, replaced)
+        by_key = {setup.key: setup for setup in newest_first}
+        return cls(by_key, governors, replaced, frozenset(namespaces))
 
     def governor(self, namespace: str) -> Setup | None:
         """Return the setup that governs the namespace, if there is one."""
         key = self.governors.get(namespace)
         return self.setups[key] if key is not None else None
+
+    def changed_since(self, before: Governance) -> list[NamespacedName]:
+        """Return the setups that changed, were replaced, or govern other namespaces than ``before``."""
+        changed: dict[NamespacedName, None] = {}
+        for key in (*before.setups, *self.setups):
+            old = before.setups.get(key)
+            new = self.setups.get(key)
+            is_replaced_by = self.replaced_by.get(key)
+            if old != new or before.replaced_by.get(key) != is_replaced_by:
+                changed[key] = None
+        for namespace in (*before.governors, *self.governors):
+            former = before.governors.get(namespace)
+            governor = self.governors.get(namespace)
+            if former != governor:
+                changed |= {key: None for key in (former, governor) if key is not None}
+        return list(changed)
 
     def namespaces_of(self, setup: NamespacedName) -> list[str]:
         """Return the namespaces that the setup governs."""

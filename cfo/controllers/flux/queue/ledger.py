@@ -11,6 +11,7 @@ Nothing here is kept anywhere else, and all of it is read again from the informe
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from sys import intern
@@ -55,6 +56,12 @@ _T = TypeVar("_T")
 _NO_GROUPS: Final[Mapping[str, Group]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
+_MAX_SETUPS: Final = 100
+"""How many FluxSetups of a namespace can govern: the newest ones, without those that are invalid.
+
+The namespaces of administrators have no limit.
+"""
+
 _UNKNOWN_POD: Final = Demand(pods=1)
 """What a pod holds that could never be decoded."""
 
@@ -86,6 +93,8 @@ class Ledger:
     _groups: dict[str, dict[str, Group]] = field(default_factory=dict)
     _admissions: Admissions = field(default_factory=Admissions)
     _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
+    _by_age: dict[str, list[Setup]] = field(default_factory=dict)
+    """The setups of each namespace that are valid, the oldest first."""
     _clusters_of_pods: dict[str, dict[str, str]] = field(default_factory=dict)
     """The MiniCluster for which each pod counts, by namespace and name of the pod."""
     _lost: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -189,7 +198,9 @@ class Ledger:
 
     def replacement_of(self, key: NamespacedName) -> NamespacedName | None:
         """Return the newer setup because of which this one governs no namespace."""
-        return self._governance.replaced_by.get(key)
+        if key in self._governance.setups:
+            return self._governance.replaced_by.get(key)
+        return self._governance.governors.get(key.namespace)
 
     def decide(self, key: NamespacedName, now: float) -> Totals:
         """Decide about the queue of a setup at ``now`` (seconds since the epoch), and record the verdicts.
@@ -310,12 +321,26 @@ class Ledger:
         return requests
 
     def on_setup(self, event: Event) -> list[Request]:
-        """Record a FluxSetup, also if the cache has no room for it: another one would govern, or none."""
-        self._setups.pop(event.key, None)
+        """Record a FluxSetup, also if the cache has no room for it: another one would govern, or none.
+
+        A change of its status or metadata changes nothing.
+        """
+        key = event.key
+        known = self._setups.pop(key, None)
+        new: Setup | None = None
         current = event.current
         if current is not None and not current.meta.is_deleting:
-            self._setups[event.key] = setup_of(current.object(), self.admin_namespaces)
-        return self._govern()
+            new = setup_of(current.object(), self.admin_namespaces)
+            self._setups[key] = new
+        if new == known:
+            return []
+        if known is not None:
+            self._remove_by_age(known)
+        if new is not None and new.problem is None:
+            insort(self._by_age.setdefault(key.namespace, []), new, key=_age)
+        if not self.is_started:
+            return []
+        return list(dict.fromkeys((key, *self._govern())))
 
     def on_namespace(self, event: Event) -> list[Request]:
         """Record the labels of a namespace."""
@@ -419,8 +444,17 @@ class Ledger:
         groups = self._groups.setdefault(event.key.namespace, {})
         return groups.setdefault(event.key.name, Group())
 
+    def _remove_by_age(self, setup: Setup) -> None:
+        if setup.problem is not None:
+            return
+        namespace = setup.key.namespace
+        setups = self._by_age[namespace]
+        del setups[bisect_left(setups, _age(setup), key=_age)]
+        if not setups:
+            del self._by_age[namespace]
+
     def _govern(self) -> list[Request]:
-        """Determine who governs each namespace; return all setups if that has changed."""
+        """Determine who governs each namespace; return the setups for which that has changed."""
         if not self.is_started:
             return []
         before = self._governance
@@ -428,19 +462,25 @@ class Ledger:
         for namespace in list(self._groups):
             if before.governor(namespace) != self._governance.governor(namespace):
                 self._refresh_namespace(namespace)
-        return list(self._setups) if self._governance != before else []
+        return self._governance.changed_since(before)
 
     def _new_governance(self) -> Governance:
         known: dict[str, Mapping[str, str]] = dict.fromkeys(self._groups, _NO_LABELS)
-        known |= dict.fromkeys((key.namespace for key in self._setups), _NO_LABELS)
-        return Governance.of(self._setups.values(), {**known, **self._labels})
+        known |= dict.fromkeys(self._by_age, _NO_LABELS)
+        setups: list[Setup] = []
+        for namespace, by_age in self._by_age.items():
+            if namespace in self.admin_namespaces:
+                setups += by_age
+            else:
+                setups += by_age[-_MAX_SETUPS:]
+        return Governance.of(setups, {**known, **self._labels})
 
     def _update(self, key: NamespacedName) -> list[Request]:
         """Compute what follows from changed records; return the setup if its queue may have changed."""
         if not self.is_started:
             return []
         changed: list[Request] = []
-        if key.namespace not in self._governance.governors and key.namespace not in self._labels:
+        if key.namespace not in self._governance.namespaces:
             changed += self._govern()  # a namespace whose event has not arrived yet
         if self._refresh(key):
             governor = self._governance.governors.get(key.namespace)
@@ -524,6 +564,11 @@ def _decode(
     except (msgspec.DecodeError, ValueError) as error:
         _log.warning("Ignoring object with invalid values", object=str(key), error=str(error))
         return known
+
+
+def _age(setup: Setup) -> tuple[str, NamespacedName]:
+    """Return by what setups are ordered, so that the newest one is the last."""
+    return setup.created, setup.key
 
 
 def _totals_of(groups: Iterable[Group]) -> Totals:

@@ -180,6 +180,79 @@ def test_setup_for_which_the_cache_has_no_room_still_governs() -> None:
     assert queue.decide() == Totals()
 
 
+def changed_setup(queue: Queue, name: str, **spec: Any) -> list[NamespacedName]:
+    """Return the setups that are enqueued when a tenant creates or changes a FluxSetup."""
+    key = NamespacedName("ns", name)
+    old = queue.entries.get((FLUX_SETUP, key))
+    number = name.removeprefix("s")
+    metadata = {"uid": name, "creationTimestamp": f"2026-01-01T00:{number}Z"}
+    obj = flux_setup(name, "ns", **spec)
+    obj["metadata"] |= metadata
+    entry = EntryDecoder(FLUX_SETUP).decode(orjson.dumps(obj))
+    queue.entries[FLUX_SETUP, key] = entry
+    return queue.ledger.on_setup(Event(EventType.UPDATED, key, old, entry))
+
+
+def deleted_setup(queue: Queue, name: str) -> list[NamespacedName]:
+    """Return the setups that are enqueued when a FluxSetup is deleted."""
+    entry = queue.entries.pop((FLUX_SETUP, NamespacedName("ns", name)))
+    return queue.ledger.on_setup(Event(EventType.DELETED, entry.key, entry, None))
+
+
+def test_setups_of_a_tenant_cost_others_little_time() -> None:
+    """Each event enqueued all FluxSetups: 10,000 of them took the event loop 48 s."""
+    queue = Queue()
+    names = [f"s{number // 60:02}:{number % 60:02}" for number in range(300)]
+    for name in names:
+        assert len(changed_setup(queue, name)) <= 102
+    newest = NamespacedName("ns", names[-1])
+    for name in names[:-1]:
+        assert queue.ledger.replacement_of(NamespacedName("ns", name)) == newest
+    assert changed_setup(queue, names[-1]) == []  # its status was written
+    assert changed_setup(queue, names[-1], max_size=7) == [newest]
+    assert changed_setup(queue, names[0], max_size=7) == [NamespacedName("ns", names[0])]
+    for name in reversed(names[1:]):
+        assert NamespacedName("ns", name) in deleted_setup(queue, name)
+    assert queue.ledger.replacement_of(NamespacedName("ns", names[0])) is None
+    queue.put_job("a")
+    assert queue.ledger.decide(NamespacedName("ns", names[0]), NOW).admitted == 1
+
+
+def test_all_setups_of_an_administrator_govern() -> None:
+    queue = Queue()
+    for number in range(150):
+        selector = {"matchLabels": {"team": str(number)}}
+        queue.put(
+            FLUX_SETUP,
+            flux_setup(f"team-{number}", "operator", namespaceSelector=selector, max_size=2),
+        )
+        labels = {"team": str(number)}
+        queue.put(NAMESPACE, {"metadata": {"name": f"ns-{number}", "labels": labels}})
+    for number in range(150):
+        setup = queue.ledger.setup(NamespacedName("operator", f"team-{number}"))
+        assert setup is not None
+        assert queue.ledger._governance.governor(f"ns-{number}") == setup
+
+
+def test_deleted_setup_is_enqueued_so_that_its_reconciler_forgets_it() -> None:
+    """A tenant can create and delete FluxSetups with other names all the time."""
+    queue = Queue()
+    changed_setup(queue, "s00:00")
+    assert deleted_setup(queue, "s00:00") == [NamespacedName("ns", "s00:00")]
+    changed_setup(queue, "s00:01", queueingStrategy="Wrong")
+    assert deleted_setup(queue, "s00:01") == [NamespacedName("ns", "s00:01")]
+
+
+def test_events_of_a_namespace_without_a_setup_do_not_determine_all_governors_again() -> None:
+    """An operator that is limited to some namespaces may not read Namespaces."""
+    queue = Queue()
+    queue.remove(FLUX_SETUP, "setup", "operator")
+    queue.put_job("a")
+    governance = queue.ledger._governance
+    queue.put_job("b")
+    assert queue.ledger._governance is governance
+
+
 def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
     queue = Queue(max_size=2)
     queue.put_job("a", "QuotaReserved")
