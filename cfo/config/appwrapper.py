@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from cfo.config.durations import Duration, format_duration
+from cfo.config.durations import Duration
 from cfo.config.section import Section
 from cfo.config.values import LabelKey, LabelValue, between
+from cfo.runtime.objects import format_duration
 
 
 class ResourceTaint(Section):

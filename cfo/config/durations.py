@@ -6,8 +6,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Self
 
-import durationpy
-
 from cfo.runtime.objects import parse_duration
 
 _ALLOWED: Final = "must be a duration such as 90s or 5m, or an integer of nanoseconds"
@@ -29,12 +27,6 @@ class Duration(timedelta):
         if is_negative_integer or parsed < timedelta(0):
             raise ValueError("must not be negative")
         return cls(parsed.days, parsed.seconds, parsed.microseconds)
-
-
-def format_duration(value: timedelta) -> str:
-    """Format ``value`` as a Go duration (``1m30s``)."""
-    text: str = durationpy.to_str(value)
-    return text
 
 
 def is_zero_duration(value: object) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, field
 
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.config.durations import Duration, format_duration, is_zero_duration
+from cfo.config.durations import Duration, is_zero_duration
 from cfo.config.endpoints import (
     DebugConfiguration,
     HealthConfiguration,
@@ -23,6 +23,7 @@ from cfo.config.endpoints import (
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.section import Section
 from cfo.config.values import Namespace, ObjectName, OptionalNamespace, Selector, between, matching
+from cfo.runtime.objects import format_duration
 
 
 class DefaultSetupConfiguration(Section):

@@ -25,7 +25,7 @@ from typing import (
 import msgspec
 from msgspec.structs import FieldInfo
 
-from cfo.config.durations import format_duration
+from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
 _MAX_PROBLEMS: Final = 20

@@ -81,6 +81,7 @@ from .objects.resource.crd import custom_resource_definition as custom_resource_
 from .objects.resource.custom_resource import CustomResource as CustomResource
 from .objects.resource.custom_resource import ObjectMeta as ObjectMeta
 from .objects.resource.declaration import PrinterColumn as PrinterColumn
+from .objects.resource.durations import Duration as Duration
 from .objects.resource.field_types import Condition as Condition
 from .objects.resource.field_types import ConditionList as ConditionList
 from .objects.resource.field_types import Int32 as Int32

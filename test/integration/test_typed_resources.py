@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import yaml
@@ -27,8 +28,12 @@ from cfo.runtime import (
     ValueChanged,
     custom_resource_definition,
     field,
+    has_condition,
+    key_of,
+    wait_for,
 )
-from cfo.runtime.objects import InvalidResource
+from cfo.runtime.client import connect
+from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION, InvalidResource
 from cfo.runtime.webhook import AdmissionRequest
 from envtest import ControlPlane
 from test.support.config_map_webhooks import OPTIONS, free_url
@@ -201,3 +206,30 @@ def test_crd_command_prints_crds() -> None:
     assert crd["metadata"]["name"] == "websites.example.com"
     assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
     assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2
+
+
+async def test_durations_of_the_crd_are_those_that_the_class_reads(plane: ControlPlane) -> None:
+    config = ClientConfig.for_control_plane(plane)
+    async with connect(config, field_manager="tests") as client:
+        definition = await client.create(custom_resource_definition(Website))
+        await wait_for(
+            client,
+            CUSTOM_RESOURCE_DEFINITION,
+            key_of(definition),
+            has_condition("Established"),
+            timeout=30,
+        )
+        created = await client.create(website("default"))
+        assert created.spec.interval == timedelta(minutes=5)
+        created = await client.create(website("own", interval="1h30m"))
+        assert created.spec.interval == timedelta(minutes=90)
+
+        wire = website("a").to_object()
+        for refused, message in [
+            ("2 weeks", r"spec\.interval"),
+            ("PT30S", r"spec\.interval"),
+            ("10ms", "must be at least 1s"),
+        ]:
+            wire["spec"]["interval"] = refused
+            with pytest.raises(Invalid, match=message):
+                await client.create(wire)

@@ -10,8 +10,7 @@ from typing import Any
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.config.durations import format_duration
-from cfo.runtime.objects import parse_duration
+from cfo.runtime.objects import format_duration, parse_duration
 from cfo.runtime.objects.unstructured import Object, annotations_of
 from cfo.runtime.webhook.admission import UserInfo
 from test.support.recordings import load_crd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +12,7 @@ from cfo.runtime import (
     CELRule,
     ConditionList,
     CustomResource,
+    Duration,
     Int32,
     PrinterColumn,
     validations,
@@ -25,6 +27,11 @@ class Port(APIModel):
     number: Int32 = Field(gt=0, le=65535)
 
 
+AT_LEAST_A_SECOND = validations(
+    CELRule(rule="self >= duration('1s')", message="must be at least 1s")
+)
+
+
 class WebsiteSpec(
     APIModel, validations=[CELRule(rule="self.replicas < 10", message="too many replicas")]
 ):
@@ -35,6 +42,7 @@ class WebsiteSpec(
     hosts: Annotated[list[str], SET] = Field(default_factory=list)
     ports: Annotated[list[Port], list_map("name")] = Field(default_factory=list)
     note: str | None = None
+    interval: Annotated[Duration, AT_LEAST_A_SECOND] = timedelta(minutes=5)
 
 
 class WebsiteStatus(APIModel):

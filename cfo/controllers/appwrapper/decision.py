@@ -22,7 +22,6 @@ import msgspec
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.names import DELETING_RESOURCES
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
     Component,
@@ -33,6 +32,7 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, labels_of
+from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
 

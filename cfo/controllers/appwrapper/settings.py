@@ -15,9 +15,14 @@ import msgspec
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import FaultToleranceConfiguration
-from cfo.config.durations import format_duration
 from cfo.runtime import annotations_of
-from cfo.runtime.objects import MAX_ITEMS, parse_duration, parse_integer, split_list
+from cfo.runtime.objects import (
+    MAX_ITEMS,
+    format_duration,
+    parse_duration,
+    parse_integer,
+    split_list,
+)
 from cfo.runtime.process import printable
 
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"

@@ -30,7 +30,6 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.api.appwrapper.podsets import PodSetError, replicas_of
-from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import (
     CREATION_ERRORED,
     Component,
@@ -62,6 +61,7 @@ from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting
+from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
 _EXCESS_GRACE: Final = timedelta(minutes=1)

@@ -32,6 +32,7 @@ from .kinds import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from .kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING_WEBHOOK_CONFIGURATION
 from .kinds import plural as plural
 from .parsers import MAX_ITEMS as MAX_ITEMS
+from .parsers import format_duration as format_duration
 from .parsers import is_dns_label as is_dns_label
 from .parsers import is_host_name as is_host_name
 from .parsers import is_label_value as is_label_value
@@ -54,6 +55,7 @@ from .resource.custom_resource import ObjectMeta as ObjectMeta
 from .resource.custom_resource import OwnerReference as OwnerReference
 from .resource.declaration import PrinterColumn as PrinterColumn
 from .resource.declaration import Scale as Scale
+from .resource.durations import Duration as Duration
 from .resource.field_types import ATOMIC as ATOMIC
 from .resource.field_types import QUANTITY_SCHEMA as QUANTITY_SCHEMA
 from .resource.field_types import SET as SET

@@ -48,14 +48,15 @@ _FACTORS: Final[Mapping[str, Decimal]] = {
     "Ei": Decimal(1024) ** 6,
 }
 # durationpy also accepts days, months and years; Go, and so the Go operator, does not.
-_DURATION: Final = re.compile(
-    r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)"
-)
+DURATION_PATTERN: Final = r"[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)"
+"""The grammar of Go's time.ParseDuration; also the pattern in CRDs."""
+
+_DURATION: Final = re.compile(DURATION_PATTERN)
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
-_LONGEST: Final = timedelta(microseconds=2**63 // 1000)
+MAX_DURATION: Final = timedelta(microseconds=2**63 // 1000)
 """The longest duration that Go can represent: 2**63 nanoseconds."""
 
 
@@ -88,9 +89,15 @@ def parse_duration(text: str) -> timedelta:
     if len(text) <= MAX_LENGTH and _DURATION.fullmatch(text):
         with suppress(ValueError, OverflowError):
             parsed: timedelta = durationpy.from_str(text)
-            if abs(parsed) <= _LONGEST:
+            if abs(parsed) <= MAX_DURATION:
                 return parsed
     raise ValueError("must be a duration such as 90s or 5m")
+
+
+def format_duration(value: timedelta) -> str:
+    """Format ``value`` as a Go duration (``1m30s``)."""
+    text: str = durationpy.to_str(value)
+    return text
 
 
 def is_dns_label(text: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from datetime import timedelta
 from functools import cache
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Final, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -13,7 +14,18 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from cfo.runtime.objects.errors import SchemaError
+
 VALIDATIONS = "x-kubernetes-validations"
+
+PYTHON_TYPE: Final = "python-type"
+"""The key of a JSON Schema whose type is one of :data:`REPLACED_TYPES`."""
+
+REPLACED_TYPES: Final[Mapping[Any, str]] = {
+    timedelta: "timedelta reads no Go durations such as 30s: use Duration of cfo.runtime",
+    bytes: "bytes are not decoded from base64: use str",
+}
+"""Types that pydantic reads otherwise than Kubernetes writes them, and what an API type uses instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +67,7 @@ def validations(*rules: CELRule) -> Any:
 class APIModel(BaseModel):
     """Base class of API types and their parts: camelCase on the wire, unknown fields are preserved.
 
+    A field of type timedelta or bytes raises :class:`SchemaError`: pydantic reads other strings than Kubernetes has.
     The class keyword ``validations`` has CEL rules of the whole part:
     ``class Spec(APIModel, validations=[CELRule(rule="self.min <= self.max")])``.
     """
@@ -69,7 +82,14 @@ class APIModel(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
-        """Accept the class keywords, which ``__init_subclass__`` has processed."""
+        """Check the types of the fields; ``__init_subclass__`` has processed the class keywords.
+
+        Raises :class:`SchemaError` for the types of :data:`REPLACED_TYPES`.
+        """
+        for name, field in cls.model_fields.items():
+            for part in _parts(field.annotation, field.metadata, set()):
+                if part in REPLACED_TYPES:
+                    raise SchemaError(f"class {cls.__name__}: {name}: {REPLACED_TYPES[part]}")
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -81,6 +101,28 @@ class APIModel(BaseModel):
             resolved = handler.resolve_ref_schema(described)
             resolved[VALIDATIONS] = [rule.entry() for rule in cls._validations]
         return described
+
+
+def _parts(annotation: Any, metadata: Sequence[Any], seen: set[Any]) -> Iterator[type]:
+    """Yield each class in an annotation and in the fields of other models, except classes with their own validator."""
+    if any(hasattr(item, "__get_pydantic_core_schema__") for item in metadata):
+        return
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        yield from _parts(arguments[0], arguments[1:], seen)
+        return
+    for argument in arguments:
+        yield from _parts(argument, (), seen)
+    if not isinstance(annotation, type) or annotation in seen:
+        return
+    seen.add(annotation)
+    yield annotation
+    if issubclass(annotation, BaseModel) and not issubclass(annotation, APIModel):
+        for field in annotation.model_fields.values():
+            yield from _parts(field.annotation, field.metadata, seen)
+    elif is_dataclass(annotation):
+        for hint in get_type_hints(annotation, include_extras=True).values():
+            yield from _parts(hint, (), seen)
 
 
 def mark_changes(value: Any) -> None:

@@ -9,14 +9,18 @@ node; see `the rules`_). What the dialect cannot express raises :class:`SchemaEr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import cache
 from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from cfo.runtime.objects.errors import SchemaError
-from cfo.runtime.objects.resource.model import VALIDATIONS
+from cfo.runtime.objects.parsers import format_duration
+from cfo.runtime.objects.resource.model import PYTHON_TYPE, REPLACED_TYPES, VALIDATIONS
 from cfo.runtime.objects.unstructured import Object
 
 _PRESERVED: Final = frozenset(
@@ -42,6 +46,9 @@ _PRESERVED: Final = frozenset(
 """The keys that both dialects have with the same meaning."""
 
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
+_LIMITS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+"""Constraints that pydantic leaves in the schemas of strings, such as durations; those of numbers have other names."""
+
 _UNSUPPORTED: Final = {
     "allOf": "an intersection of types",
     "contains": "a constraint on one item",
@@ -65,7 +72,7 @@ def structural_schema(model: type[BaseModel]) -> Object:
 @cache
 def _encoded_schema(model: type[BaseModel]) -> bytes:
     """Return the structural schema of ``model`` as JSON: generating it takes 100 ms, and callers change their copy."""
-    converter = _Converter(model.model_json_schema(by_alias=True))
+    converter = _Converter(model.model_json_schema(by_alias=True, schema_generator=_Generator))
     return orjson.dumps(converter.convert(converter.document, (), is_model=True))
 
 
@@ -79,6 +86,32 @@ def without_defaults(schema: Object) -> Object:
         if key in schema:
             result[key] = without_defaults(schema[key])
     return result
+
+
+class _Generator(GenerateJsonSchema):
+    """Generates JSON Schema with the durations of Go, and marks the types of :data:`REPLACED_TYPES`."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return the default of a field as JSON."""
+        return super().encode_default(_with_go_durations(dft))
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
+        """Return a schema that :class:`_Converter` rejects; a Duration has its own."""
+        return {PYTHON_TYPE: timedelta}
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        """Return a schema that :class:`_Converter` rejects."""
+        return {PYTHON_TYPE: bytes}
+
+
+def _with_go_durations(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, list):
+        return [_with_go_durations(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_go_durations(item) for key, item in value.items()}
+    return value
 
 
 class _Converter:
@@ -98,6 +131,8 @@ class _Converter:
         """
         if "$ref" in node:
             return self._convert_reference(node, path)
+        if PYTHON_TYPE in node:
+            raise SchemaError(f"{_field(path)}: {REPLACED_TYPES[node[PYTHON_TYPE]]}")
         if node.get("x-kubernetes-int-or-string"):
             return _preserved(node) | {"anyOf": [{"type": "integer"}, {"type": "string"}]}
         if node.get("anyOf"):
@@ -105,6 +140,12 @@ class _Converter:
             if len(present) != 1:
                 raise _unsupported(path, "a union of types")
             return self.convert(_merged(present[0], node, "anyOf"), path)
+        for key, operator in _LIMITS.items():
+            if key in node:
+                raise SchemaError(
+                    f"{_field(path)}: {key}: a limit of this type has no structural schema: "
+                    f'use validations(CELRule(rule="self {operator} ..."))'
+                )
         for key, description in _UNSUPPORTED.items():
             if key in node:
                 raise _unsupported(path, description)
@@ -195,8 +236,11 @@ def _type_of(value: Any) -> str:
     return names.get(type(value), "object")
 
 
+def _field(path: tuple[str, ...]) -> str:
+    return ".".join(path).replace(".[]", "[]") or "the class"
+
+
 def _unsupported(path: tuple[str, ...], what: str) -> SchemaError:
-    field = ".".join(path).replace(".[]", "[]") or "the class"
     return SchemaError(
-        f"{field}: {what} has no structural schema: use one type, a model, or EmbeddedResource"
+        f"{_field(path)}: {what} has no structural schema: use one type, a model, or EmbeddedResource"
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Any, Literal, cast
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from cfo.runtime import APIModel, CustomResource, custom_resource_definition
+from cfo.runtime import APIModel, CustomResource, Duration, custom_resource_definition
 from cfo.runtime.objects import PrinterColumn, Scale, SchemaError
+from cfo.runtime.objects.parsers import DURATION_PATTERN
 from cfo.runtime.objects.resource.schema import structural_schema
 from test.support.website import Website, WebsiteBeta
 
@@ -194,6 +197,14 @@ class Node(APIModel):
     children: list[Node] = Field(default_factory=list)
 
 
+DURATION: dict[str, Any] = {
+    "type": "string",
+    "format": "duration",
+    "maxLength": 64,
+    "pattern": f"^{DURATION_PATTERN}$",
+}
+
+
 def model_with(annotation: Any) -> type[APIModel]:
     return type("Model", (APIModel,), {"__annotations__": {"field": annotation}})
 
@@ -208,6 +219,10 @@ def model_with(annotation: Any) -> type[APIModel]:
             r"field\.children\[\]: the type Node, which contains itself, has no structural schema",
         ),
         (list[dict[str, int | bool]], r"field\[\]\.\*: a union of types"),
+        (
+            Annotated[Duration, Field(ge=timedelta(seconds=1))],
+            r"field: ge: a limit of this type .*: use validations\(CELRule\(rule=\"self >= ",
+        ),
     ],
 )
 def test_types_that_crds_cannot_express_are_rejected(annotation: Any, message: str) -> None:
@@ -223,6 +238,8 @@ def test_types_that_crds_cannot_express_are_rejected(annotation: Any, message: s
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (set[str], {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}),
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
+        (list[Duration], {"type": "array", "items": DURATION}),
+        (Duration | None, DURATION),
         (Annotated[int, Field(gt=1, ge=2)], {"type": "integer", "minimum": 2}),
         (
             Annotated[float, Field(lt=1, multiple_of=0.5)],
@@ -236,3 +253,66 @@ def test_types_that_crds_cannot_express_are_rejected(annotation: Any, message: s
 )
 def test_constraints_of_fields_are_in_the_schema(annotation: Any, schema: dict[str, Any]) -> None:
     assert structural_schema(model_with(annotation))["properties"]["field"] == schema
+
+
+def test_default_durations_are_go_durations_in_the_schema() -> None:
+    class Timeouts(APIModel):
+        interval: Duration = timedelta(seconds=90)
+        retries: list[Duration] = Field(default=[timedelta(seconds=1), timedelta(hours=1)])
+        named: dict[str, Duration] = Field(default={"slow": timedelta(minutes=5)})
+
+    properties = structural_schema(Timeouts)["properties"]
+    assert properties["interval"]["default"] == "1m30s"
+    assert properties["retries"]["default"] == ["1s", "1h"]
+    assert properties["named"]["default"] == {"slow": "5m"}
+
+
+@dataclass
+class Timer:
+    """A part of a model that is a dataclass."""
+
+    interval: timedelta
+
+
+class Timers(BaseModel):
+    """A part of a model that is another pydantic model."""
+
+    timers: list[Timer]
+    next: Timers | None = None
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        timedelta,
+        timedelta | None,
+        list[timedelta],
+        dict[str, timedelta],
+        Annotated[timedelta, Field(gt=timedelta(0))],
+        Timer,
+        dict[str, Timers],
+    ],
+)
+def test_field_of_type_timedelta_is_rejected_when_the_class_is_defined(annotation: Any) -> None:
+    with pytest.raises(
+        SchemaError,
+        match=r"field: timedelta reads no Go durations such as 30s: use Duration of cfo\.runtime",
+    ):
+        model_with(annotation)
+
+
+def test_field_of_type_bytes_is_rejected_when_the_class_is_defined() -> None:
+    with pytest.raises(SchemaError, match="field: bytes are not decoded from base64: use str"):
+        model_with(list[bytes])
+
+
+def test_timedelta_in_a_class_that_is_defined_later_is_rejected_in_the_crd() -> None:
+    class Outer(APIModel):
+        part: Later
+
+    class Later(BaseModel):
+        interval: timedelta
+
+    Outer.model_rebuild(_types_namespace={"Later": Later})
+    with pytest.raises(SchemaError, match=r"part\.interval: timedelta reads no Go durations"):
+        structural_schema(Outer)
