@@ -50,6 +50,10 @@ _READERS: Final = (
 """For each reader the commands that ``cfo --help`` shows, ten in all, and those that ``cfo more`` shows."""
 
 
+_OTHER_NAMES: Final[Mapping[str, str]] = {"init": "new", "create": "new"}
+"""Commands of kubebuilder and operator-sdk, and what they are called here."""
+
+
 class _LazyGroup(click.Group):
     """A group whose subcommands, named ``command``, are imported lazily; their short help is here."""
 
@@ -95,6 +99,22 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             raise not_installed(error) from None
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from difflib import get_close_matches  # lazily: only for a wrong name
+
+        name = args[0]
+        names = self.list_commands(ctx)
+        if name in names or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        similar = (
+            [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, names, 1)
+        )
+        if not similar:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(f"No such command {name!r}, did you mean {similar[0]!r}?", ctx)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with one_line_usage_errors():

@@ -65,6 +65,8 @@ def test_help_shows_ten_commands_by_reader_and_more_shows_the_others() -> None:
     [
         (["--bad"], "No such option '--bad' (see cfo --help)"),
         (["frob"], "No such command 'frob' (see cfo --help)"),
+        (["init", "x"], "No such command 'init', did you mean 'new'? (see cfo --help)"),
+        (["docter"], "No such command 'docter', did you mean 'doctor'? (see cfo --help)"),
         (["config", "frob"], "No such command 'frob' (see cfo config --help)"),
         (
             ["migrate"],
