@@ -18,9 +18,11 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Final
 
+from cfo.runtime.objects.parsers import format_duration
 from cfo.runtime.process.printable import escape, printable
 from cfo.runtime.process.strings import require_list
 
@@ -296,12 +298,21 @@ def _shortened(text: str) -> str:
 
 
 def go_json(value: Any) -> str:
-    """Encode JSON as Go's encoder does: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
-    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    """Encode JSON as Go's encoder does: compact, keys sorted, ``<``, ``>`` and ``&`` escaped.
+
+    A value that is not JSON, such as one of a typed object, is its string; a timedelta is a Go duration.
+    """
+    text = json.dumps(
+        _plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=_shown
+    )
     for character in "<>&\u2028\u2029":
         if character in text:
             text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def _shown(value: object) -> str:
+    return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -26,6 +26,10 @@ class _ReadDuration(timedelta):
 
     text: str = ""
 
+    def __repr__(self) -> str:
+        """Return the form of other timedeltas, for logs."""
+        return repr(timedelta() + self)
+
     def __deepcopy__(self, memo: object) -> Self:
         """Return the duration itself, which is immutable; a copy would not have the string."""
         return self

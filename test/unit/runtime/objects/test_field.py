@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -113,3 +114,15 @@ def test_long_values_are_shortened(value: Any) -> None:
     error = invalid("spec", value, "y" * 20_000)
     assert len(error.body) < 31_000
     assert error.body.endswith("y…")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (timedelta(seconds=90), '"1m30s"'),
+        ({"interval": timedelta(hours=1)}, '{"interval":"1h"}'),
+        ([date(2026, 1, 31)], '["2026-01-31"]'),
+    ],
+)
+def test_value_of_a_typed_object_is_shown(value: Any, shown: str) -> None:
+    assert str(invalid("spec.x", value, "is wrong")) == f"spec.x: Invalid value: {shown}: is wrong"

@@ -81,6 +81,17 @@ def test_changed_duration_is_written_as_a_go_duration() -> None:
     }
 
 
+def test_duration_is_shown_as_a_timedelta() -> None:
+    assert repr(timer(interval="90s").spec.interval) == "datetime.timedelta(seconds=90)"
+
+
+def test_status_of_another_class_is_rejected_with_its_field() -> None:
+    with pytest.raises(
+        InvalidResource, match=r"spec: Invalid value: .*interval.*: Input should be"
+    ):
+        Timer.intent(NamespacedName("default", "tea"), spec=timer(interval="90s"))
+
+
 def test_intent_has_go_durations() -> None:
     spec = TimerSpec(interval=timedelta(seconds=30))
     intent = Timer.intent(NamespacedName("default", "tea"), spec=spec)
