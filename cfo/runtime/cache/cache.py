@@ -88,8 +88,9 @@ class Cache(ClientCache):
         self._selectors: dict[GVK, LabelSelector] = {}
         if selectors is not None:
             for kind, text in selectors.items():
+                gvk = require_kind("selectors", kind)
                 if text:
-                    self._selectors[kind.gvk] = LabelSelector.of(text)
+                    self._selectors[gvk] = LabelSelector.of(text)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
 

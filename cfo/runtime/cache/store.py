@@ -252,7 +252,11 @@ class Store:
 
         Raises :class:`KeyError` if there is no such index.
         """
-        return self._indexes[index].get(value)
+        found = self._indexes.get(index)
+        if found is None:
+            known = ", ".join(self._indexes) or "none: call add_index of the informer first"
+            raise KeyError(f"index {index!r:.200}: must be one that was added ({known})")
+        return found.get(value)
 
     def controller_of_deleted(self, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known.

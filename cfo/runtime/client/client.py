@@ -46,6 +46,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
+from cfo.runtime.process.arguments import require_field_manager
 
 _APPLY = "application/apply-patch+yaml"
 
@@ -115,6 +116,7 @@ class Client:
         field_manager: str,
         cache: ClientCache | None = None,
     ) -> None:
+        require_field_manager("field_manager", field_manager)
         self.transport = transport
         self.mapper = mapper
         self.field_manager = field_manager
@@ -126,6 +128,7 @@ class Client:
 
     def with_field_manager(self, field_manager: str) -> Self:
         """Return a client that writes as another field manager and shares everything else with this one."""
+        require_field_manager("field_manager", field_manager)
         other = copy.copy(self)
         other.field_manager = field_manager
         return other

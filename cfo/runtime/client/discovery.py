@@ -184,7 +184,20 @@ class RESTMapper:
             raise DiscoveryIncomplete(
                 f"{gvk.api_version} is registered, but its API server does not respond"
             )
-        raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
+        message = f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"'
+        served = self._versions_of(gvk)
+        if served:
+            message += f"; the API server has it in {', '.join(served)}"
+        raise UnknownKind(message)
+
+    def _versions_of(self, gvk: GVK) -> list[str]:
+        """Return the ``apiVersion`` values in which the last discovery has the kind."""
+        versions = self._document(gvk.group).groups.get(gvk.group, {})
+        return [
+            gvk._replace(version=name).api_version
+            for name, version in versions.items()
+            if gvk.kind in version.kinds
+        ]
 
     async def resources(self) -> list[list[Resource]]:
         """Return all resources that are served: one list for each version, the preferred version of a group first.

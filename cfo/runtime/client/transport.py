@@ -336,7 +336,9 @@ class Transport:
         if session is None:
             if not self._closed:
                 raise RuntimeError(
-                    "the transport was never entered: use 'async with Transport(...)'"
+                    f"{attempt.verb} {attempt.resource}: no connection is open: a manager's client works while the "
+                    "manager runs (in a reconciler, or within 'async with manager'); without a manager use "
+                    "'async with connect(config, ...)', or 'async with Transport(...)'"
                 )
             raise TransportError(
                 "the transport is closed",

@@ -14,6 +14,7 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.objects.unstructured import ObjectKind, require_kind
+from cfo.runtime.process.arguments import require_plain_function
 
 _MAX_SHOWN: Final = 200
 """The maximum length of a value in an error."""
@@ -82,9 +83,15 @@ class EnqueueRequestForOwner(EventHandler):
 
 
 class EnqueueRequestsFromMapFunc(EventHandler):
-    """Enqueues the requests that ``function`` returns for the old and for the new state of an object."""
+    """Enqueues the requests that ``function`` returns for the old and for the new state of an object.
+
+    Raises :class:`TypeError` for a coroutine function: informers call it, and must not wait.
+    """
 
     def __init__(self, function: Callable[[Entry], Iterable[Request]]) -> None:
+        require_plain_function(
+            "EnqueueRequestsFromMapFunc", function, "a function that returns requests"
+        )
         self.function = function
 
     def requests(self, event: Event) -> Iterable[Request]:

@@ -24,6 +24,7 @@ from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.manager.leadership import ElectedControllers
 from cfo.runtime.objects.unstructured import GVK, ObjectKind, require_kind
+from cfo.runtime.process.arguments import require_plain_function
 
 if TYPE_CHECKING:
     from cfo.runtime.manager.manager import Manager
@@ -59,11 +60,11 @@ class _Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for predicate in self.predicates:
-            if isinstance(predicate, type) or not callable(predicate):
-                raise TypeError(
-                    f"predicate of {self.gvk}: {predicate!r}: must be a function or an instance, such as "
-                    "GenerationChanged()"
-                )
+            require_plain_function(
+                f"predicate of {self.gvk}",
+                predicate,
+                "a function or an instance, such as GenerationChanged()",
+            )
 
 
 class Builder:

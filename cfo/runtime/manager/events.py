@@ -41,6 +41,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     uid_of,
 )
+from cfo.runtime.process.arguments import require_type
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
 from cfo.runtime.process.printable import printable
 
@@ -102,6 +103,7 @@ class _Reference(NamedTuple):
 
     @classmethod
     def to(cls, obj: Mapping[str, Any] | TypedObject) -> _Reference:
+        require_type("event", obj, Mapping | TypedObject, "an object: a dict or a typed resource")
         if isinstance(obj, TypedObject):
             obj = obj.to_object()
         return cls(gvk_of(obj), key_of(obj), uid_of(obj))
@@ -152,7 +154,7 @@ class EventRecorder:
         ``reason`` and ``action`` are CamelCase words for machines, ``message`` is a sentence for users (truncated to
         1024 bytes); never include secrets. ``related`` is a second object that the event concerns. Raises
         :class:`ValueError` for a type other than Normal and Warning, and for a reason that is empty or longer than 128
-        characters.
+        characters; :class:`TypeError` if ``obj`` is not an object.
         """
         if type not in ("Normal", "Warning"):
             raise ValueError(f"event type {type!r}: must be Normal or Warning")

@@ -48,6 +48,7 @@ from cfo.runtime.manager.events import EventRecorder
 from cfo.runtime.objects.kinds import LEASE
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, new_object
+from cfo.runtime.process.arguments import require_type
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
 
 _log = structlog.get_logger(__name__)
@@ -81,7 +82,8 @@ class LeaderElectionOptions:
     up to whole seconds in the Lease) before they acquire a Lease that is not renewed, the leader gives up after
     ``renew_deadline`` without a successful renewal, and each replica retries every ``retry_period``. With
     ``release_on_cancel`` a graceful stop releases the Lease, so that the next leader does not have to wait. ``labels``
-    are those of a Lease that is created. Raises :class:`ValueError` for values that client-go rejects.
+    are those of a Lease that is created. Raises :class:`ValueError` for values that client-go rejects, and
+    :class:`TypeError` for those of another type.
     """
 
     name: str
@@ -94,6 +96,10 @@ class LeaderElectionOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("name", "namespace", "identity"):
+            require_type(f"leader election: {name}", getattr(self, name), str, "a string")
+        for name in ("lease_duration", "renew_deadline", "retry_period"):
+            require_type(name, getattr(self, name), int | float, "a number of seconds")
         if not self.name or not self.namespace or not self.identity:
             raise ValueError("leader election: name, namespace and identity must not be empty")
         if self.lease_duration < 1:

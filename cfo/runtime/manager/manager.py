@@ -41,8 +41,9 @@ from cfo.runtime.objects.unstructured import (
     new_object,
     require_kind,
 )
+from cfo.runtime.process.arguments import require_field_manager, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
-from cfo.runtime.process.endpoint import Endpoint
+from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 from cfo.runtime.process.health import Health
 from cfo.runtime.process.logs import hide_local_variables
 from cfo.runtime.process.strings import require_list
@@ -76,8 +77,8 @@ class ManagerOptions:
     :class:`~cfo.runtime.cache.cache.Cache`); by default a fifth of the container's memory limit, and 256 MiB without
     one.
 
-    Raises :class:`TypeError` for ``namespaces`` or ``field_managers`` that are one string, and :class:`ValueError` for
-    ``namespaces`` without any.
+    Raises :class:`TypeError` for a value of another type, also for ``namespaces`` or ``field_managers`` that are one
+    string, and :class:`ValueError` for ``namespaces`` without any, and for what is no field manager or address.
     """
 
     field_manager: str = "cfo"
@@ -99,8 +100,41 @@ class ManagerOptions:
     def __post_init__(self) -> None:
         for name in ("namespaces", "field_managers"):
             require_list(name, getattr(self, name))
+        for field_manager in (self.field_manager, *self.field_managers):
+            require_field_manager("field_manager", field_manager)
+        for name in ("metrics_bind_address", "health_bind_address", "debug_bind_address"):
+            _check_address(name, getattr(self, name))
+        for name in ("namespace_bytes", "total_bytes"):
+            require_type(name, getattr(self, name), int, "an integer")
+        for name in ("graceful_shutdown_timeout", "qps", "burst"):
+            require_type(name, getattr(self, name), int | float | None, "a number, or None")
+        require_type(
+            "leader_election",
+            self.leader_election,
+            LeaderElectionOptions | None,
+            "LeaderElectionOptions(...), or None",
+        )
+        if self.webhook is not None:
+            from cfo.runtime.webhook.options import WebhookOptions  # lazily: cryptography
+
+            require_type("webhook", self.webhook, WebhookOptions, "WebhookOptions(...), or None")
+        if self.metrics_tls is not None:
+            from cfo.runtime.manager.metrics_server import MetricsTLS  # lazily: cryptography
+
+            require_type("metrics_tls", self.metrics_tls, MetricsTLS, "MetricsTLS(...), or None")
         if self.namespaces is not None and not self.namespaces:
             raise ValueError("namespaces: must not be empty; None is the whole cluster")
+
+
+def _check_address(name: str, address: object) -> None:
+    """Raise an error with the name of the option, if it is no bind address."""
+    require_type(name, address, str, "a string, such as :8080, or 0 to disable")
+    if name == "debug_bind_address":
+        return  # the reports have rules of their own
+    try:
+        parse_bind_address(str(address))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 class Servers:
@@ -208,6 +242,7 @@ class Manager:
         self.incomplete_builders: list[object] = []
         """The builders whose controllers were not created yet; with one, :meth:`run` fails."""
         self._context: AbstractAsyncContextManager[Self] | None = None
+        self._has_run = False
         self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self.leadership = Leadership(
@@ -402,10 +437,16 @@ class Manager:
         With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
         period. Raises :class:`~cfo.runtime.controller.lifecycle.RunnableFailed` if a runnable failed,
         :class:`~cfo.runtime.controller.lifecycle.GracePeriodExceeded` if one did not stop in time, and
-        :class:`ValueError` if :meth:`Builder.complete` was not called.
+        :class:`ValueError` if :meth:`Builder.complete` was not called, and :class:`RuntimeError` if it runs or has run.
         """
         for builder in self.incomplete_builders:
             raise ValueError(f"{builder}: complete was not called, so it has no controller")
+        if self._has_run:
+            raise RuntimeError(
+                "the manager runs, or has run: call run, or use 'async with manager', which runs it; create a new "
+                "one to run again"
+            )
+        self._has_run = True
         hide_local_variables()
         async with AsyncExitStack() as stack:
             if self._owns_transport:

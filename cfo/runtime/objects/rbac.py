@@ -16,6 +16,10 @@ CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 """``READ`` and ``WRITE``."""
 
 
+_NOT_VERBS = frozenset({"read", "write", "crud", "all"})
+"""Words for several verbs, which API servers would accept and never ask for."""
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
     """A permission that a controller requires, declared next to its code; manifests are generated from these rules.
@@ -24,7 +28,8 @@ class Rule:
     ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
     in a Role). One resource, verb or name may be a string.
 
-    Raises :class:`ValueError` without resources or verbs, for a group with a version, and for a kind as resource.
+    Raises :class:`ValueError` without resources or verbs, for a group with a version, for a kind as resource, and for a
+    word that is no verb, such as ``read``. Verbs of other APIs are allowed.
 
     .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
     """
@@ -56,6 +61,12 @@ class Rule:
             if resource != resource.lower():
                 raise ValueError(
                     f"rule for group {group!r}: resource {resource!r}: must be in lower case, such as deployments"
+                )
+        for verb in allowed:
+            if verb != verb.lower() or verb in _NOT_VERBS or not verb.strip():
+                raise ValueError(
+                    f"rule for group {group!r}: verb {verb!r}: must be a verb such as get, list, watch, create, "
+                    "update, patch or delete; READ and CRUD are constants of cfo.runtime"
                 )
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "resources", names)

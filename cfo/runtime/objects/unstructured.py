@@ -76,11 +76,18 @@ class ObjectKind(Protocol[T_co]):
 
 
 def require_kind(name: str, kind: object) -> GVK:
-    """Return the GVK of ``kind``, which the function ``name`` got. Raises :class:`TypeError` if it is no kind."""
+    """Return the GVK of ``kind``, which the function ``name`` got. Raises :class:`TypeError` if it is no kind.
+
+    Raises :class:`ValueError` for a group or a version with a slash, which is an ``apiVersion``.
+    """
     gvk = getattr(kind, "gvk", None)
     if not isinstance(gvk, GVK):
         raise TypeError(
             f"{name}: {kind!r:.200}: must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
+        )
+    if "/" in gvk.group or "/" in gvk.version:
+        raise ValueError(
+            f"{name}: {gvk!r:.200}: group and version must be separate, as in GVK('apps', 'v1', 'Deployment')"
         )
     return gvk
 
@@ -241,7 +248,7 @@ def owner_reference(
     """Return an owner reference to ``owner``, which must have been persisted, because the reference contains its uid.
 
     ``controller`` marks the single managing controller; ``block_owner_deletion`` is written only if it is not ``None``
-    (it requires permission to update the finalizers of the owner).
+    (it requires permission to update the finalizers of the owner). Raises :class:`ValueError` if a part is missing.
     """
     gvk = gvk_of(owner)
     reference: dict[str, Any] = {
@@ -250,6 +257,12 @@ def owner_reference(
         "name": name_of(owner),
         "uid": uid_of(owner),
     }
+    missing = [name for name, value in reference.items() if not value]
+    if missing:
+        raise ValueError(
+            f"owner {gvk} {key_of(owner)}: {', '.join(missing)}: must not be empty; pass the object as the API server "
+            "returned it"
+        )
     if controller:
         reference["controller"] = True
     if block_owner_deletion is not None:
@@ -262,8 +275,13 @@ def set_controller_owner(
 ) -> Object:
     """Return a copy of the object with ``owner`` as its controller.
 
-    Raises :class:`ValueError` if ``owner`` is in another namespace.
+    Raises :class:`ValueError` if ``owner`` is in another namespace, or was never persisted.
     """
+    if namespace_of(owner) and not namespace_of(obj):
+        raise ValueError(
+            f"{gvk_of(obj)} {name_of(obj)}: metadata.namespace is missing: must be {namespace_of(owner)}, that "
+            "of its owner; a cluster-scoped object cannot have an owner that is in a namespace"
+        )
     if namespace_of(owner) and namespace_of(owner) != namespace_of(obj):
         raise ValueError(
             f"{gvk_of(obj)} {key_of(obj)}: its owner {key_of(owner)} is in another namespace; "

@@ -9,27 +9,49 @@ from typing import Any
 
 import pytest
 
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.children import Child, reconcile_children
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.controller.controller import ControllerOptions
 from cfo.runtime.controller.finalizer import Finalizer
-from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner
+from cfo.runtime.controller.handler import (
+    EnqueueRequestForObject,
+    EnqueueRequestForOwner,
+    EnqueueRequestsFromMapFunc,
+)
 from cfo.runtime.controller.reconcile import Result
 from cfo.runtime.manager.builder import Builder
-from cfo.runtime.manager.manager import Manager
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.kinds import CONFIG_MAP, SERVICE
-from cfo.runtime.objects.unstructured import NamespacedName, Object, new_object
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    new_object,
+    set_controller_owner,
+)
 
 ANY: Any = SimpleNamespace()
 KIND = "must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
 KEY_OF_A = NamespacedName("default", "a")
+CONFIG = ClientConfig(server="https://127.0.0.1:1")
+OWNER = new_object(CONFIG_MAP, "owner", "default")
+OWNER["metadata"]["uid"] = "1"
+CHILD = new_object(SERVICE, "a", "default")
 KEY = "must be a NamespacedName, as in NamespacedName(namespace, name)"
 
 
 def new_manager() -> Manager:
     return Manager(ClientConfig(server="https://127.0.0.1:1"))
+
+
+def indexed() -> Informer:
+    return new_manager().cache.informer(SERVICE).add_index("owner", lambda _: ())
 
 
 def builder() -> Builder:
@@ -213,6 +235,149 @@ async def test_error_of_a_function_of_a_child_is_not_taken_for_a_wrong_child() -
     owner = new_object(CONFIG_MAP, "owner", "default")
     with pytest.raises(AttributeError, match="a mistake in the function"):
         await reconcile_children(new_manager().client, owner, [wanted])
+
+
+def options(**values: Any) -> ManagerOptions:
+    return ManagerOptions(**values)
+
+
+LONG = "x" * 129
+NUMBER = "must be a number, or None"
+ADDRESS = "must be a string, such as :8080, or 0 to disable"
+CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: options(leader_election=True),
+            "leader_election: True: must be LeaderElectionOptions(...), or None",
+        ),
+        (lambda: options(webhook=True), "webhook: True: must be WebhookOptions(...), or None"),
+        (lambda: options(metrics_tls="x"), "metrics_tls: 'x': must be MetricsTLS(...), or None"),
+        (lambda: options(metrics_bind_address=8080), f"metrics_bind_address: 8080: {ADDRESS}"),
+        (lambda: options(health_bind_address=None), f"health_bind_address: None: {ADDRESS}"),
+        (lambda: options(debug_bind_address=6060), f"debug_bind_address: 6060: {ADDRESS}"),
+        (
+            lambda: options(metrics_bind_address="x"),
+            "metrics_bind_address: 'x': must be HOST:PORT, :PORT, or 0 to disable",
+        ),
+        (lambda: options(namespace_bytes="1Mi"), "namespace_bytes: '1Mi': must be an integer"),
+        (lambda: options(qps="5"), f"qps: '5': {NUMBER}"),
+        (lambda: options(burst=True), f"burst: True: {NUMBER}"),
+        (
+            lambda: options(graceful_shutdown_timeout=timedelta(seconds=5)),
+            f"graceful_shutdown_timeout: datetime.timedelta(seconds=5): {NUMBER}",
+        ),
+        (lambda: options(field_manager=""), f"field_manager: '': {CHARACTERS}"),
+        (lambda: options(field_manager="  "), f"field_manager: '  ': {CHARACTERS}"),
+        (lambda: options(field_manager="a\nb"), f"field_manager: 'a\\nb': {CHARACTERS}"),
+        (lambda: options(field_manager=LONG), f"field_manager: '{LONG}': {CHARACTERS}"),
+        (lambda: options(field_managers=[""]), f"field_manager: '': {CHARACTERS}"),
+        (
+            lambda: options(field_manager=7),
+            "field_manager: 7: must be a string, such as website-operator",
+        ),
+        (
+            lambda: new_manager().client.with_field_manager(""),
+            f"field_manager: '': {CHARACTERS}",
+        ),
+        (
+            lambda: Manager(CONFIG, options(selectors={"x": "y"})),
+            f"selectors: 'x': {KIND}",
+        ),
+        (
+            lambda: LeaderElectionOptions(name="a", namespace="b", lease_duration=wrong("15s")),
+            "lease_duration: '15s': must be a number of seconds",
+        ),
+        (
+            lambda: LeaderElectionOptions(name=wrong(7), namespace="b"),
+            "leader election: name: 7: must be a string",
+        ),
+        (
+            lambda: Conditions({}, now=wrong(1.5)),
+            "now: 1.5: must be a datetime, such as manager.clock.now()",
+        ),
+        (
+            lambda: builder().for_(GVK("apps/v1", "v1", "Deployment")),
+            (
+                "for_: GVK(group='apps/v1', version='v1', kind='Deployment'): group and version must be "
+                "separate, as in GVK('apps', 'v1', 'Deployment')"
+            ),
+        ),
+        (
+            lambda: builder().owns(GVK("", "apps/v1", "Deployment")),
+            (
+                "owns: GVK(group='', version='apps/v1', kind='Deployment'): group and version must be "
+                "separate, as in GVK('apps', 'v1', 'Deployment')"
+            ),
+        ),
+        (
+            lambda: new_manager().events("x").event(wrong(None), "Normal", "Reason", "message"),
+            "event: None: must be an object: a dict or a typed resource",
+        ),
+        (
+            lambda: EnqueueRequestsFromMapFunc(wrong(function)),
+            (
+                f"EnqueueRequestsFromMapFunc: async function {function!r}: must be a function that returns "
+                "requests, without async"
+            ),
+        ),
+        (
+            lambda: builder().owns(SERVICE, wrong(function)),
+            (
+                f"predicate of {SERVICE}: async function {function!r}: must be a function or an instance, such "
+                "as GenerationChanged(), without async"
+            ),
+        ),
+        (
+            lambda: set_controller_owner(new_object(SERVICE, "a"), OWNER),
+            (
+                "Service.v1 a: metadata.namespace is missing: must be default, that of its owner; a "
+                "cluster-scoped object cannot have an owner that is in a namespace"
+            ),
+        ),
+        (
+            lambda: set_controller_owner(CHILD, new_object(CONFIG_MAP, "owner", "default")),
+            (
+                "owner ConfigMap.v1 default/owner: uid: must not be empty; pass the object as the API server "
+                "returned it"
+            ),
+        ),
+        (
+            lambda: set_controller_owner(CHILD, {"metadata": OWNER["metadata"]}),
+            (
+                "owner . default/owner: apiVersion, kind: must not be empty; pass the object as the API "
+                "server returned it"
+            ),
+        ),
+        (
+            lambda: Rule("", "pods", ("get", "read")),
+            (
+                "rule for group '': verb 'read': must be a verb such as get, list, watch, create, update, "
+                "patch or delete; READ and CRUD are constants of cfo.runtime"
+            ),
+        ),
+        (
+            lambda: Rule("", "pods", "GET"),
+            (
+                "rule for group '': verb 'GET': must be a verb such as get, list, watch, create, update, "
+                "patch or delete; READ and CRUD are constants of cfo.runtime"
+            ),
+        ),
+        (
+            lambda: indexed().reader.list(index=("node", "a")),
+            "index 'node': must be one that was added (owner)",
+        ),
+    ],
+)
+def test_wrong_value_is_rejected_with_what_is_allowed(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)) as caught:
+        call()
+    assert caught.value.args == (message,)
 
 
 @pytest.mark.parametrize("is_deleting", [False, True])

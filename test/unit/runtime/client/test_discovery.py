@@ -85,6 +85,17 @@ async def test_kind_is_found_after_it_becomes_available(
     assert (await mapper.resource(RAY)).plural == "rayclusters"
 
 
+async def test_unknown_version_of_a_kind_names_those_that_are_served(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
+    serve(server, WITH_RAY)
+    with pytest.raises(
+        UnknownKind,
+        match=r"no matches for kind \"RayCluster\" in version \"ray\.io/v9\"; the API server has it in ray\.io/v1$",
+    ):
+        await mapper.resource(RAY._replace(version="v9"))
+
+
 async def test_removed_kind_is_unknown_after_invalidation(
     server: ApiServer, mapper: RESTMapper
 ) -> None:

@@ -466,10 +466,17 @@ async def test_manager_can_run_only_once() -> None:
     manager = create_manager()
     manager.stop()
     await manager.run()
-    with pytest.raises(RuntimeError, match="can run only once"):
+    with pytest.raises(RuntimeError, match="the manager runs, or has run"):
         await manager.run()
     with pytest.raises(RuntimeError, match="stopped before all phases had started"):
         await manager.started()
+
+
+async def test_run_inside_the_block_of_a_manager_is_rejected() -> None:
+    async with create_manager() as manager:
+        await manager.started()
+        with pytest.raises(RuntimeError, match="use 'async with manager', which runs it"):
+            await manager.run()
 
 
 async def test_controller_names_must_be_unique() -> None:

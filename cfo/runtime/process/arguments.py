@@ -1,0 +1,44 @@
+"""Checks of values that a program passes to the library: errors name the parameter, the value and what is allowed."""
+
+from __future__ import annotations
+
+import inspect
+from types import UnionType
+from typing import Final
+
+MAX_FIELD_MANAGER: Final = 128
+"""The maximum length of a field manager's name."""
+
+
+def require_type(
+    name: str, value: object, expected: type | tuple[type, ...] | UnionType, allowed: str
+) -> None:
+    """Raise :class:`TypeError` if ``value`` is not an instance of ``expected``, in words ``allowed``.
+
+    ``name`` is the parameter. A boolean is not a number.
+    """
+    is_flag = isinstance(value, bool) and expected is not bool
+    if is_flag or not isinstance(value, expected):
+        raise TypeError(f"{name}: {value!r:.200}: must be {allowed}")
+
+
+def require_plain_function(name: str, function: object, allowed: str) -> None:
+    """Raise :class:`TypeError` if ``function`` cannot be called, is a class, or is a coroutine function.
+
+    The library calls it without awaiting the result. ``name`` is the parameter, ``allowed`` describes the function.
+    """
+    called = getattr(function, "__call__", None)  # noqa: B004 - the method of an instance
+    is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    if is_coroutine or isinstance(function, type) or not callable(function):
+        shown = "async function " if is_coroutine else ""
+        raise TypeError(f"{name}: {shown}{function!r:.200}: must be {allowed}, without async")
+
+
+def require_field_manager(name: str, value: object) -> None:
+    """Raise :class:`TypeError` or :class:`ValueError` if API servers refuse the field manager ``value``."""
+    require_type(name, value, str, "a string, such as website-operator")
+    text = str(value)
+    if not text.strip() or len(text) > MAX_FIELD_MANAGER or not text.isprintable():
+        raise ValueError(
+            f"{name}: {text!r:.200}: must be 1 to {MAX_FIELD_MANAGER} printable characters, such as website-operator"
+        )
