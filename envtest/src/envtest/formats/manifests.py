@@ -142,18 +142,19 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
     ``objects_only`` skips well-formed documents that are not Kubernetes objects, such as kustomize's files.
     Raises OSError if a file cannot be read, ValueError (naming the file) if it is not a manifest.
     """
-    from envtest.formats.yaml_codec import YAMLError, load
+    from envtest.formats.yaml_codec import YAMLError, load, split_place
 
     if path.is_dir():
         for file in sorted(path.iterdir()):
             if file.suffix in _SUFFIXES:
                 yield from read_manifests(file, objects_only=objects_only)
         return
-    for _, text in split_documents(read_file(path)):
+    for start, text in split_documents(read_file(path)):
         try:
             document = load(text)
         except YAMLError as error:
-            raise ValueError(f"{path}: {error}") from None
+            line, problem = split_place(str(error))
+            raise ValueError(f"{path}:{start + line - 1}: {problem}") from None
         if document is None:
             continue
         if not isinstance(document, dict) or not document.get("kind"):

@@ -15,7 +15,7 @@ import yaml
 
 from envtest.formats.go_format import go_float
 
-__all__ = ["Loader", "YAMLError", "dump", "first_node", "load"]
+__all__ = ["Loader", "YAMLError", "dump", "first_node", "load", "split_place"]
 
 
 class YAMLError(ValueError):
@@ -191,6 +191,16 @@ def load(data: bytes) -> Any:
         raise YAMLError("yaml: " + " ".join(str(error).split())) from None
     except RecursionError:
         raise YAMLError("yaml: exceeded max depth") from None
+
+
+_LINE: Final = re.compile(r"line (\d+)")
+_PLACE: Final = re.compile(r",? ?in \"<byte string>\", line \d+, column \d+:?")
+
+
+def split_place(message: str) -> tuple[int, str]:
+    """Return the last line of the document that an error of :func:`load` names, or 1, and the error without places."""
+    numbers = _LINE.findall(message)
+    return int(numbers[-1]) if numbers else 1, _PLACE.sub("", message)
 
 
 def _first_document(data: bytes) -> Any:

@@ -12,15 +12,13 @@ import yaml
 from envtest.apimachinery.objects import Object
 from envtest.formats.duplicate_keys import repeated_keys
 from envtest.formats.manifests import split_documents
-from envtest.formats.yaml_codec import Loader, YAMLError, load
+from envtest.formats.yaml_codec import Loader, YAMLError, load, split_place
 
 __all__ = ["MAX_BYTES", "Document", "Manifest", "Source", "read_source"]
 
 MAX_BYTES: Final = 64 << 20
 """Maximum size of a file. Objects are at most 3 MiB in kube-apiserver; a file can contain many."""
 
-_LINE: Final = re.compile(r"line (\d+)")
-_PLACE: Final = re.compile(r",? ?in \"<byte string>\", line \d+, column \d+:?")
 _STEP: Final = re.compile(r"\[([^\[\]]*+)\]|\.?([^.\[\]]+)")
 _MAX_STEPS: Final = 400
 
@@ -53,7 +51,7 @@ class Document:
         try:
             value = load(self._data)
         except YAMLError as error:
-            return None, [Problem(self._line_of(str(error)), _PLACE.sub("", str(error)))]
+            return None, [Problem(self._line_of(str(error)), split_place(str(error))[1])]
         if value is None:
             return None, []
         try:
@@ -68,8 +66,8 @@ class Document:
 
     def _line_of(self, message: str) -> int:
         """Return the last line that a message of the YAML library contains, in lines of the file."""
-        numbers = _LINE.findall(message)
-        return self.line + (int(numbers[-1]) - 1 if numbers else 0)
+        line, _ = split_place(message)
+        return self.line + line - 1
 
     def locate(self, path: str) -> int:
         """Return the line of a field (``spec.containers[0].image``); of its closest parent if it does not exist."""

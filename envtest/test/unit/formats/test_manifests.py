@@ -41,3 +41,13 @@ def test_folder_of_kubebuilder_names_its_subfolder(tmp_path: Path) -> None:
         load_crds([str(tmp_path)])
     assert str(refused.value).endswith(str(bases))
     assert len(load_crds([bases])) == 1
+
+
+def test_invalid_yaml_is_reported_with_its_line_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "crd.yaml"
+    file.write_text(f"{CONFIG_MAP.rstrip()}\n---\nkind: A\nspec: [1\nb: 2\n")
+    line = len(CONFIG_MAP.rstrip().splitlines()) + 4
+    with pytest.raises(ValueError, match=r"did not find expected ',' or ']'") as error:
+        load_crds([file])
+    assert str(error.value).startswith(f"{file}:{line}: yaml: ")
+    assert "<byte string>" not in str(error.value)
