@@ -165,8 +165,11 @@ class Clock:
 
         Timers that are due in between fire in order, each at its own time, and the controllers finish the work that
         each of them causes before the next one fires. Raises ValueError if ``seconds`` is negative, not finite or leads
-        further ahead of real time than :data:`MAX_OFFSET`, and RuntimeError if timers start each other endlessly.
+        further ahead of real time than :data:`MAX_OFFSET`, TypeError if it is not a number, and RuntimeError if timers
+        start each other endlessly.
         """
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+            raise TypeError(f"seconds: {seconds!r}: must be a number of seconds, such as 3600")
         if not (math.isfinite(seconds) and seconds >= 0):
             raise ValueError(
                 f"seconds: {seconds}: must be a finite number of at least 0, time does not go backwards"

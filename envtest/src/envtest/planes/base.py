@@ -130,6 +130,23 @@ class BaseControlPlane(abc.ABC):
     async def _remove(self, obj: Object) -> None:
         """Delete the object of this kind and name if it exists. Raises InstallError."""
 
+    async def kill_program(self, name: str) -> None:
+        """End a program of the real control plane as a crash does. Raises TypeError for the embedded one."""
+        raise self._no_programs()
+
+    async def stop_program(self, name: str) -> None:
+        """End a program of the real control plane. Raises TypeError for the embedded one."""
+        raise self._no_programs()
+
+    async def start_program(self, name: str) -> None:
+        """Start a program of the real control plane again. Raises TypeError for the embedded one."""
+        raise self._no_programs()
+
+    def _no_programs(self) -> TypeError:
+        return TypeError(
+            "only the real control plane has programs: use ControlPlane.real() (with pytest: --control-plane=real)"
+        )
+
     def __enter__(self) -> NoReturn:
         raise TypeError(
             "a control plane needs `async with`; in synchronous code, use envtest.threaded.ThreadedControlPlane"

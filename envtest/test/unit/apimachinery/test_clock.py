@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,13 @@ def test_time_does_not_go_backwards_with_the_system_clock(clock: Clock, wall: Wa
 @pytest.mark.parametrize("seconds", [-1, -1e-9, float("nan"), float("inf"), MAX_OFFSET + 1])
 async def test_invalid_advance_changes_nothing(clock: Clock, seconds: float) -> None:
     with pytest.raises(ValueError, match="must be"):
+        await clock.advance(seconds)
+    assert clock.offset == 0
+
+
+@pytest.mark.parametrize("seconds", ["1h", True, None])
+async def test_advance_needs_a_number(clock: Clock, seconds: Any) -> None:
+    with pytest.raises(TypeError, match="must be a number of seconds, such as 3600"):
         await clock.advance(seconds)
     assert clock.offset == 0
 

@@ -222,3 +222,11 @@ async def test_client_that_is_not_open_is_an_error(plane: EmbeddedControlPlane) 
 def test_folder_of_local_webhooks_can_be_a_string(tmp_path: Path) -> None:
     webhooks = LocalWebhooks.prepare(str(tmp_path / "webhooks"))
     assert webhooks.certificate.is_file()
+
+
+@pytest.mark.parametrize("method", ["kill_program", "stop_program", "start_program"])
+async def test_embedded_control_plane_has_no_programs(
+    plane: EmbeddedControlPlane, method: str
+) -> None:
+    with pytest.raises(TypeError, match=r"only the real control plane has programs"):
+        await getattr(plane, method)("etcd")
