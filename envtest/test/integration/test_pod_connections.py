@@ -95,6 +95,16 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
 
 
 @needs_kubectl
+async def test_attach_without_an_answer_is_an_error(setup: Setup) -> None:
+    spec = {"containers": [{"name": "main", "image": "i"}]}
+    await setup.api.post(PODS, {"metadata": {"name": "plain"}, "spec": spec})
+    await setup.plane.advance(0)
+    attached = await setup.kubectl("attach", "plain")
+    assert attached.code != 0
+    assert "envtest: the scenario has no answer to attach for container main" in attached.err
+
+
+@needs_kubectl
 async def test_kubectl_exec_and_attach(setup: Setup) -> None:
     assert await setup.kubectl("exec", "web", "--", "ls", "/") == (0, "a\nb\n", "")
     failed = await setup.kubectl("exec", "web", "--", "false")

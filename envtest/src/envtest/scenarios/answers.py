@@ -127,16 +127,16 @@ async def run_command(
 async def run_attach(
     scenario: Scenario, clock: Clock, pod: Object, container: str, streams: Streams, *, tty: bool
 ) -> dict[str, Any]:
-    """Answer attach; without an answer, it has no output and ends with stdin, or when the client closes it."""
+    """Answer attach; return the Status. Without an answer, it ends with exit code 127."""
     function = scenario.callback("attach", pod)
     if function is not None:
         return await _answer_call(function, ExecCall(pod, container, [], streams, tty=tty))
     answer = scenario.behavior_of(pod).attach
     if answer is not None and answer.container in ("", container):
         return exit_status(await _give(answer, streams, clock), [])
-    while await streams.stdin.read():
-        pass
-    return exit_status(0, [])
+    text = f"envtest: the scenario has no answer to attach for container {container}\n"
+    await streams.write(STDERR, text.encode())
+    return exit_status(_NO_ANSWER, [])
 
 
 async def forward_port(scenario: Scenario, pod: Object, port: int, connection: Forwarded) -> None:
