@@ -7,6 +7,7 @@ if ``$KUBEBUILDER_ASSETS`` is set; ``--control-plane`` overrides this.
 
 from __future__ import annotations
 
+import inspect
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
@@ -62,6 +63,14 @@ def pytest_configure(config: pytest.Config) -> None:
         from envtest.configuration.kubernetes_version import parse_version
 
         _check_option(parse_version, version)
+        if _wants_real(config):
+            config.issue_config_time_warning(
+                pytest.PytestWarning(
+                    f"--kubernetes-version={version} is ignored: the real control plane has the version of its "
+                    "programs; --control-plane=embedded uses the option"
+                ),
+                stacklevel=2,
+            )
     controllers = config.getoption("--controllers")
     if controllers:
         from envtest.controllers import selected_names
@@ -96,6 +105,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker(MARKER):
             item.add_marker(skip)
+
+
+_ASYNCHRONOUS: Final = ("api_client", "fork_client")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a synchronous test that has an asynchronous client as a parameter: it could not await the responses."""
+    if not isinstance(item, pytest.Function):
+        return
+    # the test that hypothesis wraps can be asynchronous
+    if hasattr(item.function, "hypothesis"):
+        return
+    function = inspect.unwrap(item.function)
+    if inspect.iscoroutinefunction(function):
+        return
+    for name in _ASYNCHRONOUS:
+        if name in inspect.signature(function).parameters:
+            message = (
+                f"fixture {name}: {item.name} must be `async def`, because the client is asynchronous; a synchronous "
+                "test can use any HTTP client with control_plane.url, ca_pem and token"
+            )
+            pytest.fail(message, pytrace=False)
 
 
 def _namespaces(thread: ThreadedControlPlane) -> Any:

@@ -391,3 +391,44 @@ def test_missing_webhooks_fail_once(
     result = pytester.runpytest_subprocess(timeout=240)
     result.assert_outcomes(failed=1)
     assert "threaded.py" not in result.stdout.str()
+
+
+SYNCHRONOUS = """
+import pytest
+
+@pytest.fixture
+async def code(api_client):
+    return (await api_client.get("/version")).code
+
+def test_client(api_client):
+    pass
+
+def test_fork(fork_client):
+    pass
+
+def test_fixture(code):
+    assert code == 200
+"""
+
+
+def test_synchronous_test_with_an_asynchronous_client_fails_at_once(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile(SYNCHRONOUS)
+    result = pytester.runpytest_subprocess("-o", "asyncio_mode=auto", timeout=240)
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            "fixture api_client: test_client must be `async def`, *",
+            "fixture fork_client: test_fork must be `async def`, *",
+        ]
+    )
+
+
+def test_version_for_the_real_control_plane_is_a_warning(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_any(): pass")
+    options = ("--control-plane=real", "--kubernetes-version=1.34")
+    result = pytester.runpytest_subprocess(*options, timeout=240)
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*--kubernetes-version=1.34 is ignored: the real control plane *"])
