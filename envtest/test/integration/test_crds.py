@@ -198,6 +198,33 @@ async def test_crd_name_must_match_plural_and_group(api: APIClient) -> None:
     assert message in (await api.post(CRDS, crd)).body["message"]
 
 
+async def test_errors_of_a_crd_are_in_the_order_of_kube_apiserver(api: APIClient) -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "strin"}}}}
+    spec = {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "Toys", "kind": "Toy"},
+        "versions": [{"name": "V_1", "served": True, "schema": schema}],
+    }
+    answer = await api.post(
+        CRDS,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "Toys.example.com"},
+            "spec": spec,
+        },
+    )
+    fields = [cause["field"] for cause in answer.body["details"]["causes"]]
+    assert [field for field in fields if field.startswith("spec.")] == [
+        "spec.versions[0].name",
+        "spec.versions",
+        "spec.version",
+        "spec.names.plural",
+        "spec.validation.openAPIV3Schema.properties[a].type",
+    ]
+
+
 async def test_crd_of_another_api_version_is_rejected(api: APIClient) -> None:
     old = await api.post(CRDS, {**build_crd(), "apiVersion": "apiextensions.k8s.io/v1beta1"})
     assert (old.code, old.body["message"]) == (

@@ -424,9 +424,17 @@ class StatefulSetStrategy(WorkloadStrategy):
             if policy not in _RETENTION_POLICIES:
                 path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
                 yield not_supported(path, policy, _RETENTION_POLICIES)
+        if old is None:
+            for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+                path = f"spec.volumeClaimTemplates[{position}].spec"
+                yield from claim_errors(claim["spec"], path)
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
         yield from nonnegative("spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
+        service = spec.get("serviceName")
+        if service and old is None:
+            for problem in dns_label(service):
+                yield invalid("spec.serviceName", service, problem)
         yield from _selector_errors(spec, empty="statefulset")
         selector = spec.get("selector")
         if any(label_selector_errors(selector, "")):
@@ -437,13 +445,6 @@ class StatefulSetStrategy(WorkloadStrategy):
         yield from _lifetime_errors(spec, "StatefulSet")
         if old is not None:
             yield from self._change_errors(spec, old)
-            return
-        service = spec.get("serviceName")
-        if service:
-            for problem in dns_label(service):
-                yield invalid("spec.serviceName", service, problem)
-        for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-            yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
 
     def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
         """See :meth:`WorkloadStrategy.spec_warnings`."""

@@ -192,6 +192,7 @@ class CRDStrategy(BuiltinStrategy):
             if not names.get(name):
                 yield required(f"spec.names.{name}")
         yield from _name_errors(names, "spec.names")
+        yield from _shared_content_errors(versions or (), unchanged)
         yield from _conversion_errors(spec.get("conversion") or {}, "spec.conversion")
 
 
@@ -259,6 +260,12 @@ def _shared(versions: Sequence[Mapping[str, Any]], name: str) -> bool:
     )
 
 
+def _shared_parts(versions: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return for each part of a version whether it is equal in all versions."""
+    parts = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+    return {name: _shared(versions, name) for name in parts}
+
+
 def _unchanged_schemas(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> frozenset[str]:
     """Return the names of the versions that have the same schema in the stored CRD."""
     if old is None:
@@ -277,10 +284,7 @@ def _version_errors(
     given: Sequence[Mapping[str, Any]] | None, unchanged: frozenset[str]
 ) -> Iterator[FieldError]:
     versions = given or ()
-    shared = {
-        name: _shared(versions, name)
-        for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
-    }
+    shared = _shared_parts(versions)
     if not (shared["schema"] and versions[0].get("schema") and _schema_of(versions[0]) is not None):
         for position, version in enumerate(versions):
             if _schema_of(version) is None:
@@ -292,18 +296,9 @@ def _version_errors(
         problems = dns_1035_label(names[-1])
         if problems:
             yield invalid(f"{path}.name", names[-1], ",".join(problems))
-            if position == 0 and names[-1]:
-                yield invalid("spec.version", names[-1], ",".join(problems))
         yield from _deprecation_errors(version, f"{path}.deprecationWarning")
         yield from _content_errors(
             version, {name: path for name, same in shared.items() if not same}, versions, unchanged
-        )
-    if versions:
-        yield from _content_errors(
-            versions[0],
-            {name: "spec" for name, same in shared.items() if same},
-            versions,
-            unchanged,
         )
     if len(set(names)) < len(names):
         yield invalid(
@@ -316,6 +311,18 @@ def _version_errors(
         yield invalid(
             "spec.versions", shown, "must have exactly one version marked as storage version"
         )
+    problems = dns_1035_label(names[0]) if names and names[0] else []
+    if problems:
+        yield invalid("spec.version", names[0], ",".join(problems))
+
+
+def _shared_content_errors(
+    versions: Sequence[Mapping[str, Any]], unchanged: frozenset[str]
+) -> Iterator[FieldError]:
+    """Yield the errors of the parts that are equal in all versions; kube-apiserver validates them after the names."""
+    if versions:
+        places = {name: "spec" for name, same in _shared_parts(versions).items() if same}
+        yield from _content_errors(versions[0], places, versions, unchanged)
 
 
 def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -248,3 +248,22 @@ def test_available_replicas_are_ready(kind: str, ready: str) -> None:
         f"status.availableReplicas: Invalid value: 5: cannot be greater than {limit}"
         for limit in ("status.replicas", ready)
     ]
+
+
+def test_errors_of_a_stateful_set_are_in_the_order_of_kube_apiserver() -> None:
+    container = {"name": "c", "image": ""}
+    fields = {
+        "serviceName": "A_",
+        "replicas": -1,
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}],
+    }
+    found = [each.partition(": ")[0] for each in errors("StatefulSet", fields)]
+    assert found == [
+        "spec.volumeClaimTemplates[0].spec.accessModes",
+        "spec.volumeClaimTemplates[0].spec.resources[storage]",
+        "spec.replicas",
+        "spec.serviceName",
+        "spec.template.spec.containers[0].image",
+    ]
