@@ -12,6 +12,7 @@ import structlog
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.strings import require_list
 
 _log = structlog.get_logger(__name__)
@@ -55,6 +56,7 @@ class Index:
     """
 
     def __init__(self, name: str, function: IndexFunction, *, left_out: bool = False) -> None:
+        require_plain_function(f"index {name!r}", function, "a function that returns strings")
         self.name = name
         self.function = function
         self.left_out = left_out

@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.objects.errors import InvalidResource
-from cfo.runtime.objects.unstructured import ObjectKind
+from cfo.runtime.objects.unstructured import ObjectKind, require_kind
+from cfo.runtime.process.arguments import require_plain_function
 
 Predicate: TypeAlias = Callable[[Event], bool]
 """Returns whether an event passes."""
@@ -84,6 +85,10 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
     """
 
     def __init__(self, kind: ObjectKind[T], value: Callable[[T], Any]) -> None:
+        require_kind("ValueChanged", kind)
+        require_plain_function(
+            "ValueChanged", value, "a function that returns a part of the object"
+        )
         self._kind = kind
         self._value = value
 

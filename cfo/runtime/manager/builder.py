@@ -24,7 +24,7 @@ from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.manager.leadership import ElectedControllers
 from cfo.runtime.objects.unstructured import GVK, ObjectKind, require_kind
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import require_plain_function, require_type
 
 if TYPE_CHECKING:
     from cfo.runtime.manager.manager import Manager
@@ -183,6 +183,7 @@ class Builder:
 
     def with_options(self, options: ControllerOptions) -> Self:
         """Set the options of the controller."""
+        require_type("with_options", options, ControllerOptions, "ControllerOptions(...)")
         self._options = options
         return self
 

@@ -212,6 +212,7 @@ class Manager:
         clock: Clock | None = None,
         metrics: Metrics | None = None,
     ) -> None:
+        require_type("options", options, ManagerOptions | None, "ManagerOptions(...), or None")
         self.options = options or ManagerOptions()
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
@@ -304,6 +305,7 @@ class Manager:
 
         Losing the Lease stops the process, like the loss of the leadership.
         """
+        require_type("elect", options, LeaderElectionOptions, "LeaderElectionOptions(...)")
         group = self.leadership.elect(options)
         self.add(group)
         return group

@@ -15,6 +15,7 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from cfo.runtime.pki.policy import CertificatePolicy
+from cfo.runtime.process.arguments import require_type
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -140,7 +141,7 @@ class WebhookOptions:
     ``lease`` is the Lease that this operator renews, for its leader election or as a heartbeat. It is written into the
     webhook configurations, so that another operator does not use them while this one is alive (:mod:`.ownership`);
     without it, no other operator is looked for. ``expired`` contains the ``renewTime`` of Leases that are known not to
-    be renewed anymore.
+    be renewed anymore. Raises :class:`TypeError` for a ``service`` of another type.
     """
 
     service: ServiceReference
@@ -154,6 +155,9 @@ class WebhookOptions:
     drain: float = 3.0
     lease: NamespacedName | None = None
     expired: Mapping[NamespacedName, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_type("service", self.service, ServiceReference, "ServiceReference(namespace, name)")
 
     @property
     def address(self) -> WebhookURL | ServiceReference:

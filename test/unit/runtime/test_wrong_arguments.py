@@ -20,6 +20,7 @@ from cfo.runtime.controller.handler import (
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
 )
+from cfo.runtime.controller.predicate import ValueChanged
 from cfo.runtime.controller.reconcile import Result
 from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
@@ -28,6 +29,7 @@ from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.kinds import CONFIG_MAP, SERVICE
 from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.resource.crd import custom_resource_definition
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -35,6 +37,7 @@ from cfo.runtime.objects.unstructured import (
     new_object,
     set_controller_owner,
 )
+from cfo.runtime.webhook.options import WebhookOptions
 
 ANY: Any = SimpleNamespace()
 KIND = "must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
@@ -365,6 +368,40 @@ CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
                 "rule for group '': verb 'GET': must be a verb such as get, list, watch, create, update, "
                 "patch or delete; READ and CRUD are constants of cfo.runtime"
             ),
+        ),
+        (
+            lambda: ValueChanged(SERVICE, function),
+            (
+                f"ValueChanged: async function {function!r}: must be a function that returns a part of the "
+                "object, without async"
+            ),
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE).add_index("a", wrong(function)),
+            (
+                f"index 'a': async function {function!r}: must be a function that returns strings, "
+                "without async"
+            ),
+        ),
+        (
+            lambda: Manager(CONFIG, wrong({"qps": 1})),
+            "options: {'qps': 1}: must be ManagerOptions(...), or None",
+        ),
+        (
+            lambda: builder().with_options(wrong(8)),
+            "with_options: 8: must be ControllerOptions(...)",
+        ),
+        (
+            lambda: new_manager().elect(wrong("lease")),
+            "elect: 'lease': must be LeaderElectionOptions(...)",
+        ),
+        (
+            lambda: WebhookOptions(service=wrong("a/b")),
+            "service: 'a/b': must be ServiceReference(namespace, name)",
+        ),
+        (
+            lambda: custom_resource_definition(wrong(SERVICE)),
+            f"{SERVICE!r}: must be a class that declares a kind",
         ),
         (
             lambda: indexed().reader.list(index=("node", "a")),

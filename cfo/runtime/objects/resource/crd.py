@@ -77,6 +77,8 @@ def _declares_kind(resource: type[CustomResource]) -> bool:
 
 
 def _declaration_of(resource: type[CustomResource]) -> Declaration:
+    if not isinstance(resource, type):
+        raise SchemaError(f"{resource!r:.200}: must be a class that declares a kind")
     if not _declares_kind(resource):
         raise SchemaError(
             f"class {resource.__name__}: declares no kind: set the class keywords group and version"
