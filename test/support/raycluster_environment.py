@@ -340,17 +340,23 @@ class Environment:
         )
 
         def is_current() -> bool:
-            # read again each time: an object that is deleted meanwhile may never be seen in the cache
-            wanted = self._stored_versions(informer)
-            wanted = listed if wanted is None else wanted
-            newest = max(wanted.values(), default=0)
             cached = {
                 entry.key: int(entry.meta.resource_version) for entry in informer.reader.entries()
             }
-            return all(
+            # read again each time: an object that is deleted meanwhile may never be seen in the cache
+            stored = self._stored_versions(informer)
+            if stored is None:
+                # what is newer than all listed objects may have been created after the list
+                wanted = listed
+                newest = max(listed.values(), default=0)
+                unexpected = {key for key, version in cached.items() if version <= newest}
+            else:
+                wanted = stored
+                unexpected = set(cached)
+            return unexpected <= wanted.keys() and all(
                 cached.get(key, 0) >= version or informer.store.is_left_out(key)
                 for key, version in wanted.items()
-            ) and all(key in wanted or version > newest for key, version in cached.items())
+            )
 
         await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")
         if changes is not None:
