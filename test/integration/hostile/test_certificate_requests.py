@@ -15,6 +15,7 @@ from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
+from test.support.clocks import SteppedClock
 from test.support.ray_nodes import create_ray_pod, injected_ray_cluster, pod_token
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -136,15 +137,17 @@ def reads_of_requests(env: Environment) -> int:
 
 async def test_request_without_room_in_the_cache_is_answered() -> None:
     """Tenants of other namespaces can take all room."""
+    clock = SteppedClock()
     async with start_environment(*VANILLA_CRDS) as env:
         victim = await create_cluster(env, "victim")
-        async with run_controllers(env, CONFIG) as manager:
+        async with run_controllers(env, CONFIG, clock=clock) as manager:
             await env.wait_until_idle()
             manager.cache.budget.total_bytes = 1
             async with pod_client(env, victim, "rc-head") as client:
                 await client.create(certificate_request("honest", address(ADDRESS)))
                 await client.create(certificate_request("wrong", address("10.9.9.9")))
             await wait_for_certificate(env, "honest")
+            clock.step(120)  # until then, the pod may still get the address
             await env.wait_for_event("CertificateRequestDenied", namespace="victim")
             await env.wait_for_event("NamespaceTooLarge", namespace="victim")
             assert bytes_of_requests(manager) == 0
