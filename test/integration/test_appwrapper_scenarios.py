@@ -46,6 +46,7 @@ from test.support.appwrapper_environment import (
     state,
     wrapper,
 )
+from test.support.clocks import SteppedClock
 from test.support.faults import FastClock, FaultyTransport
 from test.support.raycluster_environment import eventually
 from test.support.tenant_clients import service_account_token
@@ -160,7 +161,7 @@ async def test_job_with_sequential_pods_succeeds_with_the_last_pod(
 async def test_job_that_completes_after_a_failed_pod_is_not_run_again(
     environment: AppWrapperEnvironment,
 ) -> None:
-    async with run_appwrapper_controllers(environment):
+    async with run_appwrapper_controllers(environment, clock=SteppedClock()):
         component = job()
         component["spec"]["backoffLimit"] = 1
         await environment.create(wrapper(component, failureGracePeriodDuration="0s"))
@@ -756,7 +757,7 @@ async def test_reason_of_refused_pods_is_reported_at_the_cost_of_two_requests(
             "requests": {"cpu": "100m"}
         }
         expected = "minimum cpu usage per Container is 1, but request is 100m"
-    async with run_appwrapper_controllers(environment):
+    async with run_appwrapper_controllers(environment, clock=SteppedClock()):
         environment.clear_requests()
         settings = {"retryLimit": "1", "admissionGracePeriodDuration": "3s"}
         await environment.create(wrapper(component, retryPausePeriodDuration="0s", **settings))

@@ -86,7 +86,7 @@ async def test_pod_that_lost_its_owner_keeps_the_quota(label: str | None) -> Non
     """Users can remove the controller of a running pod, and then the garbage collector does not delete it."""
     async with (
         start_appwrapper_environment() as environment,
-        run_appwrapper_controllers(environment),
+        run_appwrapper_controllers(environment, clock=SteppedClock()),
     ):
         await environment.create_namespace()
         await environment.create(wrapper(job("work")))
