@@ -327,6 +327,8 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
     takeover = await run(env, directory, "--to", "cfo", "-n", NAMESPACE, "go-both")
     assert "set policyTypes of NetworkPolicy go-both-head" in takeover.stdout
     assert "Stop or remove before cfo starts, because both would run:" in takeover.stderr
+    assert "Deployment default/codeflare-operator-manager is running" in takeover.stderr
+    assert "webhook" not in takeover.stderr, "cfo takes it over, so no RayCluster is unprotected"
     await env.delete(operator)
     await env.client.delete(
         MUTATING_WEBHOOK_CONFIGURATION,

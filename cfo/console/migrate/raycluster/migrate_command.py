@@ -266,7 +266,7 @@ async def _show_takeover(
     for plan in plans:
         _echo_plan(plan)
     if not are_managed:  # otherwise they are this operator's own
-        found = await obstacles(client, operator_namespace)
+        found = await obstacles(client, operator_namespace, with_webhooks=False)
         _echo_obstacles(found, "before cfo starts, because both would run")
     return _echo_summary(plans)
 

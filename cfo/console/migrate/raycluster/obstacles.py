@@ -23,8 +23,12 @@ _LEASE_NAME: Final = LeaderElection().resource_name
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
 
 
-async def obstacles(client: Client, namespace: str) -> list[str]:
-    """Return the operators, also in ``namespace``, and webhooks that would revert the migration."""
+async def obstacles(client: Client, namespace: str, *, with_webhooks: bool = True) -> list[str]:
+    """Return the operators, also in ``namespace``, and webhooks that would revert the migration.
+
+    ``with_webhooks``: whether registered webhooks are obstacles. They are none for this operator, which takes them over
+    when it starts: without them, RayClusters could be created unprotected until then.
+    """
     deployments = await client.list(
         DEPLOYMENT, field_selector=f"metadata.name={DEPLOYMENT_NAME}", live=True
     )
@@ -38,7 +42,7 @@ async def obstacles(client: Client, namespace: str) -> list[str]:
         find_obstacles(
             [each for each in deployments if namespace_of(each) in own],
             [each for each in leases if namespace_of(each) in own],
-            configurations,
+            configurations if with_webhooks else (),
             datetime.now(UTC),
         )
     )

@@ -323,8 +323,13 @@ def plan_takeover(observed: ObservedCluster, *, has_proxies: bool) -> ObjectPlan
     """
     cluster = observed.cluster
     plan = ObjectPlan(cluster)
+    release: list[Step] = []
+    if not has_proxies and has_finalizer(cluster, FINALIZER) and not is_deleting(cluster):
+        text = "remove the finalizer, which nothing needs"
+        release.append(Step(Action.UPDATE, cluster, text))
     if is_managed_by_cfo(observed):
         plan.notes.append("already managed by cfo")
+        plan.steps = release
         return plan
     if has_finalizer(cluster, FINALIZER):
         plan.has.append("finalizer")
@@ -339,8 +344,7 @@ def plan_takeover(observed: ObservedCluster, *, has_proxies: bool) -> ObjectPlan
         if not _applies_policy_types(policy):
             text = f"set policyTypes of {title(policy)}"
             plan.steps.append(Step(Action.UPDATE, policy, text))
-    if not has_proxies and has_finalizer(cluster, FINALIZER):
-        plan.steps.append(Step(Action.UPDATE, cluster, "remove the finalizer, which nothing needs"))
+    plan.steps += release
     plan.notes.append("pod templates, Secrets, Routes and Ingresses stay as they are")
     return plan
 

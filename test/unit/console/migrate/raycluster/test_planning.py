@@ -321,8 +321,13 @@ def test_takeover_changes_policies_and_unneeded_finalizers(*, has_proxies: bool)
 
 
 @pytest.mark.parametrize("has_proxies", [False, True])
-def test_cluster_of_this_operator_is_already_managed(*, has_proxies: bool) -> None:
-    state = observed(injected(user_cluster("rc")))
+@pytest.mark.parametrize("has_finalizer", [False, True])
+def test_cluster_of_this_operator_is_already_managed(
+    *, has_proxies: bool, has_finalizer: bool
+) -> None:
+    cluster = injected(user_cluster("rc"))
+    cluster["metadata"]["finalizers"] = [FINALIZER] if has_finalizer else []
+    state = observed(cluster)
     policies = [obj for obj in state.children if obj["kind"] == "NetworkPolicy"]
     for policy in policies:
         assert not is_managed_by_cfo(state)
@@ -330,7 +335,9 @@ def test_cluster_of_this_operator_is_already_managed(*, has_proxies: bool) -> No
         policy["metadata"]["managedFields"] = [entry]
     assert is_managed_by_cfo(state)
     plan = plan_takeover(state, has_proxies=has_proxies)
-    assert (plan.steps, plan.notes) == ([], ["already managed by cfo"])
+    removes_finalizer = has_finalizer and not has_proxies
+    expected = ["remove the finalizer, which nothing needs"] if removes_finalizer else []
+    assert (texts(plan), plan.notes) == (expected, ["already managed by cfo"])
 
 
 def test_finalizers_of_others_are_kept() -> None:
