@@ -167,6 +167,13 @@ async def test_job_that_completes_after_a_failed_pod_is_not_run_again(
         await environment.create(wrapper(component, failureGracePeriodDuration="0s"))
         failed = await end_pod(environment, "Failed")
         await environment.wait_for_condition("Unhealthy", "False", "RetriedByComponent")
+
+        async def is_replaced() -> bool:
+            if isinstance(environment.plane, EmbeddedControlPlane):
+                await environment.plane.advance(30)  # past the delay before a Job replaces a pod
+            return len(await environment.object_names(POD)) == 2
+
+        await eventually(is_replaced, "the Job replaces the failed pod")
         await end_pod(environment, "Succeeded")
         done = await environment.wait_for_phase("Succeeded")
         assert name_of(failed) in await environment.object_names(POD)
