@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -101,10 +103,15 @@ OPTIONS = WebhookOptions(
 
 
 def free_url() -> WebhookURL:
-    """Return a URL on 127.0.0.1 with a port that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return WebhookURL("127.0.0.1", listener.getsockname()[1])
+    """Return a URL on 127.0.0.1 with a port that was free a moment ago.
+
+    It is below the ports that the kernel gives to clients, because other tests open thousands of connections meanwhile.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return WebhookURL("127.0.0.1", port)
 
 
 def short_overlap(**policy: Any) -> RotatedCertificates:

@@ -84,8 +84,12 @@ class OperatorProcess:
         async with aiohttp.ClientSession(address) as session:
 
             async def check() -> bool:
-                async with session.get("/readyz") as response:
-                    return response.status == 200
+                assert self.process.returncode is None, self.output
+                try:
+                    async with session.get("/readyz") as response:
+                        return response.status == 200
+                except aiohttp.ClientConnectionError:
+                    return False  # the process ends
 
             await eventually(check, "readiness")
 

@@ -102,7 +102,8 @@ async def test_objects_of_other_namespaces_cause_no_request() -> None:
                 await env.patch(created, {"metadata": {"annotations": {"touched": "yes"}}})
                 await env.delete(created)
             await env.wait_until_idle()
-            assert env.requests() == []
+            # A discovery can follow the start, because CRDs are watched.
+            assert [request for request in env.requests() if request[0] != "discover"] == []
 
 
 async def test_roles_in_namespaces_are_enough_for_hosts_that_no_one_can_have_claimed() -> None:
