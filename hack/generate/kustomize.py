@@ -16,6 +16,7 @@ import yaml
 
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails, host_policy, overlays
+from cfo.manifests.monitoring import ABSENCE_ALERT
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image, named
 from cfo.manifests.overlays import bases
@@ -153,7 +154,10 @@ def _certmanager() -> dict[str, str]:
     }
 
 
-def _component(folder: str, files: dict[str, list[Any]]) -> dict[str, str]:
+def _component(
+    folder: str, files: dict[str, list[Any]], *further_targets: dict[str, Any]
+) -> dict[str, str]:
+    """Return the files of a component; ``further_targets`` are fields that contain the operator's namespace."""
     objects: list[Any] = []
     for group in files.values():
         objects += group
@@ -163,6 +167,7 @@ def _component(folder: str, files: dict[str, list[Any]]) -> dict[str, str]:
         if obj["kind"] == "ClusterRoleBinding":
             select = {"kind": obj["kind"], "name": obj["metadata"]["name"]}
             targets.append({"select": select, "fieldPaths": ["subjects.*.namespace"]})
+    targets += further_targets
     source = {"kind": "Deployment", "name": DEPLOYMENT, "fieldPath": "metadata.namespace"}
     fields: dict[str, Any] = {}
     if targets:
@@ -248,7 +253,14 @@ def files() -> dict[str, str]:
     for role in OPTIONAL_ROLES:
         generated |= _component(role.name, {"role.yaml": optional_access(role, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
-    generated |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
+    absence = f"spec.groups.*.rules.[alert={ABSENCE_ALERT}]"
+    generated |= _component(
+        "prometheus",
+        {"monitor.yaml": [monitor], "rules.yaml": [rules]},
+        _targets("PrometheusRule", f"{absence}.labels.namespace"),
+        # the second string of the expression: job="...", namespace="..."
+        _targets("PrometheusRule", f"{absence}.expr", delimiter='"', index=3),
+    )
     return generated
 
 

@@ -57,8 +57,12 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     return load_all(result.stdout)
 
 
+ALERTS_NAMESPACE = "operators"
+"""The namespace of the operator that :func:`alerts` are for."""
+
+
 def alerts() -> list[dict[str, Any]]:
     """Return the alerts on the metrics of the operator and its features."""
-    _, rules = monitoring.objects("any")
+    _, rules = monitoring.objects(ALERTS_NAMESPACE)
     found: list[dict[str, Any]] = rules["spec"]["groups"][0]["rules"]
     return found

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cfo.operator import METRICS_SERVICE
-from test.support.manifests import alerts
+from test.support.manifests import ALERTS_NAMESPACE, alerts
 
 PROMTOOL = shutil.which("promtool")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -35,13 +35,20 @@ class Change(NamedTuple):
 
     ``before`` and ``after`` are scrapes in the text format; an empty one is a failed scrape. ``now`` is the time, in
     seconds since the epoch, at which the series begin: times in metrics are shifted by it, since promtool begins at 0.
-    Each of ``replicas`` exposes the same.
+    Each of ``replicas`` exposes the same. Another operator, in another namespace, exposes ``before`` all the time.
     """
 
     before: str
     after: str
     now: float = 0.0
     replicas: int = 1
+
+
+class Pod(NamedTuple):
+    """A pod of an operator: the namespace, and a number among all pods."""
+
+    namespace: str
+    number: int
 
 
 def firing_alerts(
@@ -60,9 +67,7 @@ def firing_alerts(
         {
             "name": title,
             "interval": "1m",
-            "input_series": [
-                item for replica in range(change.replicas) for item in _series(change, replica)
-            ],
+            "input_series": _all_series(change),
             "alert_rule_test": expected,
         }
         for title, change in changes.items()
@@ -81,10 +86,16 @@ def firing_alerts(
     return _unexpected(result.stdout + result.stderr, changes.keys(), names)
 
 
-def _series(change: Change, replica: int) -> list[dict[str, str]]:
-    first, second = (
-        _samples(scrape, change.now, replica) for scrape in (change.before, change.after)
-    )
+def _all_series(change: Change) -> list[dict[str, str]]:
+    """Return the series of all replicas, and of the other operator."""
+    pods = [Pod(ALERTS_NAMESPACE, replica) for replica in range(change.replicas)]
+    series = [item for pod in pods for item in _series(change, pod)]
+    unchanged = change._replace(after=change.before)
+    return [*series, *_series(unchanged, Pod("other", change.replicas))]
+
+
+def _series(change: Change, pod: Pod) -> list[dict[str, str]]:
+    first, second = (_samples(scrape, change.now, pod) for scrape in (change.before, change.after))
     series = []
     for name in first.keys() | second.keys():
         old, new = first.get(name), second.get(name)
@@ -105,24 +116,25 @@ def _is_counter(series: str) -> bool:
     return series.partition("{")[0].endswith(("_total", "_count", "_bucket", "_sum"))
 
 
-def _samples(text: str, now: float, replica: int) -> dict[str, float]:
+def _samples(text: str, now: float, pod: Pod) -> dict[str, float]:
     if not text:
-        return {_identity("up", {}, replica): 0.0}
-    found = {_identity("up", {}, replica): 1.0}
+        return {_identity("up", {}, pod): 0.0}
+    found = {_identity("up", {}, pod): 1.0}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             value = (
                 sample.value - now if sample.name.endswith("_timestamp_seconds") else sample.value
             )
-            found[_identity(sample.name, sample.labels, replica)] = value
+            found[_identity(sample.name, sample.labels, pod)] = value
     return found
 
 
-def _identity(name: str, labels: dict[str, str], replica: int) -> str:
+def _identity(name: str, labels: dict[str, str], pod: Pod) -> str:
     target = {
         "job": METRICS_SERVICE,
-        "instance": f"10.0.0.{replica}:8080",
-        "pod": f"operator-{replica}",
+        "namespace": pod.namespace,
+        "instance": f"10.0.0.{pod.number}:8080",
+        "pod": f"operator-{pod.number}",
     }
     all_labels = {**target, **labels}
     return (

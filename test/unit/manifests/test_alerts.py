@@ -30,7 +30,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
-from test.support.manifests import alerts
+from test.support.manifests import ALERTS_NAMESPACE, alerts
 from test.support.prometheus import Change, firing_alerts, needs_promtool
 from test.support.ray_clusters import ray_cluster
 
@@ -78,6 +78,7 @@ class Operator:
         config = OperatorConfiguration.from_document({"appwrapper": {"enabled": True}})
         self.manager = new_manager(ClientConfig(server="https://localhost"), config, "ns")
         registry = self.manager.metrics.registry
+        self.manager.metrics.leader_election_status.labels("lease").set(1)
         self.clusters, self.secrets, self.setups = Objects(), Objects(metadata_only=True), Objects()
         self.stacks, self.wrappers = Objects(), Objects()
         kuberay = structs.replace(config.kuberay, mtls_enabled=True)
@@ -210,7 +211,7 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
         flux_setup(
             {"conditions": [{"type": "Active", "status": "False", "reason": "InvalidSelector"}]}
         ),
-        {"reason": "InvalidSelector"},
+        {**NAMESPACES, "reason": "InvalidSelector"},
     ),
     "InferenceStackApplicationsFail": (failing_application, {"state": "Failed"}),
     "InferenceStackUnclaimed": (unclaimed_stack, {"reason": "Unclaimed"}),
@@ -223,6 +224,9 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
     "CodeFlareOperatorHasNoLeader": (lost_leadership, {}),
 }
 """By alert: what breaks, and labels of the alert."""
+
+OF_ALL_OPERATORS = ("InferenceStackApplicationsFail", "InferenceStackUnclaimed")
+"""Alerts without a namespace: they sum the objects of all operators."""
 
 
 def test_each_alert_has_a_case() -> None:
@@ -254,12 +258,16 @@ def test_alert_fires_when_something_breaks(
     assert list(fired[name]) == [name]
     (found,) = fired[name][name]
     assert labels.items() <= found.items()
+    if name not in OF_ALL_OPERATORS:
+        assert found["namespace"] == labels.get("namespace", ALERTS_NAMESPACE)
 
 
 def test_missing_operator_fires_only_its_own_alert(
     fired: dict[str, dict[str, list[dict[str, str]]]],
 ) -> None:
     assert list(fired["missing"]) == ["CodeFlareOperatorAbsent"]
+    (found,) = fired["missing"]["CodeFlareOperatorAbsent"]
+    assert found["namespace"] == ALERTS_NAMESPACE
 
 
 def test_healthy_operator_fires_nothing(fired: dict[str, dict[str, list[dict[str, str]]]]) -> None:

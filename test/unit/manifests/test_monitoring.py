@@ -20,7 +20,7 @@ from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
-from cfo.manifests.monitoring import objects
+from cfo.manifests.monitoring import ABSENCE_ALERT, objects
 from cfo.operator import METRICS_SERVICE, new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import SECRET
@@ -91,7 +91,9 @@ def test_used_metric_exists_with_its_labels(
         for name in used - PROMETHEUS_METRICS:
             known = operator_metrics[name]
             labels_in_query = {label.strip() for label in labels.split(",")}
-            assert not known or labels_in_query <= known | {"le"}, f"{title}: {name} has {known}"
+            # Prometheus adds the operator's namespace to metrics without this label
+            known_in_query = known | {"le", "namespace"}
+            assert not known or labels_in_query <= known_in_query, f"{title}: {name} has {known}"
 
 
 def test_dashboard_contains_documented_metrics() -> None:
@@ -137,6 +139,15 @@ def test_each_alert_has_a_runbook_section() -> None:
     for alert in alerts():
         assert alert["annotations"]["runbook_url"].partition("#")[2] in anchors, alert["alert"]
         assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+def test_alert_of_an_absent_operator_has_its_namespace() -> None:
+    _, rules = objects("codeflare-b")
+    expressions_by_name = {
+        rule["alert"]: rule["expr"] for rule in rules["spec"]["groups"][0]["rules"]
+    }
+    assert 'namespace="codeflare-b"' in expressions_by_name.pop(ABSENCE_ALERT)
+    assert "absent" not in str(expressions_by_name)
 
 
 def test_labels_of_metrics_are_those_of_the_objects() -> None:
