@@ -20,13 +20,25 @@ from click.testing import CliRunner
 from cfo import operator
 from cfo.cli import cli
 from cfo.config.model import OperatorConfiguration
-from cfo.console.doctor.facts import find_namespace
+from cfo.console.doctor.facts import find_namespace, read_installation
+from cfo.console.doctor.permissions import read_permissions
 from cfo.manifests.additional import configuration as additional_configuration
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.manifests.names import SERVICE_ACCOUNT
+from cfo.manifests.names import MANAGER_BINDING, SERVICE_ACCOUNT
 from cfo.manifests.overlays import render
-from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule, gvk_of
+from cfo.runtime import (
+    CONFIG_MAP,
+    SECRET,
+    ClientConfig,
+    Manager,
+    NamespacedName,
+    Rule,
+    gvk_of,
+    name_of,
+    policy_rules,
+)
 from cfo.runtime.objects import (
+    CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     EVENT,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -43,7 +55,7 @@ from test.support.raycluster_environment import (
     eventually,
     start_environment,
 )
-from test.support.tenant_clients import service_account_token
+from test.support.tenant_clients import account_token, service_account_token
 
 NAMESPACE = "ops"
 LOOPBACK = {"bindAddress": "127.0.0.1:0"}
@@ -106,13 +118,16 @@ def write_kubeconfig(environment: Environment, path: Path, token: str) -> Path:
 
 
 @asynccontextmanager
-async def run_operator(environment: Environment) -> AsyncIterator[Manager]:
-    """Run the operator in this process, outside the cluster, with webhooks."""
-    target = ClientConfig.for_control_plane(environment.plane)
+async def run_operator(
+    environment: Environment, *, target: ClientConfig | None = None, serves_webhooks: bool = True
+) -> AsyncIterator[Manager]:
+    """Run the operator in this process, outside the cluster; by default as administrator, with webhooks."""
+    if target is None:
+        target = ClientConfig.for_control_plane(environment.plane)
     async with anyio.create_task_group() as tasks:
 
         async def run(*, task_status: Any) -> None:
-            url = free_url()
+            url = free_url() if serves_webhooks else None
             await operator.run(
                 target, KEY, webhook_url=url, handle_signals=False, task_status=task_status
             )
@@ -431,6 +446,60 @@ async def test_permissions_that_another_installation_took_are_named(tmp_path: Pa
         await environment.create({**config_map, "data": data})
         _, found = await doctor(kubeconfig, "-n", "additional")
         assert [status for status, _ in found["permissions"]] == ["ok"]
+
+
+@pytest.mark.parametrize("has_oauth", [False, True])
+async def test_role_bindings_are_not_enough_and_the_missing_permissions_are(
+    tmp_path: Path, has_oauth: bool
+) -> None:
+    """What doctor names is enough for the operator to become ready in its namespaces."""
+    settings: dict[str, Any] = {
+        "watchNamespaces": ["default", "team"],
+        "webhook": {"enabled": False},
+        "kuberay": {"rayDashboardOAuthEnabled": has_oauth},
+    }
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await environment.create_namespace("team")
+        manifests = render(namespace=NAMESPACE)
+        for obj in manifests:
+            await environment.client.apply(obj)
+        await environment.client.delete(CLUSTER_ROLE_BINDING, MANAGER_BINDING)
+        (binding,) = [
+            obj
+            for obj in manifests
+            if obj["kind"] == CLUSTER_ROLE_BINDING.kind and name_of(obj) == MANAGER_BINDING.name
+        ]
+        for namespace in settings["watchNamespaces"]:
+            metadata = {"name": "manager", "namespace": namespace}
+            await environment.create({**binding, "kind": "RoleBinding", "metadata": metadata})
+        await write_configuration(environment, **settings)
+        kubeconfig = tmp_path / "admin"
+        environment.plane.kubeconfig(kubeconfig)
+        _, found = await doctor(kubeconfig)
+        ((status, message),) = found["permissions"]
+        assert status == "fail"
+        assert "get, list, watch customresourcedefinitions.apiextensions.k8s.io" in message
+        assert ("list, watch ingresses.networking.k8s.io" in message) is not has_oauth
+        assert "secrets" not in message
+        assert "default" not in message
+        assert "team" not in message
+
+        installation = await read_installation(environment.client, NAMESPACE, CONFIG_MAP_NAME)
+        facts = await read_permissions(environment.client, installation, SERVICE_ACCOUNT)
+        role = new_object(CLUSTER_ROLE, "rest", rules=policy_rules(facts.missing[""]))
+        await environment.create(role)
+        reference = {**binding["roleRef"], "name": "rest"}
+        await environment.create({**binding, "metadata": {"name": "rest"}, "roleRef": reference})
+        _, found = await doctor(kubeconfig)
+        assert [status for status, _ in found["permissions"]] == ["ok"]
+        token = await account_token(environment.client, NamespacedName(NAMESPACE, SERVICE_ACCOUNT))
+        target = ClientConfig.for_control_plane(environment.plane, token=token)
+        async with run_operator(environment, target=target, serves_webhooks=False) as manager:
+
+            async def is_ready() -> bool:
+                return not await manager.health.failures()
+
+            await eventually(is_ready, "the operator is ready")
 
 
 async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_deleted(

@@ -68,6 +68,11 @@ async def new_account_token(client: Client, account: NamespacedName) -> str:
     """Create a ServiceAccount without permissions, and return a token of it."""
     metadata = {"name": account.name, "namespace": account.namespace}
     await client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    return await account_token(client, account)
+
+
+async def account_token(client: Client, account: NamespacedName) -> str:
+    """Return a token of an existing ServiceAccount."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

@@ -17,12 +17,12 @@ from cfo.config.kuberay import ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import (
     Installation,
-    PermissionFacts,
     WebhookConfigurationFacts,
     image_of,
     manager_container,
     started_at,
 )
+from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT, MANAGER_BINDING
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
@@ -34,6 +34,8 @@ from cfo.webhooks.raycluster.injection_plan import Images
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
 _EXPIRY_WARNING: Final = timedelta(days=30)
+_MAX_RULES: Final = 12
+_MAX_NAMESPACES: Final = 5
 _CERTIFICATE_IMAGE: Final = "CERT_GENERATOR_IMAGE"
 
 
@@ -301,27 +303,56 @@ def _has_variable(deployment: Object, name: str) -> bool:
 
 def check_permissions(account: str, facts: PermissionFacts) -> Iterator[Finding]:
     """Check the permissions that ``account`` lacks; they are shown as rules, for each component in one finding."""
-    if not facts.missing:
+    is_complete = facts.checked == facts.total
+    if not facts.missing and is_complete:
         yield ok(f"{account} has all {facts.checked} permissions")
     for component, rules in facts.missing.items():
         role = f"the component {component}" if component else "the base role"
         if component in facts.retained:
             role += ", whose feature is disabled, but its objects still have to be deleted"
         if len(rules) > 1 and len(rules) == facts.needed.get(component):
-            yield fail(f"missing: {role}, with all of its {len(rules)} permissions", APPLY)
+            extent = f"all of its {len(rules)} permissions"
+            if not is_complete:
+                extent = f"all {len(rules)} permissions of it that were checked"
+            yield fail(f"missing: {role}, with {extent}", APPLY)
         else:
-            yield fail(f"missing of {role}: {'; '.join(_rule_texts(rules))}", APPLY)
+            yield fail(f"missing of {role}: {_rule_texts(rules)}", APPLY)
+    if not is_complete:
+        has_all = "" if facts.missing else f"; {account} has all of these"
+        yield warn(
+            f"{facts.checked} of {facts.total} permissions were checked{has_all}",
+            "bind the ClusterRoles with ClusterRoleBindings, or watch fewer namespaces",
+        )
 
 
-def _rule_texts(rules: Sequence[Rule]) -> Iterator[str]:
-    """Yield ``rules`` as text, in the order of their namespaces."""
-    by_namespace: dict[str, list[Rule]] = {}
+def _rule_texts(rules: Sequence[Rule]) -> str:
+    """Return ``rules`` as text: those that have the same namespaces together, and at most 12."""
+    namespaces: dict[Rule, list[str]] = {}
     for rule in rules:
-        by_namespace.setdefault(rule.namespace, []).append(rule)
-    for namespace, found in sorted(by_namespace.items()):
-        where = f" in namespace {namespace}" if namespace else ""
-        for policy in policy_rules(found):
-            yield f"{_rule_text(policy)}{where}"
+        anywhere = Rule(rule.group, rule.resources, rule.verbs, rule.resource_names)
+        namespaces.setdefault(anywhere, []).append(rule.namespace)
+    by_place: dict[tuple[str, ...], list[Rule]] = {}
+    for rule, found in namespaces.items():
+        by_place.setdefault(tuple(sorted(found)), []).append(rule)
+    texts: list[str] = []
+    for place, found_rules in sorted(by_place.items()):
+        texts += (
+            f"{_rule_text(policy)}{_place_text(place)}" for policy in policy_rules(found_rules)
+        )
+    shown = texts[:_MAX_RULES]
+    if len(texts) > len(shown):
+        shown.append(f"and {len(texts) - len(shown)} more rules")
+    return "; ".join(shown)
+
+
+def _place_text(namespaces: Sequence[str]) -> str:
+    """Return where a permission is missing; empty for the whole cluster."""
+    if namespaces == ("",):
+        return ""
+    shown = ", ".join(namespaces[:_MAX_NAMESPACES])
+    more = len(namespaces) - _MAX_NAMESPACES
+    noun = "namespace" if len(namespaces) == 1 else "namespaces"
+    return f" in {noun} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def check_binding(namespace: str, bound: Sequence[str]) -> Iterator[Finding]:

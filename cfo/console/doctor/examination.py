@@ -13,6 +13,7 @@ from cfo.api.raycluster.names import ROUTE
 from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
+from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
 from cfo.console.doctor.report import Findings, with_options
 from cfo.console.errors import InvalidInput, one_line
 from cfo.features import KINDS
@@ -111,12 +112,12 @@ async def examine(
             return [skip("no Deployment, so no ServiceAccount to check")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
-        reviewed = await facts.read_permissions(client, installation, account)
+        reviewed = await read_permissions(client, installation, account)
         user = f"system:serviceaccount:{namespace}:{account}"
         found = list(checks.check_permissions(user, reviewed))
         needed.update(name for name in reviewed.missing if name)
         if reviewed.missing:
-            bound = await facts.read_bound_namespaces(client, namespace)
+            bound = await read_bound_namespaces(client, namespace)
             found = [*checks.check_binding(namespace, bound), *found]
         return found
 

@@ -7,16 +7,13 @@ They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.ru
 from __future__ import annotations
 
 import base64
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import product
 from typing import Any, Final
 
-import anyio
 import orjson
 
 from cfo import operator
@@ -25,10 +22,7 @@ from cfo.config.document import ParsedConfiguration, default_document, parse, si
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.features.roles import attributes_of, enabled_roles, retained_roles
-from cfo.manifests.additional import own_name
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.manifests.names import MANAGER_BINDING
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -42,16 +36,12 @@ from cfo.runtime import (
     LabelSelector,
     NamespacedName,
     Object,
-    Rule,
     UnknownKind,
 )
-from cfo.runtime.client import APIRequest, is_allowed, service_account
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING
+from cfo.runtime.client import APIRequest
 from cfo.runtime.webhook import owner_of
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
-_PARALLEL_REVIEWS: Final = 16
-_MAX_REVIEWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,95 +288,6 @@ def certificate_secret(installation: Installation) -> str:
             if mount.get("mountPath") in folders and mount.get("name") in volumes:
                 return str(volumes[mount["name"]])
     return operator.WEBHOOK_SECRET_NAME
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionFacts:
-    """How many permissions were checked, and the missing ones by the component that has them; "" is the base role.
-
-    ``retained`` are the components of disabled features, which are needed until objects of these are deleted.
-    ``needed``: how many permissions were checked of each component.
-    """
-
-    checked: int
-    missing: Mapping[str, Sequence[Rule]]
-    retained: frozenset[str] = frozenset()
-    needed: Mapping[str, int] = field(default_factory=dict)
-
-
-async def read_permissions(
-    client: Client, installation: Installation, account: str
-) -> PermissionFacts:
-    """Return which permissions ``account`` lacks of those that the operator and its features need.
-
-    ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
-    """
-    configuration = installation.configuration
-    namespace = installation.namespace
-    serves_webhooks = configuration.webhook.enabled is not False
-    base_rules = operator.rules(namespace, serves_webhooks=serves_webhooks)
-    needed: dict[str, Sequence[Rule]] = {"": base_rules}
-    enabled = await enabled_roles(client, configuration)
-    for role in enabled:
-        needed[role.name] = role.rules()
-    retained = await retained_roles(client, enabled)
-    for role in retained:
-        needed[role.name] = role.release_rules
-    components: dict[Rule, str] = {}
-    for component, rules in needed.items():
-        for rule in _single_permissions(rules, configuration.watch_namespaces):
-            components.setdefault(rule, component)
-    wanted = list(components)[:_MAX_REVIEWS]
-    user = service_account(namespace, account)
-    limiter = anyio.CapacityLimiter(_PARALLEL_REVIEWS)
-    refused: set[Rule] = set()
-
-    async def review(rule: Rule) -> None:
-        async with limiter:
-            if not await is_allowed(client, resourceAttributes=attributes_of(rule), **user):
-                refused.add(rule)
-
-    # The first review is sent alone, so that a missing permission for reviews is reported once.
-    if wanted:
-        await review(wanted[0])
-    async with anyio.create_task_group() as tasks:
-        for rule in wanted[1:]:
-            tasks.start_soon(review, rule)
-    missing: dict[str, list[Rule]] = {}
-    for rule in wanted:
-        if rule in refused:
-            missing.setdefault(components[rule], []).append(rule)
-    counts = Counter(components[rule] for rule in wanted)
-    names = frozenset(role.name for role in retained)
-    return PermissionFacts(len(wanted), missing, names, counts)
-
-
-async def read_bound_namespaces(client: Client, namespace: str) -> list[str]:
-    """Return the namespaces that the ClusterRoleBinding of the manifests names.
-
-    Empty if there is none, or if the operator in ``namespace`` is an additional one, which has its own.
-    """
-    own = NamespacedName("", own_name(MANAGER_BINDING.name, namespace))
-    if await client.get(CLUSTER_ROLE_BINDING, own, live=True) is not None:
-        return []
-    binding = await client.get(CLUSTER_ROLE_BINDING, MANAGER_BINDING, live=True)
-    subjects = (binding or {}).get("subjects") or ()
-    return sorted({str(subject.get("namespace")) for subject in subjects})
-
-
-def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> list[Rule]:
-    """Return one rule for each resource, verb and name, without duplicates.
-
-    The rules for the whole cluster are checked in ``namespaces``, if the operator is restricted to them.
-    """
-    found: dict[Rule, None] = {}
-    restricted_to = tuple(namespaces) or ("",)
-    for rule in rules:
-        name_lists = [[name] for name in rule.resource_names] or [[]]
-        scopes = (rule.namespace,) if rule.namespace else restricted_to
-        for resource, verb, names, scope in product(rule.resources, rule.verbs, name_lists, scopes):
-            found[Rule(rule.group, resource, verb, names, namespace=scope)] = None
-    return list(found)
 
 
 def image_of(template: Mapping[str, Any]) -> str:

@@ -12,12 +12,9 @@ from cfo.config.document import ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, other_operators
-from cfo.console.doctor.facts import (
-    Installation,
-    PermissionFacts,
-    WebhookConfigurationFacts,
-)
+from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts
 from cfo.console.doctor.other_operators import OtherOperator
+from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule
@@ -354,7 +351,7 @@ def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
     many = [Rule("", f"kind{index}", "get") for index in range(9)]
     delete = [Rule("rbac.authorization.k8s.io", "clusterrolebindings", "delete")]
     missing = {"": base, "flux": many, "authentication": delete}
-    facts = PermissionFacts(99, missing, frozenset({"authentication"}))
+    facts = PermissionFacts(99, 99, missing, frozenset({"authentication"}))
     first, second, third = checks.check_permissions("me", facts)
     assert first.message == (
         "missing of the base role: list, watch rayclusters.ray.io; get secrets named a in namespace ops"
@@ -365,10 +362,43 @@ def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
         "missing of the component authentication, whose feature is disabled, but its objects still have to be deleted: "
         "delete clusterrolebindings.rbac.authorization.k8s.io"
     )
-    assert states(checks.check_permissions("me", PermissionFacts(3, {}))) == ["ok"]
-    facts = PermissionFacts(99, {"flux": many}, needed={"flux": 9})
+    assert states(checks.check_permissions("me", PermissionFacts(3, 3, {}))) == ["ok"]
+    facts = PermissionFacts(99, 99, {"flux": many}, needed={"flux": 9})
     (whole,) = checks.check_permissions("me", facts)
     assert whole.message == "missing: the component flux, with all of its 9 permissions"
+
+
+def test_missing_permissions_of_many_namespaces_are_one_short_line() -> None:
+    namespaces = [f"team-{index:02}" for index in range(50)]
+    rules = [
+        Rule("", f"kind{index}", verb, [f"name{index}"], namespace=namespace)
+        for index in range(40)
+        for verb in ("get", "watch")
+        for namespace in namespaces
+    ]
+    rules.append(Rule("apiextensions.k8s.io", "customresourcedefinitions", "list"))
+    facts = PermissionFacts(5000, 5000, {"": rules})
+    (finding,) = checks.check_permissions("me", facts)
+    first, second, *_, last = finding.message.split("; ")
+    assert first.endswith(
+        "missing of the base role: list customresourcedefinitions.apiextensions.k8s.io"
+    )
+    places = "team-00, team-01, team-02, team-03, team-04 and 45 more"
+    assert second == f"get, watch kind0 named name0 in namespaces {places}"
+    assert last == "and 29 more rules"
+
+
+def test_permissions_that_were_not_checked_are_a_warning() -> None:
+    (finding,) = checks.check_permissions("me", PermissionFacts(2000, 3000, {}))
+    assert finding.status == "warn"
+    assert finding.message == "2000 of 3000 permissions were checked; me has all of these"
+    missing = {"flux": [Rule("", "pods", "get"), Rule("", "pods", "list")]}
+    facts = PermissionFacts(2000, 3000, missing, needed={"flux": 2})
+    first, second = checks.check_permissions("me", facts)
+    assert first.message == (
+        "missing: the component flux, with all 2 permissions of it that were checked"
+    )
+    assert second.message == "2000 of 3000 permissions were checked"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""Which permissions ``cfo doctor`` asks about, and in which namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from cfo import operator
+from cfo.config.document import ParsedConfiguration
+from cfo.config.model import OperatorConfiguration
+from cfo.console.doctor.facts import Installation
+from cfo.console.doctor.permissions import CLUSTER_SCOPED, PermissionFacts, read_permissions
+from cfo.features import KINDS, OPTIONAL_ROLES
+from cfo.runtime import GVK, Client, Object, UnknownKind
+from envtest.builtins.catalog import all_resources
+
+_Answer = Callable[[dict[str, str]], bool]
+
+
+class ReviewingClient:
+    """Answers SubjectAccessReviews with ``allows``; no object exists, and no optional kind is served."""
+
+    def __init__(self, allows: _Answer) -> None:
+        self._allows = allows
+        self.mapper = self
+        self.reviews: list[dict[str, str]] = []
+
+    async def create(self, review: Object) -> Object:
+        attributes = review["spec"]["resourceAttributes"]
+        self.reviews.append(attributes)
+        return {"status": {"allowed": self._allows(attributes)}}
+
+    async def list(self, kind: GVK, **_: Any) -> list[Object]:
+        return []
+
+    async def resource(self, kind: GVK) -> None:
+        raise UnknownKind(kind)
+
+
+async def permissions(allows: _Answer, **settings: Any) -> tuple[PermissionFacts, ReviewingClient]:
+    client = ReviewingClient(allows)
+    configuration = OperatorConfiguration.from_document(settings)
+    installation = Installation("ops", parsed=ParsedConfiguration(configuration, [], ""))
+    return await read_permissions(cast("Client", client), installation, "manager"), client
+
+
+def texts(facts: PermissionFacts, component: str = "") -> set[str]:
+    """Return the missing permissions without their groups, and without the Ingresses of OpenShift's own group."""
+    return {
+        " ".join([rule.verbs[0], rule.resources[0], rule.namespace]).strip()
+        for rule in facts.missing.get(component, ())
+        if rule.group != "config.openshift.io"
+    }
+
+
+async def test_role_bindings_do_not_grant_what_is_read_in_the_whole_cluster() -> None:
+    facts, _ = await permissions(
+        lambda asked: bool(asked["namespace"]),
+        watchNamespaces=["a", "b"],
+        kuberay={"rayDashboardOAuthEnabled": False},
+    )
+    missing = texts(facts)
+    assert {
+        "list customresourcedefinitions",
+        "patch mutatingwebhookconfigurations",
+        "create tokenreviews",
+        "watch ingresses",
+        "list httproutes",
+        "get leases",
+    } <= missing
+    assert not {"get ingresses", "list secrets", "list networkpolicies"} & missing
+    not_read = {"list ingressclasses", "list clusterroles", "list clusterrolebindings"}
+    assert not not_read & missing, "they are read only by an operator for all namespaces"
+
+
+async def test_hosts_elsewhere_are_not_read_if_no_dashboard_is_exposed() -> None:
+    facts, _ = await permissions(lambda asked: bool(asked["namespace"]), watchNamespaces=["a"])
+    missing = texts(facts)
+    assert not {"list ingresses", "watch ingresses", "list httproutes"} & missing
+    assert {"list customresourcedefinitions", "list clusterrolebindings"} <= missing
+
+
+async def test_permissions_in_the_whole_cluster_are_asked_once_for_all_namespaces() -> None:
+    namespaces = [f"team-{index}" for index in range(100)]
+    facts, client = await permissions(lambda asked: True, watchNamespaces=namespaces)
+    assert not facts.missing
+    assert facts.checked == facts.total == len(client.reviews) < 150
+
+
+async def test_permission_of_one_namespace_is_missing_there_only() -> None:
+    facts, _ = await permissions(
+        lambda asked: asked["resource"] != "networkpolicies" or asked["namespace"] == "a",
+        watchNamespaces=["a", "b"],
+    )
+    assert {text.rpartition(" ")[2] for text in texts(facts)} == {"b"}
+    assert "list networkpolicies b" in texts(facts)
+
+
+async def test_too_many_permissions_are_checked_of_each_component_and_namespace() -> None:
+    """RoleBindings of the base role in many namespaces; the component appwrapper is bound nowhere."""
+    base = {(rule.group, resource) for rule in operator.rules("ops") for resource in rule.resources}
+    namespaces = [f"team-{index}" for index in range(40)]
+
+    def allows(asked: dict[str, str]) -> bool:
+        is_base = (asked["group"], asked["resource"]) in base
+        return is_base and (
+            bool(asked["namespace"]) or (asked["group"], asked["resource"]) in CLUSTER_SCOPED
+        )
+
+    facts, client = await permissions(
+        allows, watchNamespaces=namespaces, appwrapper={"enabled": True}
+    )
+    assert facts.checked <= len(client.reviews) == 2000 < facts.total
+    assert {rule.namespace for rule in facts.missing["appwrapper"]} >= set(namespaces)
+
+
+def test_each_resource_of_the_rules_has_its_scope() -> None:
+    """The kinds of other projects are compared by hand."""
+    resources: set[tuple[str, str]] = set()
+    for rules in (operator.rules("ops"), *(role.rules() for role in OPTIONAL_ROLES)):
+        for rule in rules:
+            resources.update((rule.group, name.partition("/")[0]) for name in rule.resources)
+    assert resources >= CLUSTER_SCOPED
+    for builtin in all_resources():
+        if (builtin.group, builtin.plural) in resources:
+            is_cluster_scoped = (builtin.group, builtin.plural) in CLUSTER_SCOPED
+            assert is_cluster_scoped is not builtin.namespaced, builtin
+    for kind in KINDS:
+        for crd in kind.crds():
+            assert crd["spec"]["scope"] == "Namespaced"
