@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
+from cfo.api.reading import text
 from cfo.checks.components import (
     InstalledCRD,
     read_custom_resource,
@@ -25,6 +26,9 @@ from cfo.runtime import (
     annotations_of,
 )
 from cfo.runtime.objects import new_object
+from cfo.runtime.webhook import owner_of
+
+_NOT_CALLED: Final = "failed calling webhook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +36,22 @@ class Admission:
     """What a dry run of a RayCluster returned.
 
     ``served``: the API server serves RayClusters. ``error``: the error; empty if it was admitted. ``defaulted``: the
-    mutating webhook has processed it.
+    mutating webhook has processed it. ``url``: the address of the webhooks outside the cluster, read after an error.
     """
 
     served: bool
     error: str = ""
     defaulted: bool = False
+    url: str = ""
 
 
 async def admission(subject: Subject) -> Iterable[Finding]:
     """Check the webhooks with a dry run of a RayCluster."""
-    return check_admission(
-        await _read_admission(subject.client, subject.namespace), subject.configuration
-    )
+    found = await _read_admission(subject.client, subject.namespace)
+    if _NOT_CALLED in found.error:
+        url = await _registered_url(subject.client, subject.configuration)
+        found = replace(found, url=url)
+    return check_admission(found, subject.configuration)
 
 
 async def kuberay(subject: Subject) -> Iterable[Finding]:
@@ -93,13 +100,32 @@ async def _read_admission(client: Client, namespace: str) -> Admission:
     return Admission(served=True, defaulted=VERSION_ANNOTATION in annotations_of(result))
 
 
+async def _registered_url(client: Client, configuration: OperatorConfiguration) -> str:
+    """Return the address of the operator outside the cluster that serves the webhooks; empty if none is known."""
+    for kind, name in configuration.webhook.configurations:
+        try:
+            found = await client.get(kind, NamespacedName("", name), live=True)
+        except APIError:
+            continue
+        owner = owner_of(found or {}, "", "")
+        if owner is not None and owner.address.startswith("https://"):
+            return owner.address
+    return ""
+
+
 def check_admission(
     admission: Admission, configuration: OperatorConfiguration
 ) -> Iterator[Finding]:
     """Check the dry run of a RayCluster."""
     if not admission.served:
         yield skip("RayClusters are not served, see kuberay")
-    elif "failed calling webhook" in admission.error:
+    elif _NOT_CALLED in admission.error and admission.url:
+        yield fail(
+            f"the API server cannot call the webhooks: {admission.error}",
+            f"the webhooks are registered at {text(admission.url)}: if the operator there has ended, start it again, "
+            "which registers its own address; otherwise let the API server reach this address",
+        )
+    elif _NOT_CALLED in admission.error:
         yield fail(
             f"the API server cannot call the webhooks: {admission.error}",
             "see the checks above; otherwise a NetworkPolicy or firewall blocks the API server (port 9443 of the pods)",

@@ -32,6 +32,7 @@ from cfo.runtime import (
     ClientConfig,
     Manager,
     NamespacedName,
+    Object,
     Rule,
     gvk_of,
     name_of,
@@ -280,7 +281,27 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         await notices("", "", 0)
         await environment.client.delete(CONFIG_MAP, KEY)
         await notices("", "", 1)
+        served = await environment.client.list(MUTATING_WEBHOOK_CONFIGURATION, live=True)
     await write_configuration(environment)
+    await check_killed_operator(environment, admin, served)
+
+
+async def check_killed_operator(
+    environment: Environment, admin: Path, served: list[Object]
+) -> None:
+    """The webhook configurations still have the address of an operator that was killed."""
+    for configuration in served:
+        fields = {name: configuration["metadata"][name] for name in ("name", "annotations")}
+        await environment.client.apply({**configuration, "metadata": fields}, force=True)
+    code, found = await doctor(admin)
+    assert code == 1
+    assert found["operator"] == [("fail", "ran outside the cluster, and does not run any more")]
+    assert "of an operator outside the cluster that does not renew its" in found["webhooks"][0][1]
+    command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)]
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+    )
+    assert "if the operator there has ended, start it again" in result.stdout
 
 
 async def check_installed_operator(environment: Environment, admin: Path) -> None:
@@ -329,7 +350,9 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert found["configuration"][0][1].endswith(
         "kuberay.mTLSEnabled: 'maybe': must be true or false"
     )
-    assert found["operator"] == [("fail", "is scaled to 0 replicas")]
+    ((status, message),) = found["operator"]
+    assert status == "fail"
+    assert message.startswith("is scaled to 0 replicas")
 
 
 async def check_other_namespace(admin: Path) -> None:

@@ -20,6 +20,7 @@ from cfo.console.doctor.facts import (
     WebhookConfigurationFacts,
     image_of,
     manager_container,
+    outside_operator,
     started_at,
 )
 from cfo.console.doctor.permissions import PermissionFacts
@@ -34,24 +35,35 @@ from cfo.webhooks.raycluster.injection_plan import Images
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
 _EXPIRY_WARNING: Final = timedelta(days=30)
+_START_AGAIN: Final = "start the operator again: it registers its own address"
 _MAX_RULES: Final = 12
 _MAX_NAMESPACES: Final = 5
 _CERTIFICATE_IMAGE: Final = "CERT_GENERATOR_IMAGE"
 
 
 def check_operator(
-    installation: Installation, webhooks: Sequence[WebhookConfigurationFacts]
+    installation: Installation, webhooks: Sequence[WebhookConfigurationFacts], now: datetime
 ) -> Iterator[Finding]:
-    """Check the ready replicas; without a Deployment, ``webhooks`` show where the operator may run instead."""
+    """Check the ready replicas; without any, the Lease and ``webhooks`` show where the operator may run instead."""
     deployment = installation.deployment
+    outside = outside_operator(installation, now)
+    if outside is not None:
+        where = "there is no Deployment"
+        if deployment is not None:
+            where = f"the Deployment {DEPLOYMENT} is scaled to 0 replicas"
+        yield ok(f"runs outside the cluster: {outside.holder} renews the Lease, and {where}")
+        return
     if deployment is None:
-        yield _missing_deployment(installation.namespace, webhooks)
+        yield _missing_deployment(installation.namespace, webhooks, now)
         return
     wanted = int((deployment.get("spec") or {}).get("replicas", 1))
     ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
     logs = f"kubectl -n {installation.namespace} logs deployment/{DEPLOYMENT}"
     if wanted == 0:
-        yield fail("is scaled to 0 replicas", f"scale the Deployment {DEPLOYMENT}")
+        yield fail(
+            "is scaled to 0 replicas, and no operator outside the cluster renews the Lease",
+            f"scale the Deployment {DEPLOYMENT}, unless the operator runs outside the cluster",
+        )
     elif ready == 0:
         yield fail(f"0 of {wanted} replicas are ready", f"{logs}; /readyz names the reason")
     elif ready < wanted:
@@ -60,7 +72,11 @@ def check_operator(
         yield ok(f"{ready} of {wanted} replicas are ready")
 
 
-def _missing_deployment(namespace: str, webhooks: Sequence[WebhookConfigurationFacts]) -> Finding:
+def _missing_deployment(
+    namespace: str, webhooks: Sequence[WebhookConfigurationFacts], now: datetime
+) -> Finding:
+    if any(fact.is_abandoned(now) for fact in webhooks):
+        return fail("ran outside the cluster, and does not run any more", _START_AGAIN)
     if any(fact.urls for fact in webhooks):
         return ok("runs outside the cluster, because the webhooks have a URL")
     message = f"no Deployment {DEPLOYMENT} in namespace {namespace}"
@@ -98,7 +114,7 @@ def check_version(installation: Installation, version: str) -> Iterator[Finding]
         yield ok(f"the operator is {tag_of(image)}, like this program")
 
 
-def check_configuration(installation: Installation) -> Iterator[Finding]:
+def check_configuration(installation: Installation, now: datetime) -> Iterator[Finding]:
     """Check the ConfigMap: whether it is valid, and was not changed after the operator was started."""
     config_map = installation.config_map
     parsed = installation.parsed
@@ -120,17 +136,22 @@ def check_configuration(installation: Installation) -> Iterator[Finding]:
     changed = _changed_at(config_map)
     starts = [started_at(pod) for pod in installation.pods]
     started = min((start for start in starts if start is not None), default=None)
+    remedy = f"kubectl -n {installation.namespace} rollout restart deployment {DEPLOYMENT}"
+    outside = outside_operator(installation, now)
+    if outside is not None:
+        started = outside.since
+        remedy = f"restart the operator outside the cluster, {outside.holder}"
     if changed is not None and started is not None and changed > started:
         yield warn(
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
-            f"kubectl -n {installation.namespace} rollout restart deployment {DEPLOYMENT}",
+            remedy,
         )
     elif not parsed.warnings:
         yield ok(f"{where} is valid")
 
 
 def check_webhooks(
-    facts: Sequence[WebhookConfigurationFacts], *, unserved: str = ""
+    facts: Sequence[WebhookConfigurationFacts], now: datetime, *, unserved: str = ""
 ) -> Iterator[Finding]:
     """Check the webhook configurations, and whether their Services have endpoints.
 
@@ -159,6 +180,13 @@ def check_webhooks(
                     f"Service {service} has no ready endpoint: writes of RayClusters and AppWrappers fail",
                     "see the check of the operator; also check the selector of the Service",
                 )
+        if fact.is_abandoned(now):
+            yield fail(
+                f"{fact.name} leads to {', '.join(_servers(fact.urls))}, the address of an operator outside the "
+                "cluster that does not renew its Lease any more: writes of RayClusters and AppWrappers fail",
+                _START_AGAIN,
+            )
+            continue
         leads_here = any(service.namespace == unserved for service in fact.services)
         if not fact.missing and not leads_here and all(fact.services.values()):
             targets = [str(service) for service in fact.services]

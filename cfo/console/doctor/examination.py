@@ -86,12 +86,12 @@ async def examine(
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        return checks.check_operator(installation, webhooks())
+        return checks.check_operator(installation, webhooks(), clock.now())
 
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:
             raise installation.config_error
-        return checks.check_configuration(installation)
+        return checks.check_configuration(installation, clock.now())
 
     async def trust() -> Iterable[Finding]:
         found = webhooks()
@@ -148,7 +148,7 @@ async def examine(
         "operators": partial(other_operators.check, subject),
         "configuration": config,
         "permissions": permissions,
-        "webhooks": lambda: checks.check_webhooks(webhooks(), unserved=unserved),
+        "webhooks": lambda: checks.check_webhooks(webhooks(), clock.now(), unserved=unserved),
         "certificate": trust,
         "monitoring": monitoring,
         "images": images,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -20,8 +20,9 @@ from cfo import operator
 from cfo.api.reading import path, time_of
 from cfo.config.document import ParsedConfiguration, default_document, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
-from cfo.config.model import OperatorConfiguration
+from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
+from cfo.console.lease_holder import living_holder
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -39,6 +40,7 @@ from cfo.runtime import (
     UnknownKind,
 )
 from cfo.runtime.client import APIRequest
+from cfo.runtime.objects import LEASE
 from cfo.runtime.webhook import owner_of
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
@@ -50,7 +52,8 @@ class Installation:
 
     ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; without a ConfigMap, it is the
     one with which the Deployment creates it, ``None`` if there is neither.
-    ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read.
+    ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read. ``lease`` is that of the
+    leader election or the heartbeat, ``None`` also if it cannot be read.
     """
 
     namespace: str
@@ -60,6 +63,7 @@ class Installation:
     deployment: Object | None = None
     deployment_error: APIError | None = None
     pods: tuple[Object, ...] = ()
+    lease: Object | None = None
 
     @property
     def configuration(self) -> OperatorConfiguration:
@@ -69,12 +73,32 @@ class Installation:
         return OperatorConfiguration()
 
 
+class OutsideOperator(NamedTuple):
+    """The operator that runs outside the Deployment: the holder of the Lease, and since when it has the Lease."""
+
+    holder: str
+    since: datetime | None
+
+
+def outside_operator(installation: Installation, now: datetime) -> OutsideOperator | None:
+    """Return the operator that renews the Lease although the Deployment has no replicas; ``None`` if there is none."""
+    replicas = path(installation.deployment or {"spec": {"replicas": 0}}, "spec", "replicas")
+    if replicas != 0 or installation.lease is None:
+        return None
+    holder = living_holder(installation.lease, now)
+    if not holder or holder.startswith(f"{DEPLOYMENT_NAME}-"):  # a pod whose Lease has not expired
+        return None
+    return OutsideOperator(holder, time_of(path(installation.lease, "spec", "acquireTime")))
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookConfigurationFacts:
     """One webhook configuration: its webhooks by name, and the missing ones.
 
     ``services`` maps the Services of the webhooks to the number of ready endpoints, ``None`` if the Service does not
     exist; ``urls`` are the addresses of webhooks outside the cluster; ``bundles`` are the CA bundles (PEM).
+    ``lease`` is the Lease of the operator that registered ``urls``: empty if it does not exist, ``None`` if it is
+    unknown.
     """
 
     name: str
@@ -83,6 +107,11 @@ class WebhookConfigurationFacts:
     services: Mapping[NamespacedName, int | None] = field(default_factory=dict)
     urls: tuple[str, ...] = ()
     bundles: tuple[bytes, ...] = ()
+    lease: Object | None = None
+
+    def is_abandoned(self, now: datetime) -> bool:
+        """Return whether the operator that registered ``urls`` does not renew its Lease any more."""
+        return bool(self.urls) and self.lease is not None and not living_holder(self.lease, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +191,7 @@ def first_configuration(deployment: Object | None) -> ParsedConfiguration:
 
 
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
-    """Read the ConfigMap, the Deployment and its pods."""
+    """Read the ConfigMap, the Deployment with its pods, and the Lease."""
     parsed: ParsedConfiguration | ConfigurationError | None = None
     config_map = None
     config_error = None
@@ -189,6 +218,13 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
     if config_map is None and config_error is None and deployment is not None:
         with suppress(ConfigurationError):
             parsed = first_configuration(deployment)
+    election = LeaderElection()
+    if isinstance(parsed, ParsedConfiguration):
+        election = parsed.configuration.leader_election
+    lease_key = NamespacedName(election.resource_namespace or namespace, election.resource_name)
+    lease = None
+    with suppress(APIError):
+        lease = await client.get(LEASE, lease_key, live=True)
     return Installation(
         namespace=namespace,
         config_map=config_map,
@@ -197,6 +233,7 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
         deployment=deployment,
         deployment_error=deployment_error,
         pods=tuple(pods),
+        lease=lease,
     )
 
 
@@ -236,9 +273,21 @@ async def read_webhooks(
                 services={key: await _ready_endpoints(client, key) for key in sorted(keys)},
                 urls=tuple(sorted(urls)),
                 bundles=tuple(bundles),
+                lease=await _read_lease(client, obj),
             )
         )
     return found
+
+
+async def _read_lease(client: Client, configuration: Object) -> Object | None:
+    """Return the Lease that the mark of a webhook configuration names, as :class:`WebhookConfigurationFacts` has it."""
+    owner = owner_of(configuration, "", "")
+    if owner is None or owner.lease is None:
+        return None
+    try:
+        return await client.get(LEASE, owner.lease, live=True) or {}
+    except APIError:
+        return None
 
 
 async def _ready_endpoints(client: Client, service: NamespacedName) -> int | None:

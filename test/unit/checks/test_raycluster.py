@@ -40,6 +40,14 @@ def test_dry_run_passes_through_the_webhooks(
     assert states(raycluster.check_admission(admission, configuration)) == [expected]
 
 
+def test_webhooks_of_an_operator_that_ended_are_not_blamed_on_a_firewall() -> None:
+    error = 'failed calling webhook "m": Post "https://127.0.0.1:9443/m": connection refused'
+    admission = Admission(served=True, error=error, url="https://127.0.0.1:9443")
+    (finding,) = raycluster.check_admission(admission, OperatorConfiguration())
+    assert "registered at https://127.0.0.1:9443: if the operator there has ended" in finding.remedy
+    assert "firewall" not in finding.remedy
+
+
 @pytest.mark.parametrize(
     ("crd", "images", "expected"),
     [

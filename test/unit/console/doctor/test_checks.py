@@ -15,6 +15,7 @@ from cfo.console.doctor import checks, other_operators
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts
 from cfo.console.doctor.other_operators import OtherOperator
 from cfo.console.doctor.permissions import PermissionFacts
+from cfo.manifests.names import DEPLOYMENT
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule
@@ -23,6 +24,7 @@ from test.support.certificates import create_ca, create_certificate
 SERVICE = NamespacedName("ops", "webhooks")
 HOST = "webhooks.ops.svc"
 SECRET = NamespacedName("ops", WEBHOOK_SECRET_NAME)
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def states(findings: Any) -> list[str]:
@@ -144,7 +146,7 @@ def test_operator_has_ready_replicas_of_this_version(
 ) -> None:
     installation = Installation("ops", deployment=installed, pods=pods)
     found = [
-        *checks.check_operator(installation, []),
+        *checks.check_operator(installation, [], NOW),
         *checks.check_version(installation, "0.1.0"),
     ]
     assert states(found) == expected
@@ -174,9 +176,75 @@ def test_missing_deployment_is_reported_with_what_the_webhooks_name(
     options: dict[str, Any], expected: str, is_installed_by_remedy: bool
 ) -> None:
     webhooks = [WebhookConfigurationFacts(name="w", exists=True, **options)]
-    (finding,) = checks.check_operator(Installation("ops"), webhooks)
+    (finding,) = checks.check_operator(Installation("ops"), webhooks, NOW)
     assert finding.message == expected
     assert ("cfo manifests" in finding.remedy) is is_installed_by_remedy
+
+
+def lease(holder: str = "laptop_1_https://127.0.0.1:9443", *, renewed: str = "11:59:50") -> Object:
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 60,
+        "acquireTime": "2026-01-01T10:00:00.000000Z",
+        "renewTime": f"2026-01-01T{renewed}.000000Z",
+    }
+    return {"spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("found", "installed", "expected"),
+    [
+        (lease(), deployment(replicas=0, ready=0), "ok"),
+        (lease(), None, "ok"),
+        (lease(renewed="11:58:00"), deployment(replicas=0, ready=0), "fail"),
+        (lease(holder=""), deployment(replicas=0, ready=0), "fail"),
+        (lease(holder=f"{DEPLOYMENT}-5f4c-x2_1"), deployment(replicas=0, ready=0), "fail"),
+        (lease(), deployment(replicas=2, ready=0), "fail"),
+        (None, deployment(replicas=0, ready=0), "fail"),
+    ],
+)
+def test_operator_outside_the_cluster_renews_the_lease(
+    found: Object | None, installed: Object | None, expected: str
+) -> None:
+    """The documentation asks for 0 replicas, so that only one operator runs."""
+    installation = Installation("ops", deployment=installed, lease=found)
+    (finding,) = checks.check_operator(installation, [], NOW)
+    assert finding.status == expected
+    if expected == "ok":
+        assert "laptop_1_https://127.0.0.1:9443 renews the Lease" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"), [("2026-01-01T09:59:59Z", "ok"), ("2026-01-01T10:00:01Z", "warn")]
+)
+def test_operator_outside_the_cluster_has_read_the_configuration(
+    changed: str, expected: str
+) -> None:
+    installation = Installation("ops", config_map(changed), parse(""), lease=lease())
+    (finding,) = checks.check_configuration(installation, NOW)
+    assert finding.status == expected
+    assert ("restart the operator outside the cluster" in finding.remedy) is (expected == "warn")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lease(), ["ok", "ok"]),
+        (None, ["ok", "ok"]),
+        (lease(renewed="11:58:00"), ["fail", "fail"]),
+        ({}, ["fail", "fail"]),
+    ],
+)
+def test_url_of_an_operator_that_does_not_run_any_more_fails(
+    found: Object | None, expected: list[str]
+) -> None:
+    facts = [webhooks(services={}, urls=("https://127.0.0.1:9443/x",), lease=found)]
+    findings = [
+        *checks.check_operator(Installation("ops"), facts, NOW),
+        *checks.check_webhooks(facts, NOW),
+    ]
+    assert states(findings) == expected
+    assert all("start the operator again" in each.remedy for each in findings if each.remedy)
 
 
 def config_map(changed: str) -> Object:
@@ -209,11 +277,11 @@ def test_configuration_is_valid_and_was_read_by_the_operator(
     installation = Installation(
         "ops", config_map(changed), parsed, pods=(pod(), pod(started="2026-01-02T00:00:00Z"))
     )
-    assert states(checks.check_configuration(installation)) == expected
+    assert states(checks.check_configuration(installation, NOW)) == expected
 
 
 def test_missing_configuration_is_no_warning_because_the_operator_creates_it() -> None:
-    assert states(checks.check_configuration(Installation("ops"))) == ["skip"]
+    assert states(checks.check_configuration(Installation("ops"), NOW)) == ["skip"]
 
 
 def webhooks(**fields: Any) -> WebhookConfigurationFacts:
@@ -237,19 +305,19 @@ def webhooks(**fields: Any) -> WebhookConfigurationFacts:
 def test_webhooks_lead_to_ready_endpoints(
     facts: list[WebhookConfigurationFacts], expected: list[str]
 ) -> None:
-    assert states(checks.check_webhooks(facts)) == expected
+    assert states(checks.check_webhooks(facts, NOW)) == expected
 
 
 def test_webhooks_must_not_lead_to_an_operator_that_serves_none() -> None:
-    (finding,) = checks.check_webhooks([webhooks()], unserved=SERVICE.namespace)
+    (finding,) = checks.check_webhooks([webhooks()], NOW, unserved=SERVICE.namespace)
     assert states([finding]) == ["fail"]
     assert "webhook.enabled of its operator is false" in finding.message
-    assert states(checks.check_webhooks([webhooks()], unserved="other")) == ["ok"]
+    assert states(checks.check_webhooks([webhooks()], NOW, unserved="other")) == ["ok"]
 
 
 def test_paths_of_one_server_are_one_target() -> None:
     urls = [f"https://127.0.0.1:{port}/{path}" for port in (9443, 9444) for path in ("a", "b")]
-    (finding,) = checks.check_webhooks([webhooks(services={}, urls=tuple(urls))])
+    (finding,) = checks.check_webhooks([webhooks(services={}, urls=tuple(urls))], NOW)
     assert finding.message == "validating leads to https://127.0.0.1:9443, https://127.0.0.1:9444"
 
 
