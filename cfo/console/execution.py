@@ -51,6 +51,10 @@ def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
     )
 
 
+CONTEXT: Final = click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig; by default the current one."
+)
+
 CONFIG: Final = click.option(
     "--config",
     "config_name",

@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 
 from cfo.api.kueue import LOCAL_QUEUES
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
-from cfo.console.execution import kubeconfig_option, timeout_option
+from cfo.console.execution import CONTEXT, kubeconfig_option, timeout_option
 from cfo.console.namespaces import require_namespace
 from cfo.console.summary_text import detail, listing
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
@@ -72,9 +72,7 @@ _INTERRUPTED_EXIT_CODE = 130
     help="Show changes until interrupted: the table again on a terminal, otherwise one line for each change.",
 )
 @kubeconfig_option()
-@click.option(
-    "--context", metavar="NAME", help="Context of the kubeconfig; by default the current one."
-)
+@CONTEXT
 @timeout_option(
     30.0, "Time in which everything must be read; what could not be read by then is left out."
 )

@@ -35,7 +35,14 @@ from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.console.counts import counted
 from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
-from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
+from cfo.console.execution import (
+    CONTEXT,
+    YES,
+    confirm,
+    kubeconfig_option,
+    run_with_client,
+    timeout_option,
+)
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import check_name, has_namespace, no_namespace
 from cfo.features import KINDS, all_views
@@ -73,9 +80,14 @@ from cfo.version import CONFIG_MAP_NAME
 
 @click.command("uninstall")
 @click.option(
-    "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator."
+    "-n",
+    "--namespace",
+    default=DEFAULT_NAMESPACE,
+    show_default=True,
+    help="Namespace of the operator.",
 )
 @kubeconfig_option("it needs cluster-admin permissions.")
+@CONTEXT
 @click.option(
     "--crds",
     is_flag=True,
@@ -97,6 +109,7 @@ def command(
     ctx: click.Context,
     namespace: str,
     kubeconfig: str | None,
+    context: str | None,
     crds: bool,
     timeout: float,
     dry_run: bool,
@@ -122,7 +135,7 @@ def command(
         await uninstall(client, namespace, echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
 
     try:
-        nothing, server = run_with_client(kubeconfig, "cfo-uninstall", check)
+        nothing, server = run_with_client(kubeconfig, "cfo-uninstall", check, context=context)
         if nothing:
             echo(f"nothing to remove: {nothing}")
             return
@@ -130,7 +143,7 @@ def command(
             kinds = ", ".join(f"{gvk.kind}s" for gvk in _own_kinds())
             what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
             confirm(f"Remove {what} in namespace {namespace} from {server}?")
-        run_with_client(kubeconfig, "cfo-uninstall", work)
+        run_with_client(kubeconfig, "cfo-uninstall", work, context=context)
     except (UninstallRefused, UninstallIncomplete) as error:
         raise CommandFailed(str(error)) from None
 

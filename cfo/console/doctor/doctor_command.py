@@ -7,7 +7,7 @@ import json
 import click
 
 from cfo.console.errors import ClusterUnreadable, echo
-from cfo.console.execution import CONFIG, kubeconfig_option, run_with_client
+from cfo.console.execution import CONFIG, CONTEXT, kubeconfig_option, run_with_client
 from cfo.console.namespaces import check_name, require_namespace
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
@@ -23,9 +23,7 @@ _TIMEOUT = 20.0
 )
 @CONFIG
 @kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")
-@click.option(
-    "--context", metavar="NAME", help="Context of the kubeconfig; by default the current one."
-)
+@CONTEXT
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )

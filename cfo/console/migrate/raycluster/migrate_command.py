@@ -13,7 +13,14 @@ from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
 from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
-from cfo.console.execution import YES, confirm, kubeconfig_option, run_with_client, timeout_option
+from cfo.console.execution import (
+    CONTEXT,
+    YES,
+    confirm,
+    kubeconfig_option,
+    run_with_client,
+    timeout_option,
+)
 from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed
 from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
@@ -87,6 +94,7 @@ _INCOMPLETE_EXIT_CODE: Final = 3
 )
 @timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster.")
 @kubeconfig_option("it needs cluster-admin permissions.")
+@CONTEXT
 @YES
 @click.pass_context
 def command(
@@ -103,6 +111,7 @@ def command(
     operator_namespace: str,
     timeout: float,
     kubeconfig: str | None,
+    context: str | None,
     yes: bool,
 ) -> None:
     """Move RayClusters from the Go operator or from this one to KubeRay 1.7, to RHOAI 3, or from Go to here.
@@ -167,7 +176,7 @@ def command(
 
     work = show_takeover if is_takeover else migrate
     try:
-        exit_code = run_with_client(kubeconfig, _FIELD_MANAGER, work)
+        exit_code = run_with_client(kubeconfig, _FIELD_MANAGER, work, context=context)
     except ConfigurationError as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(f"the operator's configuration: {reason}") from None
