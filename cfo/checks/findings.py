@@ -18,6 +18,12 @@ MANIFESTS: Final = "cfo manifests"
 
 APPLY: Final = f"apply the manifests: {MANIFESTS} | kubectl apply --server-side -f -"
 
+MIGRATION: Final = (
+    "to replace the Go operator, follow docs/migration.md, section Upgrade from the Go operator: "
+    "https://github.com/project-codeflare/cfo/blob/main/docs/migration.md#upgrade-from-the-go-operator"
+)
+"""The remedy if the Go operator is installed, whose image must not get the permissions of this one."""
+
 
 class CheckStatus(StrEnum):
     """What a check found."""

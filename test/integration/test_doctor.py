@@ -355,6 +355,45 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     assert message.startswith("is scaled to 0 replicas")
 
 
+async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: Path) -> None:
+    image = "quay.io/project-codeflare/codeflare-operator:v1.16.0"
+    container = {
+        "name": "manager",
+        "image": image,
+        "command": ["/manager"],
+        "ports": [{"name": "metrics", "containerPort": 8080}],
+    }
+    labels = {"app.kubernetes.io/name": "codeflare-operator"}
+    deployment = new_object(
+        DEPLOYMENT,
+        DEPLOYMENT_NAME,
+        NAMESPACE,
+        spec={
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    )
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await environment.create_namespace(NAMESPACE)
+        await environment.create(deployment)
+        kubeconfig = tmp_path / "admin"
+        environment.plane.kubeconfig(kubeconfig)
+        code, found = await doctor(kubeconfig)
+        assert code == 1
+        assert found["version"] == [
+            ("warn", f"the operator is the Go operator, image {image}, not this one")
+        ]
+        assert found["permissions"] == [("skip", "the Go operator has other permissions")]
+        assert found["webhooks"][0][0] == "fail"
+        command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig)]
+        result = await anyio.to_thread.run_sync(
+            lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+        )
+        assert "cfo manifests" not in result.stdout
+        assert "follow docs/migration.md" in result.stdout
+
+
 async def check_other_namespace(admin: Path) -> None:
     """The namespace of the option is checked, and that of the webhooks is named."""
     code, found = await doctor(admin, "-n", "default")

@@ -12,7 +12,7 @@ from cryptography import x509
 
 from cfo.api.reading import text, time_of
 from cfo.checks.components import parse_version, tag_of, version_of
-from cfo.checks.findings import APPLY, Finding, fail, not_needed, ok, skip, warn
+from cfo.checks.findings import APPLY, MIGRATION, Finding, fail, not_needed, ok, skip, warn
 from cfo.config.kuberay import ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import (
@@ -93,8 +93,13 @@ def _missing_deployment(
     return fail(message, f"name the operator's namespace with --namespace, or {APPLY}")
 
 
-def check_version(installation: Installation, version: str) -> Iterator[Finding]:
-    """Compare the image of the Deployment with its pods, and with this program, whose version is ``version``."""
+def check_version(
+    installation: Installation, version: str, *, is_go: bool = False
+) -> Iterator[Finding]:
+    """Compare the image of the Deployment with its pods, and with this program, whose version is ``version``.
+
+    ``is_go``: the Deployment is that of the Go operator.
+    """
     if installation.deployment is None:
         return  # the check of the operator says so
     image = image_of(installation.deployment["spec"]["template"])
@@ -103,6 +108,8 @@ def check_version(installation: Installation, version: str) -> Iterator[Finding]
     if running - {image}:
         others = ", ".join(sorted(running - {image}))
         yield warn(f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
+    elif is_go:
+        yield warn(f"the operator is the Go operator, image {image}, not this one", MIGRATION)
     elif found is None:
         yield skip(f"the image {image} has no version in its tag; this program is v{version}")
     elif found != parse_version(version):

@@ -14,7 +14,7 @@ from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
-from cfo.console.doctor.report import Findings, with_options
+from cfo.console.doctor.report import Findings, with_migration, with_options
 from cfo.console.errors import InvalidInput, one_line
 from cfo.features import KINDS
 from cfo.features.roles import enabled_roles
@@ -83,6 +83,9 @@ async def examine(
             raise shared
         return shared
 
+    seen = () if isinstance(shared, Exception) else shared
+    is_go = facts.is_go_operator(installation, seen, __version__)
+
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
@@ -110,6 +113,8 @@ async def examine(
             raise installation.deployment_error
         if installation.deployment is None:
             return [skip("no Deployment, so no ServiceAccount to check")]
+        if is_go:
+            return [not_needed("the Go operator has other permissions")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
         reviewed = await read_permissions(client, installation, account)
@@ -144,7 +149,7 @@ async def examine(
         ),
         "clock": lambda: checks.check_clock(server.skew),
         "operator": operator,
-        "version": lambda: checks.check_version(installation, __version__),
+        "version": lambda: checks.check_version(installation, __version__, is_go=is_go),
         "operators": partial(other_operators.check, subject),
         "configuration": config,
         "permissions": permissions,
@@ -157,6 +162,8 @@ async def examine(
         for name, check in kind.checks().items():
             all_checks[name] = partial(check, subject)
     findings = await _run(all_checks)
+    if is_go:
+        return with_migration(findings)
     options = InstalledOptions(unread=["components and image"])
     # An error is a finding already.
     with suppress(APIError, TransportError), anyio.move_on_after(_TIMEOUT):

@@ -7,7 +7,7 @@ They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.ru
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ import orjson
 
 from cfo import operator
 from cfo.api.reading import path, time_of
+from cfo.checks.components import parse_version, version_of
 from cfo.config.document import ParsedConfiguration, default_document, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
@@ -41,7 +42,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import LEASE
-from cfo.runtime.webhook import owner_of
+from cfo.runtime.webhook import mark_of, owner_of
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 
@@ -98,7 +99,7 @@ class WebhookConfigurationFacts:
     ``services`` maps the Services of the webhooks to the number of ready endpoints, ``None`` if the Service does not
     exist; ``urls`` are the addresses of webhooks outside the cluster; ``bundles`` are the CA bundles (PEM).
     ``lease`` is the Lease of the operator that registered ``urls``: empty if it does not exist, ``None`` if it is
-    unknown.
+    unknown. ``is_marked``: this operator, not the Go operator, has served the webhooks.
     """
 
     name: str
@@ -108,6 +109,7 @@ class WebhookConfigurationFacts:
     urls: tuple[str, ...] = ()
     bundles: tuple[bytes, ...] = ()
     lease: Object | None = None
+    is_marked: bool = False
 
     def is_abandoned(self, now: datetime) -> bool:
         """Return whether the operator that registered ``urls`` does not renew its Lease any more."""
@@ -274,6 +276,7 @@ async def read_webhooks(
                 urls=tuple(sorted(urls)),
                 bundles=tuple(bundles),
                 lease=await _read_lease(client, obj),
+                is_marked=mark_of(obj) is not None,
             )
         )
     return found
@@ -349,6 +352,21 @@ def manager_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
     containers = (template.get("spec") or {}).get("containers") or [{}]
     container: Mapping[str, Any] = containers[0]
     return container
+
+
+def is_go_operator(
+    installation: Installation, webhooks: Iterable[WebhookConfigurationFacts], version: str
+) -> bool:
+    """Return whether the Deployment is that of the Go operator, and nothing shows that it runs this one.
+
+    Names, labels and the entry point are the same, but the Go operator's container has no port for its health checks.
+    The image of this program's ``version``, or the mark in the webhook configurations, shows that this operator runs.
+    """
+    if installation.deployment is None or any(fact.is_marked for fact in webhooks):
+        return False
+    template = installation.deployment["spec"]["template"]
+    ports = {each.get("name") for each in manager_container(template).get("ports") or ()}
+    return "health" not in ports and version_of(image_of(template)) != parse_version(version)
 
 
 async def is_served(client: Client, gvk: GVK) -> bool:

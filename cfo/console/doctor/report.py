@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import MANIFESTS, CheckStatus, Finding
+from cfo.checks.findings import MANIFESTS, MIGRATION, CheckStatus, Finding
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -28,6 +28,17 @@ def with_options(findings: Findings, options: str, unread: Sequence[str] = ()) -
                 remedy = remedy.replace(MANIFESTS, command) + hint
             changed[check].append(replace(finding, remedy=remedy))
     return changed
+
+
+def with_migration(findings: Findings) -> Findings:
+    """Replace all remedies that apply manifests, which are not those of the installed Go operator."""
+    return {
+        check: [
+            replace(finding, remedy=MIGRATION) if MANIFESTS in finding.remedy else finding
+            for finding in found
+        ]
+        for check, found in findings.items()
+    }
 
 
 def has_failed(findings: Findings) -> bool:

@@ -12,7 +12,11 @@ from cfo.config.document import ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, other_operators
-from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts
+from cfo.console.doctor.facts import (
+    Installation,
+    WebhookConfigurationFacts,
+    is_go_operator,
+)
 from cfo.console.doctor.other_operators import OtherOperator
 from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT
@@ -150,6 +154,26 @@ def test_operator_has_ready_replicas_of_this_version(
         *checks.check_version(installation, "0.1.0"),
     ]
     assert states(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "port", "marked", "expected"),
+    [
+        ("x/codeflare-operator:v1.16.0", "metrics", False, True),
+        ("x/codeflare-operator@sha256:a", "metrics", False, True),
+        ("x/codeflare-operator:v1.16.0", "health", False, False),
+        ("x/codeflare-operator:v1.16.0", "metrics", True, False),  # an image of this operator
+        ("x/codeflare-operator:v0.1.0", "metrics", False, False),
+    ],
+)
+def test_go_operator_is_recognized_by_its_container(
+    image: str, port: str, marked: bool, expected: bool
+) -> None:
+    installed = deployment(image)
+    installed["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"name": port}]
+    facts = [WebhookConfigurationFacts(name="w", exists=True, is_marked=marked)]
+    installation = Installation("ops", deployment=installed)
+    assert is_go_operator(installation, facts, "0.1.0") is expected
 
 
 MISSING = "no Deployment codeflare-operator-manager in namespace ops"
