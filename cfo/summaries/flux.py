@@ -48,6 +48,7 @@ from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
+    "TooComplex": "delete it and create one with fewer containers, or fewer resources in them",
     "NoFluxSetup": "ask the administrator for a FluxSetup that governs this namespace",
     "PriorityClassNotFound": "use an existing PriorityClass, or priority",
     "NameTaken": taken_remedy("the job", "its MiniCluster"),

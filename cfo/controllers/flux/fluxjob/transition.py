@@ -44,6 +44,7 @@ from cfo.controllers.flux.queue.model import (
     NO_PRIORITY_CLASS,
     NO_SETUP,
     SUSPENDED,
+    TOO_COMPLEX,
     WAITING_FOR_KUEUE,
     Blocked,
 )
@@ -66,7 +67,13 @@ _SPEC_CHANGED: Final = "SpecChanged"
 _PASSING_REASONS: Final = frozenset({"Creating", "Deleting", "Invalid", "NamespaceTerminating"})
 """The reasons of a MiniCluster without all objects that end by themselves, or with the job."""
 
-_WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.value)
+_WARNINGS: Final = (
+    NAME_TAKEN,
+    NO_PRIORITY_CLASS,
+    NO_SETUP,
+    TOO_COMPLEX,
+    Blocked.TOO_LARGE.value,
+)
 """The reasons for which a job waits until a user or an administrator changes something."""
 
 

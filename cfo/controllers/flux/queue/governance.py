@@ -18,7 +18,7 @@ from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_setup
 from cfo.controllers.flux.queue.model import Policy
-from cfo.controllers.flux.queue.shape import amounts_of
+from cfo.controllers.flux.queue.shape import amounts_of, shape_of_defaults
 from cfo.runtime import LabelSelector, NamespacedName, Object, key_of, uid_of
 from cfo.runtime.cache import SelectorError
 
@@ -28,6 +28,12 @@ INVALID: Final = "Invalid"
 INVALID_SELECTOR: Final = "InvalidSelector"
 
 _DEFAULT_PODS: Final = 20
+
+_MAX_SETUP: Final = 64 << 10
+"""How many bytes the parts of a FluxSetup take at most that are kept for the queue."""
+_KEPT_PARTS: Final = ("namespaceSelector", "resources", "weights", "kueue")
+_MAX_PROBLEM: Final = 1024
+"""The maximum length of the message of a problem, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +69,18 @@ class Setup:
 def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
     """Return the setup of a FluxSetup, with its problem if it is invalid or may not select other namespaces."""
     spec: Mapping[str, Any] = obj.get("spec") or {}
-    defaults = spec.get("mini-cluster") or {}
     key = key_of(obj)
     problem: tuple[str, str] | None = None
+    size = len(orjson.dumps([spec.get(part) for part in _KEPT_PARTS]))
+    if size > _MAX_SETUP:
+        parts = ", ".join(_KEPT_PARTS)
+        problem = (INVALID, f"spec: {parts} take {size} bytes: must be at most {_MAX_SETUP}")
+        spec = {}
+    defaults = b"{}"
+    try:
+        defaults = shape_of_defaults(spec.get("mini-cluster") or {})
+    except ValueError as error:
+        problem = (INVALID, f"spec.mini-cluster: {error}")
     errors = validate_flux_setup(obj)
     if errors:
         problem = (INVALID, error_message(errors))
@@ -86,14 +101,16 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         except ValueError as error:  # the CRD's enum excludes it, but upstream's CRD has none
             problem = (INVALID, f"spec.queueingStrategy: {error}")
     metadata = obj["metadata"]
-    shape = {name: defaults[name] for name in ("flux", "pod", "size") if name in defaults}
+    if problem is not None:
+        reason, message = problem
+        problem = (reason, message[:_MAX_PROBLEM])
     return Setup(
         key=key,
         uid=uid_of(obj),
         generation=int(metadata.get("generation") or 0),
         created=str(metadata.get("creationTimestamp") or ""),
         policy=policy,
-        defaults=orjson.dumps(shape),
+        defaults=defaults,
         kueue_queue=kueue_queue_of(spec),
         selector=selector,
         problem=problem,

@@ -29,6 +29,7 @@ from cfo.controllers.flux.queue.model import (
     NO_SETUP,
     NOTHING,
     SUSPENDED,
+    TOO_COMPLEX,
     WAITING_FOR_KUEUE,
     Blocked,
     Demand,
@@ -36,7 +37,7 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
 )
 from cfo.controllers.flux.queue.records import BatchRecord, ClusterRecord, JobRecord, PodRecord
-from cfo.controllers.flux.queue.shape import demand_of_job, replace_part
+from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, replace_part
 from cfo.runtime import NamespacedName
 
 
@@ -220,6 +221,11 @@ def obstacle_of(
         return NAME_TAKEN, f"MiniCluster {key.name} exists and does not belong to this FluxJob"
     if job.is_suspended:
         return SUSPENDED, "Suspended by spec.suspend"
+    if job.is_too_complex:
+        return (
+            TOO_COMPLEX,
+            f"The resources of all containers together take more than {MAX_SHAPE} bytes",
+        )
     if group.cluster is not None and group.cluster.is_name_taken:
         return (
             NAME_TAKEN,

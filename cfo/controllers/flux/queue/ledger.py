@@ -326,14 +326,17 @@ class Ledger:
         A change of its status or metadata changes nothing.
         """
         key = event.key
-        known = self._setups.pop(key, None)
+        known = self._setups.get(key)
         new: Setup | None = None
         current = event.current
         if current is not None and not current.meta.is_deleting:
             new = setup_of(current.object(), self.admin_namespaces)
-            self._setups[key] = new
         if new == known:
             return []
+        if new is None:
+            del self._setups[key]
+        else:
+            self._setups[key] = new
         if known is not None:
             self._remove_by_age(known)
         if new is not None and new.problem is None:

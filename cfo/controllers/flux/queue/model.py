@@ -30,6 +30,7 @@ NAME_TAKEN: Final = "NameTaken"
 NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 NO_SETUP: Final = "NoFluxSetup"
 SUSPENDED: Final = "Suspended"
+TOO_COMPLEX: Final = "TooComplex"
 WAITING_FOR_KUEUE: Final = "WaitingForKueue"
 
 

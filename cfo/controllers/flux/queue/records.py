@@ -32,10 +32,13 @@ from cfo.controllers.flux.queue.model import (
 )
 from cfo.controllers.flux.queue.shape import (
     DEFAULT_DEADLINE,
+    MAX_SHAPE,
     ClusterShape,
     JobShape,
     PodShape,
     demand_of_pod,
+    shape_of_job,
+    shape_of_pods,
 )
 from cfo.runtime import GVK, Entry
 from cfo.runtime.cache import Meta
@@ -47,7 +50,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
     controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
-    not created again yet.
+    not created again yet. ``is_too_complex``: its shape is longer than :data:`MAX_SHAPE`, so only its pods are known.
     """
 
     uid: str
@@ -70,6 +73,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     is_deleting: bool
     is_valid: bool
     is_queued_by_kueue: bool
+    is_too_complex: bool
 
     @property
     def is_admitted(self) -> bool:
@@ -185,6 +189,9 @@ class PodRecord(msgspec.Struct, gc=False, frozen=True):
         return self.requests if self.has_node and not self.has_ended else NOTHING
 
 
+_MAX_NAME: Final = 253
+"""The maximum length of names in the API. A text that is cut after one more character is none."""
+
 _shapes: Final = msgspec.json.Encoder()
 _jobs: Final = msgspec.json.Decoder(_Job)
 _clusters: Final = msgspec.json.Decoder(_Cluster)
@@ -199,24 +206,27 @@ def job_record(entry: Entry) -> JobRecord:
     spec = job.spec or _JobSpec()
     status = job.status or _Status()
     template = spec.template or ClusterShape()
-    shape = JobShape(size=spec.size, resources=spec.resources, template=spec.template)
+    shape = _shapes.encode(shape_of_job(spec.size, spec.resources, template))
+    is_too_complex = len(shape) > MAX_SHAPE
+    if is_too_complex:
+        shape = _shapes.encode(shape_of_pods(spec.size, template))
     deadline = spec.deadline_seconds or template.deadline_seconds or DEFAULT_DEADLINE
     reserved = _find(status.conditions, QUOTA_RESERVED)
     is_refused = (
         reserved.reason == MINICLUSTER_REFUSED and reserved.observed_generation == meta.generation
     )
-    labels = {**(template.job_labels or {}), **meta.labels}
+    queue = meta.labels.get(QUEUE_NAME_LABEL) or (template.job_labels or {}).get(QUEUE_NAME_LABEL)
     return JobRecord(
         uid=meta.uid,
         generation=meta.generation,
         created=_seconds(meta.creation_timestamp),
-        shape=_shapes.encode(shape),
+        shape=shape,
         duration=float(deadline),
         priority=spec.priority,
-        priority_class=intern(spec.priority_class_name or ""),
-        reason=intern(reserved.reason),
+        priority_class=_name(spec.priority_class_name or ""),
+        reason=_name(reserved.reason),
         position=status.position or 0,
-        setup=intern(status.flux_setup or ""),
+        setup=_name(status.flux_setup or ""),
         started=_seconds(status.start_time or reserved.last_transition_time or ""),
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved.status == "True",
@@ -226,7 +236,8 @@ def job_record(entry: Entry) -> JobRecord:
         is_suspended=bool(spec.suspend),
         is_deleting=meta.is_deleting,
         is_valid=_is_valid(status.conditions),
-        is_queued_by_kueue=bool(labels.get(QUEUE_NAME_LABEL)),
+        is_queued_by_kueue=bool(queue),
+        is_too_complex=is_too_complex,
     )
 
 
@@ -264,7 +275,7 @@ def _job_uid(cluster: Meta) -> str:
     if owner is None or owner.name != cluster.name:
         return ""
     gvk = GVK.parse(owner.api_version, owner.kind)
-    return owner.uid if gvk.same_kind(FLUX_JOB) else ""
+    return _name(owner.uid) if gvk.same_kind(FLUX_JOB) else ""
 
 
 def _observed_generation(status: _Status) -> int:
@@ -297,7 +308,7 @@ def batch_record(entry: Entry) -> BatchRecord | None:
         has_started = bool(status.start_time)
         if not has_started or _is_true(status.conditions, "Suspended"):
             return None
-    return BatchRecord(owner.uid)
+    return BatchRecord(_name(owner.uid))
 
 
 def pod_record(entry: Entry) -> PodRecord:
@@ -314,6 +325,11 @@ def pod_record(entry: Entry) -> PodRecord:
     if not has_ended:
         requests = demand_of_pod(pod.spec or PodShape())
     return PodRecord(entry.meta.uid, requests, has_node, has_ended)
+
+
+def _name(text: str) -> str:
+    """Return a name or uid, without what is too long for one: users write any text in owner references."""
+    return intern(text[: _MAX_NAME + 1])
 
 
 def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition:

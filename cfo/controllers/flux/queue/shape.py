@@ -29,6 +29,12 @@ _MAX_LENGTH: Final = 64
 _ALWAYS_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
 _MAX_RESOURCES: Final = 32
 """How many resources of a pod count. No node has more, so a pod that requests more runs nowhere."""
+MAX_SHAPE: Final = 8192
+"""The length of an encoded :class:`JobShape` above which its job is not queued, in bytes.
+
+Shapes do not count in the budget of the cache. A container with requests and limits takes 100 bytes.
+"""
+
 _MAX_REMEMBERED: Final = 4096
 """The length up to which the demand of a job or pod is remembered, in bytes: at most 4 MiB together."""
 
@@ -89,6 +95,38 @@ class PodShape(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
     init_containers: Containers | None = None
     overhead: _Quantities | None = None
     resources: Resources | None = None
+
+
+def shape_of_job(size: int | None, resources: Resources | None, template: ClusterShape) -> JobShape:
+    """Return the shape of a FluxJob with these fields, without what does not change its demand."""
+    shape = ClusterShape(
+        size=template.size,
+        max_size=template.max_size,
+        containers=template.containers,
+        services=template.services,
+        flux=template.flux,
+        pod=template.pod,
+    )
+    return JobShape(size=size, resources=resources, template=shape)
+
+
+def shape_of_pods(size: int | None, template: ClusterShape) -> JobShape:
+    """Return the shape of a FluxJob of which only the number of pods counts."""
+    services = (_Container(),) if template.services else None
+    shape = ClusterShape(size=template.size, max_size=template.max_size, services=services)
+    return JobShape(size=size, template=shape)
+
+
+def shape_of_defaults(defaults: Mapping[str, Any]) -> bytes:
+    """Return what matters to the queue of ``spec.mini-cluster`` of a FluxSetup, encoded.
+
+    Raises :class:`ValueError` for a value of another type, or if it takes more than :data:`MAX_SHAPE` bytes.
+    """
+    fields = {name: defaults[name] for name in ("flux", "pod", "size") if name in defaults}
+    shape = msgspec.json.encode(msgspec.convert(fields, ClusterShape))
+    if len(shape) > MAX_SHAPE:
+        raise ValueError(f"the resources take {len(shape)} bytes: must be at most {MAX_SHAPE}")
+    return shape
 
 
 def demand_of_job(shape: bytes, defaults: bytes) -> Demand:
