@@ -5,9 +5,10 @@ compares the RayCluster with them.
 
 A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
-them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if
-another actor provides TLS or authentication from now on, or no longer does, the operator's entries are removed or
-injected (:mod:`cfo.api.raycluster.facts`).
+them. Only the user's own edit can change them: a new worker group gets the same entries as the head group; the init
+container gets the securityContext that fits the changed one of the Ray container; and if another actor provides TLS or
+authentication from now on, or no longer does, the operator's entries are removed or injected
+(:mod:`cfo.api.raycluster.facts`).
 
 A new RayCluster can contain injected entries already: an export of another one, or this webhook was called before
 another webhook that hands the RayCluster to another actor. They are removed if another actor is responsible.
@@ -32,6 +33,7 @@ from cfo.webhooks.raycluster.mtls import (
     head_service_replacement,
     known_mtls_additions,
     mtls_additions,
+    with_changed_ray_security,
     with_command,
     with_ray_security,
 )
@@ -111,6 +113,8 @@ class Injection(msgspec.Struct, frozen=True):
     ``additions`` returns the additions to a group; ``None`` if it adds nothing to such a group. ``known_additions``
     returns additions with the names of all entries that are added to such a group with any settings, by which injected
     entries are found. ``adapted`` returns the additions as they fit a pod template; ``None`` if they fit all.
+    ``readapted`` returns the entries of an old pod template as they fit the one that replaces it; ``None`` if its user
+    cannot change them.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Injection(msgspec.Struct, frozen=True):
     additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
     known_additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
     adapted: Callable[[PodAdditions, Object], PodAdditions] | None = None
+    readapted: Callable[[PodAdditions, Object, Object], PodAdditions] | None = None
 
     def actor(self, facts: RayClusterFacts, settings: InjectionSettings) -> Actor:
         """Return who provides :attr:`concern` for a RayCluster."""
@@ -196,6 +201,7 @@ MTLS: Final = Injection(
     additions=_mtls_additions,
     known_additions=_known_mtls_additions,
     adapted=with_ray_security,
+    readapted=with_changed_ray_security,
 )
 _INJECTIONS: Final = (OAUTH, MTLS)
 
@@ -329,6 +335,8 @@ class _InjectionPlanner:
                 steps.append(self._first_step(group))
             elif self._is_wanted:
                 additions = with_command(found, rename_head_service)
+                if self._injection.readapted is not None:
+                    additions = self._injection.readapted(additions, former_group.pod, group.pod)
                 steps.append(
                     InjectionStep(
                         StepAction.KEEP, self._injection, group, additions, former_group, found

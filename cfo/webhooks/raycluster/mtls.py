@@ -135,18 +135,60 @@ def with_ray_security(additions: PodAdditions, pod: Mapping[str, Any]) -> PodAdd
     Otherwise these have no other securityContext than before, as that of the Go operator. They run as the user of the
     Ray container, so that Ray can read its key.
     """
+    context = _context_like_ray(pod)
+    if context is None:
+        return additions
+    return _with_security_context(additions, context)
+
+
+def with_changed_ray_security(
+    additions: PodAdditions, former_pod: Mapping[str, Any], pod: Mapping[str, Any]
+) -> PodAdditions:
+    """Return the ``additions`` found in ``former_pod`` as they fit ``pod``, in which the user changed fields.
+
+    Only a change of what :func:`with_ray_security` reads changes the init containers, so that an update of anything
+    else keeps the pod template as it is.
+    """
+    context = _context_like_ray(pod)
+    if context == _context_like_ray(former_pod):
+        return additions
+    if context is None and any(map(_requests_certificate, additions.init_containers)):
+        context = _SECURITY_CONTEXT
+    return _with_security_context(additions, context)
+
+
+def _requests_certificate(container: Mapping[str, Any]) -> bool:
+    """Return whether an injected init container has the command of :func:`request_command`."""
+    mounts = container.get("volumeMounts") or ()
+    return any(mount.get("name") == REQUEST_VOLUME for mount in mounts)
+
+
+def _context_like_ray(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the securityContext of init containers that comply with ``restricted`` if the Ray container does."""
     at = ray_container_index(pod)
     if at is None:
-        return additions
+        return None
     given = pod["containers"][at].get("securityContext") or {}
     dropped = (given.get("capabilities") or {}).get("drop") or ()
     if given.get("allowPrivilegeEscalation") is not False or "ALL" not in dropped:
-        return additions
+        return None
     context = dict(_SECURITY_CONTEXT)
     for field in _USER_FIELDS:
         if isinstance(given.get(field), int):  # which a bool is, too
             context[field] = given[field]
-    containers = [{**each, "securityContext": context} for each in additions.init_containers]
+    return context
+
+
+def _with_security_context(
+    additions: PodAdditions, context: Mapping[str, Any] | None
+) -> PodAdditions:
+    """Return ``additions`` with ``context`` as the securityContext of the init containers; ``None`` removes it."""
+    containers = []
+    for container in additions.init_containers:
+        changed = {name: value for name, value in container.items() if name != "securityContext"}
+        if context is not None:
+            changed["securityContext"] = context
+        containers.append(changed)
     return replace(additions, init_containers=tuple(containers))
 
 

@@ -603,6 +603,46 @@ def test_cluster_of_an_earlier_release_keeps_its_init_container_without_security
     assert result.warnings == ()
 
 
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, REQUESTS])
+def test_init_container_follows_a_change_of_the_security_context_of_ray(
+    settings: InjectionSettings,
+) -> None:
+    old = defaulted_cluster(worker(), settings=settings)
+    complying = copy.deepcopy(old)
+    for pod in (head_pod(complying), worker_pod(complying)):
+        pod["containers"][0]["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+        }
+    result = default(complying, old, settings)
+    assert result.warnings == ()
+    for pod in (head_pod(result.cluster), worker_pod(result.cluster)):
+        (init_container,) = pod["initContainers"]
+        assert init_container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "runAsNonRoot": True,
+        }
+    assert update_errors(old, result.cluster, settings) == []
+    assert default(result.cluster, old, settings) == DefaultingResult(result.cluster)
+    # The reverse change, by a user who edits the result.
+    without = copy.deepcopy(result.cluster)
+    for pod in (head_pod(without), worker_pod(without)):
+        del pod["containers"][0]["securityContext"]
+    assert default(without, result.cluster, settings) == DefaultingResult(old)
+
+
+def test_own_security_context_of_the_init_container_is_reverted() -> None:
+    old = defaulted_cluster(worker())
+    new = copy.deepcopy(old)
+    worker_pod(new)["initContainers"][0]["securityContext"] = {"privileged": True}
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result.cluster == old
+    assert result.warnings == (f"{WORKER_PATH}.initContainers: create-cert: {REVERTED}",)
+
+
 @pytest.mark.parametrize(
     ("before", "after"), [(OAUTH_AND_MTLS, REQUESTS), (REQUESTS, OAUTH_AND_MTLS)]
 )
