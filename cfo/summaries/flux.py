@@ -24,7 +24,7 @@ from cfo.api.flux.names import (
 )
 from cfo.api.reading import items, number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.runtime import Object, is_deleting, labels_of, name_of
+from cfo.runtime import Object, controller_of, is_deleting, labels_of, name_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import (
     ChildSelection,
@@ -36,6 +36,7 @@ from cfo.summaries.kind_view import (
 )
 from cfo.summaries.problems import (
     DESCRIBE,
+    PodRemedies,
     condition_problems,
     created_problems,
     pod_problems,
@@ -63,6 +64,16 @@ _OBJECT_REMEDIES: Final = {
     "FailedToWrite": "correct the spec, or ask the administrator for the quota or permission that the message names",
 }
 """Remedies by the reason for which objects of a MiniCluster do not exist."""
+
+_VIEW: Final = "flux.container, for FluxJobs in template.flux.container"
+
+_POD_REMEDIES: Final = PodRemedies(
+    security=(
+        "set the fields of the securityContext that the message names in containers (template.containers of a "
+        f"FluxJob), from which flux-view gets them unless it has its own (securityContext of {_VIEW})"
+    ),
+    resources=f"specify these resources for your containers, and those of flux-view in resources of {_VIEW}",
+)
 
 _DESCRIBED_REASONS: Final = frozenset(
     {
@@ -134,7 +145,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *_admission_problems(conditions, level),
     ]
     is_launched = bool(path(job, "status", "miniCluster"))
-    problems += _start_problems(conditions, related if is_launched else Related())
+    problems += _start_problems(job, conditions, related if is_launched else Related())
     problems += slow_deletion(job, related.now)
     if level is not Level.OK:
         problems += _event_problems(conditions, related)
@@ -213,7 +224,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *slow_deletion(cluster, related.now),
     ]
     if level is not Level.OK:
-        problems += _start_problems(conditions, related)
+        problems += _start_problems(cluster, conditions, related)
         problems += _event_problems(conditions, related)
     ready = number(path(cluster, "status", "ready"))
     return new_summary(
@@ -314,22 +325,33 @@ def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem
 
 
 def _start_problems(
-    conditions: tuple[SummaryCondition, ...], related: Related
+    obj: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
     """Yield why pods do not start: what the pods say, or else the condition of the object that was launched."""
     pods_ready = condition_of(conditions, PODS_READY)
-    is_wrong = pods_ready is None or pods_ready.status == "False"
     found: list[Problem] = []
-    if is_wrong:
+    if pods_ready is None or pods_ready.status == "False":
         found += pod_problems(_pods_to_explain(related.pods or ()))
-        found += created_problems(related.created_events, related.pods)
-    yield from found
-    if found or pods_ready is None or pods_ready.status != "False":
-        return
-    if pods_ready.reason != STARTING:
+        found += created_problems(related.created_events, related.pods, remedies=_POD_REMEDIES)
+    is_wrong = pods_ready is not None and pods_ready.status == "False"
+    if pods_ready is not None and is_wrong and not found and pods_ready.reason != STARTING:
         message = message_of(pods_ready)
-        remedy = WAITING_REASONS.get(pods_ready.reason) or DESCRIBE
-        yield Problem(f"{pods_ready.reason}: {message}", remedy_for(message, remedy))
+        known = WAITING_REASONS.get(pods_ready.reason) or DESCRIBE
+        remedy = remedy_for(message, known, pods=_POD_REMEDIES)
+        found.append(Problem(f"{pods_ready.reason}: {message}", remedy))
+    advice = _change_remedy(obj)
+    for problem in found:
+        yield Problem(problem.message, f"{problem.remedy}{advice}")
+
+
+def _change_remedy(obj: Object) -> str:
+    """Return what else is necessary if a remedy changes the spec; empty if another controller writes the spec."""
+    kind = text((controller_of(obj) or {}).get("kind"), 63) or text(obj.get("kind"), 63)
+    if kind == FLUX_JOB.kind:
+        return "; to change the spec, delete the FluxJob and create another one: an admitted one cannot be changed"
+    if kind == MINICLUSTER.kind:
+        return "; to change the spec, delete the MiniCluster and create it again: a started Job does not follow changes"
+    return ""
 
 
 def _pods_to_explain(pods: Sequence[Object]) -> list[Object]:

@@ -29,6 +29,7 @@ from cfo.summaries.kind_view import (
 )
 from cfo.summaries.problems import (
     DESCRIBE,
+    PodRemedies,
     condition_problems,
     remedy_for,
     seconds_until_overdue,
@@ -51,7 +52,7 @@ _REMEDIES: Final = {
     "RolloutStalled": "check the pods of the application: kubectl describe pods -n NAMESPACE",
 }
 
-_SECURITY_PROFILE: Final = "set securityProfile: restricted in the spec"
+_POD_REMEDIES: Final = PodRemedies(security="set securityProfile: restricted in the spec")
 
 _MAX_NAMED: Final = 3
 """The maximum number of components that are named for each problem."""
@@ -198,7 +199,7 @@ def _component_problems(
         names.append(name)
     for why, names in found.values():
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        remedy = remedy_for(why, _REMEDIES["RolloutStalled"], security=_SECURITY_PROFILE)
+        remedy = remedy_for(why, _REMEDIES["RolloutStalled"], pods=_POD_REMEDIES)
         yield Problem(f"{', '.join(names[:_MAX_NAMED])}{more}: {why}", remedy)
 
 

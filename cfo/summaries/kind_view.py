@@ -33,6 +33,7 @@ from cfo.summaries.conditions import conditions_of
 from cfo.summaries.problems import (
     completed,
     deletion,
+    event_message,
     last_occurrence,
     missing_state,
     pod_state,
@@ -99,7 +100,7 @@ def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]
         last = last_occurrence(event)
         warning = WarningEvent(
             reason=text(event.get("reason"), 80),
-            message=text(event.get("message") or event.get("note"), MAX_MESSAGE),
+            message=event_message(event),
             last=last.isoformat(timespec="seconds").replace("+00:00", "Z") if last else "",
             count=max(1, number(event.get("count")), number(path(event, "series", "count"))),
         )

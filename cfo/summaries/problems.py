@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
+
 from cfo.api.reading import (
     MAX_MESSAGE,
     items,
@@ -195,10 +197,6 @@ CREATION_REMEDIES: Final = {
 }
 
 
-_SPECIFY_RESOURCES: Final = (
-    "specify these resources for your containers; for others that the message names, "
-    "ask the administrator for a LimitRange with defaults"
-)
 _RAISE_QUOTA: Final = (
     "request less, delete what is not needed, or ask the administrator to raise the ResourceQuota"
 )
@@ -211,7 +209,6 @@ _LOWER_REQUEST: Final = (
     f"(kubectl get limitrange {_NAMESPACE_WORDS} -o yaml)"
 )
 _CAUSES: Final = (
-    (("failed quota", "must specify "), _SPECIFY_RESOURCES),
     (("exceeded quota",), _RAISE_QUOTA),
     (("maximum ", " usage per "), _CHANGE_LIMITS),
     (("minimum ", " usage per "), _CHANGE_LIMITS),
@@ -229,21 +226,45 @@ _CAUSES: Final = (
 """Parts of messages of the API server, the scheduler and kubelet that identify a cause, with the remedy."""
 
 _POD_SECURITY: Final = "violates PodSecurity"
+_FAILED_QUOTA: Final = "failed quota"
 
-_SECURITY_CONTEXT: Final = "set the fields of the securityContext that the message names"
 
+class PodRemedies(msgspec.Struct, frozen=True):
+    """What users of one kind change in its spec if the API server refuses its pods.
 
-def remedy_for(message: str, remedy: str, *, security: str = _SECURITY_CONTEXT) -> str:
-    """Return what to do about ``message``: what its cause calls for, or ``remedy`` if the cause is not known.
-
-    ``security``: how pods of the kind comply with Pod Security.
+    ``security``: to comply with Pod Security. ``resources``: to specify the resources that a quota limits.
     """
+
+    security: str = "set the fields of the securityContext that the message names"
+    resources: str = "specify these resources for your containers"
+
+
+_ANY_POD: Final = PodRemedies()
+
+
+def remedy_for(message: str, remedy: str, *, pods: PodRemedies = _ANY_POD) -> str:
+    """Return what to do about ``message``: what its cause calls for, or ``remedy`` if the cause is not known."""
     if _POD_SECURITY in message:
-        return f"{security}, or ask the administrator to change the Pod Security level of the namespace"
+        return f"{pods.security}, or ask the administrator to change the Pod Security level of the namespace"
+    if _FAILED_QUOTA in message and "must specify " in message:
+        return (
+            f"{pods.resources}; for others that the message names, ask the administrator for a LimitRange with "
+            "defaults"
+        )
     for parts, known in _CAUSES:
         if all(part in message for part in parts):
             return known
     return remedy
+
+
+_COMBINED: Final = "(combined from similar events): "
+"""What client-go's recorder writes before the message if it has recorded many Events about an object."""
+
+
+def event_message(event: Mapping[str, Any]) -> str:
+    """Return what an Event of either Event API says, without the recorder's prefix."""
+    message = text(event.get("message") or event.get("note"), MAX_MESSAGE)
+    return message.removeprefix(_COMBINED)
 
 
 def last_occurrence(event: Mapping[str, Any]) -> datetime | None:
@@ -258,7 +279,10 @@ def last_occurrence(event: Mapping[str, Any]) -> datetime | None:
 
 
 def created_problems(
-    events: Iterable[Mapping[str, Any]], pods: Iterable[Object] | None
+    events: Iterable[Mapping[str, Any]],
+    pods: Iterable[Object] | None,
+    *,
+    remedies: PodRemedies = _ANY_POD,
 ) -> Iterator[Problem]:
     """Yield what Warning Events say about objects that were created for another one, each reason once for an object.
 
@@ -275,11 +299,13 @@ def created_problems(
         youngest = newest.get((kind, name))
         if youngest is not None and last is not None and last < youngest:
             continue
-        found[kind, name, text(event.get("reason"), 80)] = text(event.get("message"), MAX_MESSAGE)
+        found[kind, name, text(event.get("reason"), 80)] = event_message(event)
     for (kind, name, reason), message in found.items():
         remedy = CREATION_REMEDIES.get(reason)
         remedy = remedy or _events_command(kind, name)
-        yield Problem(f"{kind} {name}: {reason}: {message}", remedy_for(message, remedy))
+        yield Problem(
+            f"{kind} {name}: {reason}: {message}", remedy_for(message, remedy, pods=remedies)
+        )
 
 
 def _events_command(kind: str, name: str) -> str:

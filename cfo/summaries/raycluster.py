@@ -66,6 +66,7 @@ from cfo.summaries.kind_view import (
 )
 from cfo.summaries.problems import (
     DESCRIBE,
+    PodRemedies,
     last_occurrence,
     missing_state,
     newest_pods,
@@ -96,6 +97,13 @@ _EXPOSURE_REMEDIES: Final = {
     "RayTokenUnverified": "make it possible for the operator to read the head pod: cfo doctor",
 }
 """Reasons why a dashboard is not exposed, with the remedy."""
+
+_POD_REMEDIES: Final = PodRemedies(
+    security=(
+        "set the fields of the securityContext that the message names in the Ray container, from which create-cert "
+        "gets them"
+    )
+)
 
 LASTING_REMEDIES: Final = {
     **_EXPOSURE_REMEDIES,
@@ -400,7 +408,10 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
     if failure is not None and failure.status == "True":
         message = message_of(failure)
         remedy = "correct the pod template, or ask the administrator for what the message names"
-        yield Problem(f"KubeRay cannot create pods: {message}", remedy_for(message, remedy))
+        yield Problem(
+            f"KubeRay cannot create pods: {message}",
+            remedy_for(message, remedy, pods=_POD_REMEDIES),
+        )
 
 
 def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:

@@ -574,6 +574,7 @@ def test_remedy_for_refused_pods_depends_on_the_cause(refusal: str, remedy: str)
         failed["status"]["conditions"][0]["message"] = refusal
     (problem,) = summarize(RAY_CLUSTER, failed).problems
     assert remedy in problem.remedy
+    assert ("create-cert" in problem.remedy) == (remedy == "securityContext")
 
 
 @pytest.mark.parametrize(
@@ -861,6 +862,58 @@ def test_remedy_for_missing_limits_is_the_same_wherever_the_refusal_is_found(
     remedies = [each.remedy for each in summary.problems if NO_LIMITS in each.message]
     assert len(remedies) == 1
     assert "LimitRange with defaults" in remedies[0]
+
+
+VIOLATION = 'pods "p" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "remedy"),
+    [
+        (FLUX_JOB, VIOLATION, "template.flux.container"),
+        (MINICLUSTER, VIOLATION, "from which flux-view gets them"),
+        (FLUX_JOB, NO_LIMITS, "those of flux-view in resources of flux.container"),
+        (FLUX_JOB, "exceeded quota: none", "raise the ResourceQuota"),
+    ],
+)
+@pytest.mark.parametrize("source", ["condition", "event"])
+def test_remedy_for_refused_pods_of_flux_names_the_fields_and_what_to_create_again(
+    kind: GVK, message: str, remedy: str, source: str
+) -> None:
+    reason = "Starting" if source == "event" else "PodsMissing"
+    conditions = [condition("PodsReady", "False", reason, message)]
+    events = [
+        {"reason": "FailedCreate", "message": message, "involvedObject": {"kind": "Job"}},
+    ]
+    created = events if source == "event" else []
+    found = obj(kind, status={"miniCluster": "x", "conditions": conditions})
+    (problem,) = summarize(kind, found, related(created_events=created)).problems
+    assert remedy in problem.remedy
+    assert problem.remedy.partition("; to change the spec, ")[2].startswith(
+        f"delete the {kind.kind} "
+    )
+
+
+@pytest.mark.parametrize(("owner", "named"), [("FluxJob", "delete the FluxJob "), ("Other", "")])
+def test_remedy_of_a_minicluster_names_the_fluxjob_that_controls_it(owner: str, named: str) -> None:
+    conditions = [condition("PodsReady", "False", "ImagePullBackOff", "not found")]
+    reference = {"controller": True, "kind": owner, "name": "x", "uid": "u"}
+    found = obj(MINICLUSTER, ownerReferences=[reference], status={"conditions": conditions})
+    (problem,) = summarize(MINICLUSTER, found).problems
+    assert named in problem.remedy
+    assert ("delete the " in problem.remedy) == bool(named)
+
+
+@pytest.mark.parametrize("field", ["events", "created_events"])
+def test_prefix_of_combined_events_is_not_shown(field: str) -> None:
+    combined = event("FailedCreate", "2026-01-01T00:00:10Z")
+    combined["message"] = f"(combined from similar events): {combined['message']}"
+    combined["involvedObject"] = {"kind": "Job", "name": "x"}
+    conditions = [condition("PodsReady", "False", "Starting")]
+    found = obj(FLUX_JOB, status={"miniCluster": "x", "conditions": conditions})
+    (message,) = messages(summarize(FLUX_JOB, found, related(**{field: [combined]})))
+    assert message.endswith("FailedCreate: why")
+    assert "combined" not in message
 
 
 def test_reason_of_missing_pods_is_a_problem_unless_an_event_has_it() -> None:
@@ -1516,7 +1569,8 @@ def test_pods_of_workers_do_not_hide_why_the_lead_broker_ends(gvk: GVK) -> None:
     assert [each for each in messages(summary) if "exit code" in each] == [
         "Pod x-0-a: container x ended with exit code 127"
     ]
-    assert summary.problems[-1].remedy == "read the log: kubectl logs -c x --previous -n n x-0-a"
+    remedy = summary.problems[-1].remedy
+    assert remedy.startswith("read the log: kubectl logs -c x --previous -n n x-0-a; to change ")
     without_lead = summarize(gvk, obj(gvk, status=status), related(pods=workers))
     assert "Pods x-1-a, x-2-a: container x ended with exit code 1" in messages(without_lead)
 

@@ -29,6 +29,7 @@ _HOME_VOLUME = "flux-operator-home"
 _SOFTWARE_VOLUME = "spack-software"
 _APP_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
 _VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
+_RESTRICTED_FIELDS = ("runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile")
 _EXECUTABLE = 0o777
 _DEFAULT_MODE = 0o644
 
@@ -209,8 +210,28 @@ def _init_container(plan: Plan) -> Object:
         "stdin": True,
         "tty": True,
         **_optional(workingDir=view.get("workingDir"), resources=resources_of(view)),
-        "securityContext": dict(view.get("securityContext") or {}),
+        "securityContext": _view_security(plan),
     }
+
+
+def _view_security(plan: Plan) -> Object:
+    """Return the securityContext of the init container.
+
+    If it has none, and the container that runs Flux complies with the Pod Security Standard ``restricted``, so does the
+    init container, as the same user. A privilege of the other container is never passed on.
+    """
+    own = plan.view.get("securityContext")
+    if own:
+        return dict(own)
+    given = plan.containers[plan.runner].get("securityContext") or {}
+    dropped = (given.get("capabilities") or {}).get("drop") or ()
+    if given.get("allowPrivilegeEscalation") is not False or "ALL" not in dropped:
+        return {}
+    context: Object = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for field in _RESTRICTED_FIELDS:
+        if field in given:
+            context[field] = given[field]
+    return context
 
 
 def _container(plan: Plan, index: int, container: Mapping[str, Any]) -> Object:

@@ -227,3 +227,34 @@ def test_volume_of_a_container_has_its_source(volume: Object, source: Object, pa
     if volume.get("readOnly"):
         expected["readOnly"] = True  # type: ignore[assignment]
     assert mount == expected
+
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@pytest.mark.parametrize(
+    ("of_flux", "own", "expected"),
+    [
+        (None, None, {}),
+        (RESTRICTED, None, RESTRICTED),
+        ({**RESTRICTED, "privileged": False, "procMount": "Unmasked"}, None, RESTRICTED),
+        ({"privileged": True, "runAsUser": 0}, None, {}),
+        ({**RESTRICTED, "capabilities": {"drop": ["NET_RAW"]}}, None, {}),
+        (RESTRICTED, {"runAsUser": 5}, {"runAsUser": 5}),
+    ],
+)
+def test_init_container_complies_with_restricted_if_the_container_that_runs_flux_does(
+    of_flux: Object | None, own: Object | None, expected: Object
+) -> None:
+    lead = container("lead", flux=True, securityContext=of_flux)
+    sidecar = container("web", securityContext=RESTRICTED)
+    flux = {"container": {"securityContext": own}}
+    cluster = cluster_with(containers=[sidecar, lead], flux=flux)
+    (init_container,) = pod_template(plan_of(cluster, None))["spec"]["initContainers"]
+    assert init_container["securityContext"] == expected
