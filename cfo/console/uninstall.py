@@ -28,10 +28,10 @@ from datetime import UTC, datetime
 
 import anyio
 import click
-import msgspec
 from click.core import ParameterSource
 
 from cfo.config.model import LeaderElection, OperatorConfiguration
+from cfo.config.part import Part
 from cfo.console.counts import counted
 from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
@@ -58,7 +58,6 @@ from cfo.runtime import (
     SECRET,
     Client,
     Conflict,
-    LabelSelector,
     NamespacedName,
     NotFound,
     Object,
@@ -406,26 +405,12 @@ _KEPT = (
 )
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """The objects that an operator reconciles: those in ``namespaces`` (empty: all) whose labels match."""
-
-    namespaces: frozenset[str]
-    selector: LabelSelector
-
-    def covers(self, obj: Object, *, has_selector: bool) -> bool:
-        """Return whether the operator reconciles ``obj``; ``has_selector``: its selector applies to the kind."""
-        if self.namespaces and namespace_of(obj) not in self.namespaces:
-            return False
-        return not has_selector or self.selector.matches(labels_of(obj))
-
-
-async def _parts(client: Client, namespaces: Iterable[str]) -> list[_Part]:
+async def _parts(client: Client, namespaces: Iterable[str]) -> list[Part]:
     """Return the parts of the operators in ``namespaces``; one whose configuration cannot be read has all objects."""
     parts = []
     for namespace in sorted(namespaces):
         configuration = await configuration_of(client, namespace) or OperatorConfiguration()
-        watched = frozenset(configuration.watch_namespaces)
-        parts.append(_Part(watched, LabelSelector.of(configuration.label_selector)))
+        parts.append(Part.of(configuration, namespace))
     return parts
 
 
@@ -576,7 +561,7 @@ class _Removal:
             f"not removed: finalizer {finalizer} of {gvk.kind} {key}: changed by other clients {_MAX_CONFLICTS} times"
         )
 
-    async def report_orphans(self, parts: Iterable[_Part]) -> None:
+    async def report_orphans(self, parts: Iterable[Part]) -> None:
         """Report objects with our finalizers that are in none of ``parts``, which other operators reconcile."""
         parts = list(parts)
         for kind in KINDS:
@@ -586,7 +571,8 @@ class _Removal:
                 for obj in await _list(self._client, gvk):
                     if not has_finalizer(obj, finalizer):
                         continue
-                    if not any(part.covers(obj, has_selector=has_selector) for part in parts):
+                    labels = labels_of(obj) if has_selector else None
+                    if not any(part.covers(namespace_of(obj), labels) for part in parts):
                         orphans.append(obj)
                 if orphans:
                     self._report_orphans(gvk, finalizer, orphans)

@@ -83,6 +83,7 @@ class AppWrappers(Kind, OptionalRole):
             context.manager,
             context.configuration.appwrapper,
             context.embedded_validators,
+            context.part,
         )
 
     def setup(self, context: Context) -> None:

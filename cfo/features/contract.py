@@ -18,6 +18,7 @@ from cfo.runtime import GVK, Object, Rule
 if TYPE_CHECKING:
     from cfo.checks.findings import Check
     from cfo.config.model import OperatorConfiguration
+    from cfo.config.part import Part
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
     from cfo.summaries.kind_view import KindView
@@ -40,6 +41,13 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     embedded_validators: dict[
         GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]
     ] = msgspec.field(default_factory=dict)
+
+    @property
+    def part(self) -> Part:
+        """The objects that this operator reconciles."""
+        from cfo.config.part import Part
+
+        return Part.of(self.configuration, self.namespace)
 
 
 class UserRole(msgspec.Struct, frozen=True):

@@ -78,6 +78,7 @@ class Flux(Kind, OptionalRole):
             (context.namespace, *configuration.admin_namespaces),
             check_permissions=configuration.user_rbac_admission_check,
             is_served=configuration.enabled,
+            part=context.part,
         )
         for gvk, validator in validators.items():
             context.embedded_validators[gvk] = validator.submission_errors

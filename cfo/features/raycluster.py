@@ -97,7 +97,7 @@ def _setup_webhook(context: Context, environment: ClusterEnvironment) -> None:
         ingress_domain=lambda: environment.domain.read(client),
         images=Images.from_environment(os.environ),
     )
-    setup(context.manager, webhook)
+    setup(context.manager, webhook, context.part)
     context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
 
 

@@ -100,7 +100,10 @@ def missing_state(
     else:
         remedy = f"check that {operator} runs and may read this namespace: cfo doctor"
         if setting:
-            remedy += f"; and that {setting} is true in its configuration (the default is false)"
+            remedy += (
+                f"; and that in its configuration {setting} is true (the default is false), and watchNamespaces and "
+                "labelSelector include the object"
+            )
         yield Problem(f"{operator} has not written a state since it was created", remedy)
 
 

@@ -420,7 +420,8 @@ def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:
     if policies is not None and not policies and actor is Actor.OPERATOR:
         yield Problem(
             "No NetworkPolicy protects the RayCluster",
-            "check that the operator runs, and that no other object has the name of the policy: cfo doctor",
+            "check that the operator runs, that its watchNamespaces and labelSelector include the RayCluster, and that "
+            "no other object has the name of the policy: cfo doctor",
         )
 
 
@@ -435,7 +436,8 @@ def _certificate_problems(
     if secret is None:
         yield Problem(
             f"The Secret {facts.names.ca_secret} with the CA is missing, so new pods cannot start",
-            "check that the operator runs, and that kuberay.mTLSEnabled is true",
+            "check that the operator runs, that its watchNamespaces and labelSelector include the RayCluster, and that "
+            "kuberay.mTLSEnabled is true: cfo doctor",
         )
         return
     renewal = recorded_renewal(secret)

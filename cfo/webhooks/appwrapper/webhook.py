@@ -18,10 +18,12 @@ import msgspec
 from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
 from cfo.runtime.objects.field import Path, forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo, Validator
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.unreconciled import with_warning
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
 """Return the errors with which an object would be refused if it were created in the namespace of a request, by kind."""
@@ -183,17 +185,20 @@ def sanitized_label(text: str) -> str:
 
 
 def setup(
-    manager: Manager, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None
+    manager: Manager,
+    config: AppWrapperConfiguration,
+    validators: EmbeddedValidators | None = None,
+    part: Part = EVERYTHING,
 ) -> None:
     """Register the webhook of AppWrappers with ``manager``, which serves it on every replica.
 
-    For ``validators`` see :class:`AppWrapperWebhook`.
+    For ``validators`` see :class:`AppWrapperWebhook`. ``part`` is what this operator reconciles.
     """
     webhook = AppWrapperWebhook(manager.api_reader, config, validators)
     manager.webhooks.register(
         APPWRAPPER,
         defaulter=webhook,
-        validator=webhook,
+        validator=with_warning(webhook, part),
         operations=_DEFAULTED_OPERATIONS,
         validator_operations=_VALIDATED_OPERATIONS,
     )

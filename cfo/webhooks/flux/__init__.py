@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.reading import mapping
+from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import (
     GVK,
     FieldError,
@@ -34,6 +35,7 @@ from cfo.webhooks.flux.json_types import (
     json_type_errors,
 )
 from cfo.webhooks.shapes import Shape
+from cfo.webhooks.unreconciled import with_warning
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
@@ -250,12 +252,14 @@ def setup(
     *,
     check_permissions: bool = True,
     is_served: bool = True,
+    part: Part = EVERYTHING,
 ) -> dict[GVK, FluxValidator]:
     """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica; return them.
 
     ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces. ``check_permissions``: whether
     creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``is_served``: whether this operator's
     controllers run; only then is it allowed to read FluxSetups, on which warnings about a FluxJob depend.
+    ``part`` is what this operator reconciles.
     """
     setups: Reader | None = None
 
@@ -279,5 +283,9 @@ def setup(
         FLUX_SETUP: FluxSetupValidator(admin_namespaces, is_served=is_served),
     }
     for kind, validator in validators.items():
-        manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)
+        manager.webhooks.register(
+            kind,
+            validator=with_warning(validator, part),
+            validator_operations=_OPERATIONS,
+        )
     return validators

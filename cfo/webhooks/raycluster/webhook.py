@@ -10,6 +10,7 @@ from typing import Final
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.kuberay import NamespaceSettings
+from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import (
     APIError,
     DiscoveryIncomplete,
@@ -29,6 +30,7 @@ from cfo.webhooks.raycluster.validation import (
     submission_errors,
     update_errors,
 )
+from cfo.webhooks.unreconciled import with_warning
 
 # From apimachinery's SimpleNameGenerator: no vowels, and no characters that can be mistaken for others.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -141,12 +143,15 @@ def _with_name(obj: Object, request: AdmissionRequest) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def setup(manager: Manager, webhook: RayClusterWebhook) -> None:
-    """Register the webhook of RayClusters with ``manager``, which serves it on every replica."""
+def setup(manager: Manager, webhook: RayClusterWebhook, part: Part = EVERYTHING) -> None:
+    """Register the webhook of RayClusters with ``manager``, which serves it on every replica.
+
+    ``part`` is what this operator reconciles. Others get the same entries, because another operator may reconcile them.
+    """
     manager.webhooks.register(
         RAY_CLUSTER,
         defaulter=webhook,
-        validator=webhook,
+        validator=with_warning(webhook, part),
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
         # A later webhook can hand the RayCluster to another actor, and then nothing may be injected.

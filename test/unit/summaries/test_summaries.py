@@ -157,6 +157,7 @@ def test_missing_protection_of_a_running_cluster_is_a_problem() -> None:
         "No NetworkPolicy protects the RayCluster",
         "The Secret ca-secret-x with the CA is missing, so new pods cannot start",
     ]
+    assert all("watchNamespaces and labelSelector" in item.remedy for item in summary.problems)
     assert (summary.level, summary.fact("dashboard")) == (Level.WARNING, "not exposed")
 
 
@@ -1366,8 +1367,8 @@ OLD = "2026-05-31T23:59:00Z"
 def test_remedy_names_the_setting_that_enables_the_kind(gvk: GVK, setting: str) -> None:
     (problem,) = summarize(gvk, obj(gvk, creationTimestamp=OLD), related()).problems
     assert problem.remedy == (
-        "check that the CodeFlare operator runs and may read this namespace: cfo doctor; and that "
-        f"{setting} is true in its configuration (the default is false)"
+        "check that the CodeFlare operator runs and may read this namespace: cfo doctor; and that in its configuration "
+        f"{setting} is true (the default is false), and watchNamespaces and labelSelector include the object"
     )
 
 
