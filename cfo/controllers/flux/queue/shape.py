@@ -111,14 +111,14 @@ def shape_of_job(size: int | None, resources: Resources | None, template: Cluste
 
 
 def shape_of_pods(size: int | None, template: ClusterShape) -> JobShape:
-    """Return the shape of a FluxJob of which only the number of pods counts."""
+    """Return a shape for a FluxJob that only has the number of its pods."""
     services = (_Container(),) if template.services else None
     shape = ClusterShape(size=template.size, max_size=template.max_size, services=services)
     return JobShape(size=size, template=shape)
 
 
 def shape_of_defaults(defaults: Mapping[str, Any]) -> bytes:
-    """Return what matters to the queue of ``spec.mini-cluster`` of a FluxSetup, encoded.
+    """Return what the queue needs from ``defaults``, the ``spec.mini-cluster`` in a FluxSetup, encoded.
 
     Raises :class:`ValueError` for a value of another type, or if it takes more than :data:`MAX_SHAPE` bytes.
     """

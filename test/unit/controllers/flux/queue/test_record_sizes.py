@@ -1,4 +1,4 @@
-"""Records of the queue do not count in the budget of the cache, so no field of an object makes them large."""
+"""Tests that no field makes a record of the queue large, because the budget of the cache does not include records."""
 
 from __future__ import annotations
 
