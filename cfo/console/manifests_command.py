@@ -95,6 +95,12 @@ def command(
             raise InvalidInput(
                 "--tenant: must not be combined with --with, --api-server-cidr or --additional"
             )
+        if _is_of_the_system(tenant) or tenant == namespace:
+            raise InvalidInput(
+                f"--tenant: {tenant}: must be a namespace of tenants, because quota and NetworkPolicies can stop what "
+                f"runs there: not {namespace} of the operator (--namespace), openshift, or a name that begins with "
+                "kube- or openshift-"
+            )
         _print(guardrails.render(tenant))
         return
     if not is_dns_label(namespace):
@@ -141,6 +147,11 @@ def command(
         echo(f"Note: {note(part)}", err=True)
     selected = part or None
     _print(render(namespace, image, components, api_servers, selected))
+
+
+def _is_of_the_system(namespace: str) -> bool:
+    """Return whether Kubernetes or OpenShift reserves the name of ``namespace``."""
+    return namespace == "openshift" or namespace.startswith(("kube-", "openshift-"))
 
 
 def _check_additional(part: Mapping[str, Any], components: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from cfo.runtime.webhook.ownership import holder_suffix
 
 _RENEW_INTERVAL = 5.0
 
-_ATTEMPT = "Attempting to acquire lease as heartbeat of the webhooks, without leader election"
+_ATTEMPT = "Attempting to acquire lease, by which other operators see that this one serves webhooks"
 
 
 class Heartbeat:

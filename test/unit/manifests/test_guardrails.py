@@ -78,6 +78,21 @@ def test_invalid_options_are_refused(arguments: list[str], message: str) -> None
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--tenant", "kube-system"],
+        ["--tenant", "openshift"],
+        ["--tenant", "openshift-monitoring"],
+        ["--tenant", "ops", "--namespace", "ops"],
+    ],
+)
+def test_namespaces_of_the_system_and_the_operator_are_no_tenants(arguments: list[str]) -> None:
+    code, text = output(*arguments)
+    assert (code, text.count("\n")) == (2, 1)
+    assert text.startswith(f"Error: --tenant: {arguments[1]}: must be a namespace of tenants")
+
+
+@pytest.mark.parametrize(
     ("labels", "expected"),
     [({}, [{"from": [{"podSelector": {}}]}]), ({"ray.io/cluster": "rc"}, [])],
 )
