@@ -2,12 +2,101 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import anyio
+
+from cfo.console.demo.run import CONFIGURATION, control_plane
+from cfo.runtime import Client, NamespacedName, RESTMapper, Transport
+
 ROOT = Path(__file__).parents[2]
+
+
+OWN_OBJECTS = """\
+apiVersion: flux-framework.org/v1alpha1
+kind: FluxSetup
+metadata: {name: team}
+spec: {max-size: 4, mini-cluster: {size: 1}}
+---
+apiVersion: flux-framework.org/v1alpha1
+kind: FluxJob
+metadata: {name: mine}
+spec: {size: 2, command: sleep 1}
+---
+apiVersion: workload.codeflare.dev/v1beta2
+kind: AppWrapper
+metadata: {name: report}
+spec:
+  components:
+    - template:
+        apiVersion: batch/v1
+        kind: Job
+        metadata: {name: report}
+        spec:
+          template:
+            spec:
+              restartPolicy: Never
+              containers: [{name: report, image: "report:latest", command: [sleep, "1"]}]
+"""
+
+
+def test_jobs_of_users_end_without_annotations(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(OWN_OBJECTS)
+    path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
+    command = [sys.executable, "-m", "cfo", "run", "--embedded", "--until-settled", "100"]
+    done = subprocess.run(
+        [*command, "--apply", "own.yaml"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FluxJob default/mine is JobFinished: The command succeeded." in done.stdout
+    assert "AppWrapper default/report is Succeeded" in done.stdout
+
+
+async def test_role_edit_contains_the_roles_of_the_operator(tmp_path: Path) -> None:
+    config_map = NamespacedName("default", "codeflare-operator-config")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": "eve",
+            "resourceAttributes": {
+                "namespace": "default",
+                "verb": "create",
+                "group": "flux-framework.org",
+                "resource": "fluxjobs",
+            },
+        },
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "eve", "namespace": "default"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "edit",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+    }
+    async with (
+        control_plane(
+            config_map, {"config.yaml": CONFIGURATION}, tmp_path / "kubeconfig"
+        ) as target,
+        Transport(target) as transport,
+    ):
+        client = Client(transport, RESTMapper(transport), field_manager="test")
+        await client.create(binding)
+        is_allowed = False
+        with anyio.fail_after(30):
+            while not is_allowed:
+                answer = await client.create(copy.deepcopy(review))
+                is_allowed = answer["status"]["allowed"]
+                await anyio.sleep(0.05)
 
 
 def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from anyio.abc import TaskStatus
 
 from cfo import operator
 from cfo.console.demo import crds
+from cfo.console.demo.job_pods import USUAL_SECONDS
+from cfo.console.demo.job_pods import setup as end_job_pods
 from cfo.console.demo.kueue_queues import setup as simulate_queues
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
 from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
@@ -22,6 +24,7 @@ from cfo.dashboard.in_cluster import manager_server
 from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
+from cfo.manifests.rbac import user_roles
 from cfo.runtime import (
     CONFIG_MAP,
     NAMESPACE,
@@ -77,12 +80,14 @@ _CONTROLLERS = (
     "statefulset",
     "job",
     "resourcequota",
+    "clusterrole-aggregation",
 )
-"""The controllers of the control plane: garbage collection, namespaces, quotas, and those that create pods."""
+"""The controllers of the control plane: garbage collection, namespaces, quotas, roles, and those that create pods."""
 
 _SIMULATED = (
-    "KubeRay and pods (no container runs; volumes, Secrets and node selectors are not checked), and Kueue for "
-    "InferenceStacks only (for other objects with a queue it is not installed)"
+    "KubeRay and pods (no container runs; those of Jobs, FluxJobs and MiniClusters succeed after their 'sleep N', or "
+    f"{USUAL_SECONDS:g} s; volumes, Secrets and node selectors are not checked), and Kueue for InferenceStacks only "
+    "(for other objects with a queue it is not installed)"
 )
 
 _APPLIED_FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
@@ -208,6 +213,7 @@ def _set_up_demo(manager: Manager) -> _Demo:
     """Add simulated pods and queues, the dashboard, and the lines about changes to ``manager``."""
     simulate_pods(manager)
     simulate_queues(manager)
+    end_job_pods(manager)
     views = all_views()
     overview = Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock)
     page = manager_server(manager, overview, free_port())
@@ -232,7 +238,10 @@ def _print_settled(overview: Overview, objects: Iterable[Object], clock: Clock) 
 
 
 async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
-    """Create the operator's namespace and ConfigMap."""
+    """Create the operator's namespace and ConfigMap, and the roles for users, which ``edit`` and ``view`` contain."""
+    for role in user_roles():
+        with suppress(AlreadyExists):
+            await client.create(role)
     with suppress(AlreadyExists):
         await client.create(new_object(NAMESPACE, config_map.namespace))
     with suppress(AlreadyExists):
