@@ -25,6 +25,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Final
 
 import anyio
 import click
@@ -154,6 +155,12 @@ _MAX_HOSTNAME = 63
 """Characters of a pod's hostname, with which the identity of its operator begins."""
 _MAX_NAMED = 5
 """How many objects a line about several of one kind names."""
+_STATE: Final = {
+    SECRET: WEBHOOK_SECRET_NAME,
+    LEASE: LeaderElection().resource_name,
+    CONFIG_MAP: CONFIG_MAP_NAME,
+}
+"""The objects that an operator creates in its namespace, by kind."""
 _SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
@@ -206,7 +213,7 @@ async def check_installation(
     if elsewhere and delete_crds:
         raise UninstallRefused(f"{elsewhere}, which needs the CRDs; uninstall without --crds")
     if not is_installed and not leftovers:
-        remains = await _remains(client, delete_crds=delete_crds)
+        remains = await _remains(client, namespace, delete_crds=delete_crds)
         if not remains:
             return "the cluster has no operator and none of its finalizers"
         raise UninstallRefused(
@@ -217,10 +224,10 @@ async def check_installation(
     return ""
 
 
-async def _remains(client: Client, *, delete_crds: bool) -> str:
+async def _remains(client: Client, namespace: str, *, delete_crds: bool) -> str:
     """Describe what there is of an operator in a cluster without its manifests; empty if there is nothing.
 
-    It can be the operator itself, if other tools installed it.
+    It can be the operator itself, if other tools installed it, or what one outside the cluster left in ``namespace``.
     """
     of_operators = f"metadata.name={LeaderElection().resource_name}"
     for lease in await _list(client, LEASE, field_selector=of_operators):
@@ -236,6 +243,13 @@ async def _remains(client: Client, *, delete_crds: bool) -> str:
             for obj in await _list(client, left.gvk, label_selector=left.label):
                 if left.name in ("", name_of(obj)):
                     return f"{left.gvk.kind} {key_of(obj)} exists"
+    state = [
+        f"{gvk.kind} {name}"
+        for gvk, name in _STATE.items()
+        if await client.get(gvk, NamespacedName(namespace, name), live=True) is not None
+    ]
+    if state:
+        return f"it contains {', '.join(state)}"
     if delete_crds:
         for crd in bundled_crds():
             if await client.get(gvk_of(crd), key_of(crd), live=True) is not None:
@@ -467,12 +481,7 @@ def _roles_only_of(stored: Iterable[Object], namespace: str) -> set[str]:
 
 async def _remove_state(removal: _Removal, namespace: str) -> None:
     """Remove what the operator itself created in its namespace."""
-    names = {
-        SECRET: WEBHOOK_SECRET_NAME,
-        LEASE: LeaderElection().resource_name,
-        CONFIG_MAP: CONFIG_MAP_NAME,
-    }
-    for gvk, name in names.items():
+    for gvk, name in _STATE.items():
         await removal.delete(gvk, NamespacedName(namespace, name))
 
 

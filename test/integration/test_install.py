@@ -589,6 +589,18 @@ async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_pa
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
 
 
+async def test_uninstall_names_what_an_operator_outside_the_cluster_left(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        metadata = {"name": CONFIG_MAP_NAME, "namespace": "default"}
+        await environment.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        arguments = ("--namespace", "default", "--timeout", "1")
+        refusal = await run_uninstall(environment, tmp_path, *arguments, code=1)
+        assert f"but it contains ConfigMap {CONFIG_MAP_NAME}; " in refusal
+        assert "--leftovers removes" in refusal
+        await run_uninstall(environment, tmp_path, *arguments, "--leftovers")
+        assert "nothing to remove" in await run_uninstall(environment, tmp_path, *arguments)
+
+
 async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: Path) -> None:
     """The manifests of a second namespace took permissions and webhooks from the first operator."""
     async with start_environment(*RAY_CLUSTERS) as environment:
