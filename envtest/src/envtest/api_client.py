@@ -31,6 +31,13 @@ class Response(NamedTuple):
     body: Any
     headers: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        """Return the code and the body, or the reason and message of an error: pytest shows only 240 characters."""
+        body = self.body
+        if isinstance(body, dict) and body.get("kind") == "Status" and body.get("message"):
+            return f"Response(code={self.code}, reason={body.get('reason')!r}, message={body['message']!r})"
+        return f"Response(code={self.code}, body={body!r})"
+
 
 class Watch:
     """An open watch, event by event."""

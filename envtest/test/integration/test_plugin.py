@@ -159,6 +159,34 @@ def test_fixtures_in_another_project(
     )
 
 
+REJECTED = """
+async def test_assertion_shows_the_message(api_client):
+    config_map = {"metadata": {"name": "a", "uid": "1", "labels": {"a": "b c", "d": "e", "f": 1}}}
+    config_maps = "/api/v1/namespaces/default/configmaps"
+    assert (await api_client.post(config_maps, config_map)).code == 201
+"""
+
+
+def test_failed_assertion_about_the_code_shows_the_message(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    pytester.makepyfile(REJECTED)
+    pytester.makeini(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    result = pytester.runpytest_subprocess(timeout=240)
+    result.assert_outcomes(failed=1)
+    message = (
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number'
+    )
+    result.stdout.fnmatch_lines(
+        [
+            f"*where 400 = Response(code=400, reason='BadRequest', message='{message} *of type string').code"
+        ]
+    )
+
+
 CONTROLLERS = """
 import pytest
 
