@@ -69,10 +69,14 @@ class DecodeError(ValueError):
     """Raised if a value does not fit its type, so that the object cannot be decoded.
 
     ``str()`` is the message of Go's JSON decoder, ``converted`` that of apimachinery's converter for unstructured
-    objects, which decodes strategic merge patches and applied objects. ``path`` is the field, if it is known.
+    objects, which decodes strategic merge patches and applied objects. ``path`` is the field, which the message need
+    not contain.
     """
 
-    path = ""
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
     first: WrongTypeError | None = None
     """An earlier error, with which the decoder of JSON went on; the converter reports it instead of this one."""
 
@@ -94,8 +98,7 @@ class WrongTypeError(DecodeError):
     """
 
     def __init__(self, value: Any, expected: str, path: str, *, is_struct: bool = False) -> None:
-        super().__init__(value, expected, path)
-        self.path = path
+        super().__init__("", path)
         self._value = value
         self._expected = expected
         self._is_struct = is_struct
@@ -529,7 +532,8 @@ def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
             base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)
         ).decode()
     except (binascii.Error, ValueError):
-        raise DecodeError(f"illegal base64 data at input byte {_bad_base64(value)}") from None
+        message = f"illegal base64 data at input byte {_bad_base64(value)}"
+        raise DecodeError(message, path) from None
 
 
 def _bad_base64(text: str) -> int:
@@ -578,7 +582,7 @@ def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
         text = value.strip() if isinstance(value, str) else repr(value)
         return canonical(text)
     except QuantityError as error:
-        raise DecodeError(str(error)) from None
+        raise DecodeError(str(error), path) from None
 
 
 def _is_resource_list(node: Schema) -> bool:
@@ -601,9 +605,7 @@ def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
 
 def _of_own_decoder(error: WrongTypeError) -> DecodeError:
     """Return the error of a type that decodes itself, whose message does not know the field."""
-    plain = DecodeError(str(error))
-    plain.path = error.path
-    return plain
+    return DecodeError(str(error), error.path)
 
 
 def _parse_time(value: Any, path: str, layout: str) -> str:
@@ -624,7 +626,7 @@ def _parse_time(value: Any, path: str, layout: str) -> str:
                 moment = datetime.fromisoformat(year + rest + offset)
                 return format_time(moment.astimezone(UTC), digits)
     problem = time_problem(value, layout)
-    raise DecodeError(problem or f'parsing time "{value}" as "{layout}": cannot parse')
+    raise DecodeError(problem or f'parsing time "{value}" as "{layout}": cannot parse', path)
 
 
 def _time(value: Any, path: str, unknown: list[str]) -> Any:
@@ -638,12 +640,14 @@ def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
 _SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 
 
-def _schema_or(rest: Callable[[Any], Any]) -> Convert:
+def _schema_or(rest: Callable[[Any, str], Any]) -> Convert:
     """Convert a schema of a CRD, or anything else with ``rest``. Unknown fields of such a schema are not reported."""
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         try:
-            return _converter(_SCHEMA)(value, path, []) if isinstance(value, dict) else rest(value)
+            if isinstance(value, dict):
+                return _converter(_SCHEMA)(value, path, [])
+            return rest(value, path)
         except WrongTypeError as error:
             error.end()
             raise
@@ -651,20 +655,23 @@ def _schema_or(rest: Callable[[Any], Any]) -> Convert:
     return convert
 
 
-def _bool_only(value: Any) -> Any:
+def _bool_only(value: Any, path: str) -> Any:
     if not isinstance(value, bool):
-        raise DecodeError("boolean or JSON schema expected")
+        raise DecodeError("boolean or JSON schema expected", path)
     return value
 
 
-def _schemas(value: Any) -> Any:
-    return (
-        [_converter(_SCHEMA)(each, "", []) for each in value] if isinstance(value, list) else None
-    )
+def _schemas(value: Any, path: str) -> Any:
+    if not isinstance(value, list):
+        return None
+    convert = _converter(_SCHEMA)
+    return [convert(each, f"{path}[{position}]", []) for position, each in enumerate(value)]
 
 
-def _strings(value: Any) -> Any:
-    return [_string(each, "", []) for each in value] if isinstance(value, list) else None
+def _strings(value: Any, path: str) -> Any:
+    if not isinstance(value, list):
+        return None
+    return [_string(each, f"{path}[{position}]", []) for position, each in enumerate(value)]
 
 
 _SPECIAL: dict[str, Convert] = {

@@ -335,14 +335,15 @@ def _coerce_embedded(obj: Object, prefix: str) -> list[str]:
     """Decode the type and the metadata of an embedded resource, as :func:`_coerce_metadata` does."""
     for name in ("apiVersion", "kind"):
         if name in obj and not isinstance(obj[name], str):
-            raise EmbeddedTypeError(str(invalid(f"{prefix}{name}", obj[name], "must be a string")))
+            path = f"{prefix}{name}"
+            raise EmbeddedTypeError(str(invalid(path, obj[name], "must be a string")), path)
     if obj.get("metadata") is None:
         return []
     path = f"{prefix}metadata"
     try:
         return _coerce_metadata(obj, path)
     except DecodeError as error:
-        raise DecodeError(str(invalid(path, obj["metadata"], str(error)))) from error
+        raise DecodeError(str(invalid(path, obj["metadata"], str(error))), error.path) from error
 
 
 def _prune_content(obj: Object) -> list[str]:
@@ -355,7 +356,11 @@ def _prune_content(obj: Object) -> list[str]:
 
 def _coerce_metadata(obj: Object, path: str) -> list[str]:
     """Decode metadata as the typed ObjectMeta; return the paths of unknown fields. Raises DecodeError."""
-    metadata, unknown = decode(OBJECT_META, obj["metadata"])
+    try:
+        metadata, unknown = decode(OBJECT_META, obj["metadata"])
+    except DecodeError as error:
+        error.path = f"{path}.{error.path}" if error.path else path
+        raise
     obj["metadata"] = metadata
     return [f"{path}.{name}" for name in unknown]
 

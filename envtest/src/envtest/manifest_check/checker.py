@@ -62,6 +62,9 @@ _FIELDS_OF_BETA: Final = {
 }
 """The fields of CRDs in ``v1beta1`` for all versions, and where ``v1`` has them."""
 
+_CLAIM_STORAGE: Final = "spec.resources[storage]"
+"""The path in kube-apiserver's errors about the storage that a claim requests."""
+
 _RULES_UNCHECKED: Final = "some validation rules were not checked because the object was invalid"
 """A note that follows other errors of a custom resource, about no field."""
 
@@ -197,9 +200,9 @@ class _Checker:
             if not wrong or len(undecodable) >= _MAX_WRONG_TYPES or not remove_value(obj, wrong):
                 break
             undecodable[wrong] = causes[0][1]
-        rejected = [*undecodable.items(), *_not_caused_by(causes, undecodable)]
         if _is_crd(obj):
-            rejected = _with_paths_of_file(rejected)
+            causes = _with_paths_of_file(causes)
+        rejected = [*undecodable.items(), *_not_caused_by(causes, undecodable)]
         return [
             *(("error", *_unknown_field(text, obj)) for text in answer.unknown_fields),
             *(("error", path, message) for path, message in rejected),
@@ -331,8 +334,11 @@ def _causes(error: StatusError) -> Iterator[tuple[str, str]]:
         path = "metadata.namespace" if _NO_NAMESPACE.fullmatch(error.message) else ""
         if isinstance(error.__cause__, DecodeError):
             path = error.__cause__.path
-        found = [(path, _CANNOT_BE_HANDLED.sub("", error.message))]
+        message = _CANNOT_BE_HANDLED.sub("", error.message)
+        found = [(path, message.removeprefix(f"{path}: "))]
     for path, text in found:
+        if path.endswith(_CLAIM_STORAGE):
+            path = path.removesuffix("[storage]") + ".requests.storage"
         if _ALLOCATED not in text and _RULES_UNCHECKED not in text:
             yield path.strip("<>"), text
 

@@ -105,6 +105,16 @@ def crd(version: str) -> str:
 
 
 SCHEMA = "schema:\n  openAPIV3Schema:\n    type: object\n"
+CLAIM = """apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: c}
+spec:
+  accessModes: [x]
+  resources:
+    requests:
+      storage: 1Gb
+"""
+PROPERTIES = "spec.versions[0].schema.openAPIV3Schema.properties"
 
 CASES = {
     "schema of the only version of a CRD": (
@@ -160,6 +170,64 @@ CASES = {
         [
             "1: error: metadata.labels.a.b/c: json: cannot unmarshal number",
             "1: error: metadata.labels.d: json: cannot unmarshal number",
+        ],
+    ),
+    "values that cannot be parsed": (
+        pod(
+            "hostNetwork: x\n  initContainers:\n  - name: d\n    resources:\n"
+            "      limits: {memory: 1Gb, cpu: [1], example.com/gpu: 1}\n"
+            "      requests: {cpu: 1x}\n"
+            "    livenessProbe: {periodSeconds: 5s}\n"
+        )
+        + "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: s\n  creationTimestamp: today\n"
+        "data:\n  tls.crt: YQ==\n  tls.key: abc!\n  a: '-'\nimmutable: 1\n",
+        [
+            "6: error: spec.hostNetwork: json: cannot unmarshal string",
+            "10: error: spec.initContainers[0].resources.limits.memory: quantities must match",
+            "10: error: spec.initContainers[0].resources.limits.cpu: quantities must match",
+            "11: error: spec.initContainers[0].resources.requests.cpu: quantities must match",
+            "12: error: spec.initContainers[0].livenessProbe.periodSeconds: json: cannot unmarshal",
+            "8: error: spec.initContainers[0].image: Required value",
+            "19: error: metadata.creationTimestamp: parsing time",
+            "22: error: data.tls.key: illegal base64 data at input byte 3",
+            "23: error: data.a: illegal base64 data at input byte 0",
+            "24: error: immutable: json: cannot unmarshal number",
+        ],
+    ),
+    "quantity of a claim that cannot be parsed": (
+        CLAIM,
+        [
+            "5: error: spec.accessModes: Unsupported value",
+            "8: error: spec.resources.requests.storage: quantities must match",
+        ],
+    ),
+    "values of a CRD that cannot be parsed": (
+        crd(
+            SCHEMA + "    properties:\n      a: {additionalProperties: x}\n"
+            "      b: {type: 1}\n      c: {type: array, items: [{type: 2}]}\n"
+        ),
+        [
+            f"16: error: {PROPERTIES}.a.additionalProperties: boolean or JSON schema expected",
+            f"16: error: {PROPERTIES}[a].type: Required value",
+            f"17: error: {PROPERTIES}.b.type: json: cannot unmarshal number",
+            f"18: error: {PROPERTIES}.c.items[0].type: json: cannot unmarshal number",
+        ],
+    ),
+    "metadata of a custom resource that cannot be decoded": (
+        "apiVersion: acme.io/v1\nkind: Thing\nmetadata:\n  name: t\n  labels:\n    a: 1\n"
+        "  creationTimestamp: today\ntemplate:\n  apiVersion: 1\n  kind: A\n"
+        "  metadata:\n    labels: x\nsize: a\n---\n"
+        + crd(
+            SCHEMA + "    properties:\n      size: {type: integer}\n"
+            "      template: {type: object, x-kubernetes-embedded-resource: true,\n"
+            "        x-kubernetes-preserve-unknown-fields: true}\n"
+        ),
+        [
+            "6: error: metadata.labels.a: json: cannot unmarshal number",
+            "7: error: metadata.creationTimestamp: parsing time",
+            "9: error: template.apiVersion: Invalid value: 1: must be a string",
+            "12: error: template.metadata.labels: template.metadata: Invalid value",
+            "13: error: size: Invalid value",
         ],
     ),
     "unknown field": (deployment("replica: 2"), ["5: error: spec.replica: unknown field"]),
