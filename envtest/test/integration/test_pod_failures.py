@@ -13,10 +13,15 @@ from envtest.controllers.pod_failures import exit_code
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def status_of(container: dict[str, Any], advance: float = 0, **spec: Any) -> dict[str, Any]:
+async def status_of(
+    container: dict[str, Any],
+    advance: float = 0,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
     """Return the status of a pod after ``advance`` seconds."""
     body = {
-        "metadata": {"name": "pod"},
+        "metadata": {"name": "pod", "annotations": annotations or {}},
         "spec": {"containers": [{"name": "main", "image": "main", **container}], **spec},
     }
     async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
@@ -40,6 +45,18 @@ async def test_image_that_cannot_be_pulled(image: str, reason: str, later: str) 
         status = await status_of({"image": image}, advance)
         assert status["phase"] == "Pending"
         assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == expected
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
+async def test_final_phase_does_not_start_a_pod_that_cannot_start(phase: str) -> None:
+    annotations = {"envtest.cfo/phase": phase}
+    status = await status_of({"image": "ray:not-found"}, annotations=annotations)
+    assert status["phase"] == "Pending"
+    assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImagePull"
+    status = await status_of(
+        {"resources": {"requests": {"memory": "300Gi"}}}, annotations=annotations
+    )
+    assert status["conditions"][0]["reason"] == "Unschedulable"
 
 
 def reason_of(status: dict[str, Any]) -> str:

@@ -13,8 +13,9 @@ Annotations on the pod change this, and may be changed at any time:
 ``envtest.cfo/stop-after``     Seconds that the pod takes to stop once it is deleted, at most its grace period.
 =============================  ====================================================================================
 
-Without ``envtest.cfo/phase``, a pod that cannot work fails as in a cluster (:mod:`.pod_failures`): its image cannot be
-pulled, its shell command ends with ``exit N``, or it requests more CPU or memory than the node has.
+A pod that cannot start stays ``Pending`` as in a cluster (:mod:`.pod_failures`), whatever its last phase: its image
+cannot be pulled, or it requests more CPU or memory than the node has. Without ``envtest.cfo/phase``, it also ends if a
+shell command ends with ``exit N``.
 
 Pods with scheduling gates wait until the gates are removed. Other requirements of a pod on its node, such as selectors
 and volumes, are ignored.
@@ -122,7 +123,7 @@ class PodRunner(Controller[NamespacedName]):
             )
             return None
         if not pod["spec"].get("nodeName"):
-            refusal = "" if _annotation(pod, "phase") else insufficient_resources(pod)
+            refusal = insufficient_resources(pod)
             if refusal:
                 await self._write_status(pod, _unscheduled_status("Unschedulable", refusal))
                 return None
@@ -208,7 +209,7 @@ class PodRunner(Controller[NamespacedName]):
             if remaining > 0:
                 await self._write_status(pod, _scheduled_status())
                 return remaining
-            problem = None if _annotation(pod, "phase") else image_problem(pod)
+            problem = image_problem(pod)
             if problem is not None:
                 return await self._fail_to_pull(pod, problem, -remaining)
             await self._write_status(pod, self._running_status(pod))
