@@ -382,6 +382,8 @@ def _outcome_problems(
     if succeeded is not None and has_failed and is_true(conditions, JobState.FINISHED):
         code = number(path(obj, "status", "exitCode"))
         remedy = _log_remedy(obj, related) if code else DESCRIBE
+        if succeeded.reason == "DeadlineExceeded":
+            remedy = "create it again with more deadlineSeconds, or find out why it took so long"
         yield Problem(message_of(succeeded), remedy)
 
 

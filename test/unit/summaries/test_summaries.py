@@ -1478,6 +1478,14 @@ def test_fluxjob_is_not_ok_while_a_pod_of_its_minicluster_cannot_start() -> None
     assert messages(summarize(FLUX_JOB, foreign, pods)) == []
 
 
+@pytest.mark.parametrize("gvk", [FLUX_JOB, MINICLUSTER])
+def test_remedy_after_the_deadline_names_its_field(gvk: GVK) -> None:
+    failed = condition("Succeeded", "False", "DeadlineExceeded", "The Job failed: too long")
+    conditions = [condition("JobFinished", "True"), failed]
+    (problem,) = summarize(gvk, obj(gvk, status={"conditions": conditions})).problems
+    assert "deadlineSeconds" in problem.remedy
+
+
 def test_minicluster_shows_ready_brokers() -> None:
     status = {"conditions": [condition("JobMiniClusterReady", "True")], "ready": 2, "size": 4}
     summary = summarize(MINICLUSTER, obj(MINICLUSTER, status=status))
