@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import yaml
 
 from envtest.apimachinery.objects import Object
+from envtest.endpoints.decoder import JSONError, load_json
 from envtest.formats.duplicate_keys import repeated_keys
+from envtest.formats.json_stream import error_line, is_json, split_values
 from envtest.formats.manifests import split_documents
 from envtest.formats.yaml_codec import Loader, YAMLError, load, split_place
 
@@ -37,19 +40,21 @@ class Problem(NamedTuple):
 
 
 class Document:
-    """A YAML document: ``line`` is the line of the file on which it starts, the first is 1."""
+    """A YAML document or JSON value: ``line`` is the line of the file on which it starts, the first is 1."""
 
-    def __init__(self, file: str, line: int, data: bytes) -> None:
+    def __init__(self, file: str, line: int, data: bytes, *, json: bool = False) -> None:
         self.file = file
         self.line = line
         self._data = data
-        self._root: yaml.Node | None = None
+        self._json = json
         self._fields: dict[int, _Fields] = {}
 
     def load(self) -> tuple[Any, list[Problem]]:
-        """Return the value, which is ``None`` for an empty or invalid document, and what is wrong with the YAML."""
+        """Return the value, which is ``None`` for an empty or invalid document, and what is wrong with its syntax."""
         try:
-            value = load(self._data)
+            value = load_json(self._data) if self._json else load(self._data)
+        except JSONError as error:
+            return None, [Problem(self.line + error_line(self._data) - 1, f"json: {error}")]
         except YAMLError as error:
             return None, [Problem(self._line_of(str(error)), split_place(str(error))[1])]
         if value is None:
@@ -59,10 +64,15 @@ class Document:
         except TypeError as error:
             return None, [Problem(self.line, f"cannot be expressed as JSON: {error}")]
         repeated = [
-            Problem(self._line_of(text), text.partition(": ")[2])
-            for text in repeated_keys(self._data)
+            Problem(self._line_of(text), text.partition(": ")[2]) for text in self._repeated_keys()
         ]
         return value, repeated
+
+    def _repeated_keys(self) -> list[str]:
+        try:
+            return repeated_keys(self._data)
+        except yaml.YAMLError:
+            return []  # not all JSON is YAML
 
     def _line_of(self, message: str) -> int:
         """Return the last line that a message of the YAML library contains, in lines of the file."""
@@ -71,8 +81,6 @@ class Document:
 
     def locate(self, path: str) -> int:
         """Return the line of a field (``spec.containers[0].image``); of its closest parent if it does not exist."""
-        if self._root is None:
-            self._root = yaml.compose(self._data, Loader=Loader)
         node = self._root
         line = self._first_line()
         steps = steps_of(path)
@@ -83,6 +91,14 @@ class Document:
             line, node, taken = found
             steps = steps[taken:]
         return self.line + line
+
+    @cached_property
+    def _root(self) -> yaml.Node | None:
+        try:
+            root: yaml.Node | None = yaml.compose(self._data, Loader=Loader)
+        except yaml.YAMLError:
+            return None  # not all JSON is YAML
+        return root
 
     def _first_line(self) -> int:
         return self._root.start_mark.line if self._root is not None else 0
@@ -145,8 +161,7 @@ def read_source(file: str, data: bytes) -> Source:
     """Return the objects of a YAML or JSON file; ``file`` is its name in messages."""
     source = Source([], [], 0)
     others = 0
-    for line, text in split_documents(data):
-        document = Document(file, line, text)
+    for document in _documents(file, data):
         value, problems = document.load()
         if value is None:
             source.problems.extend(problems)
@@ -165,6 +180,20 @@ def read_source(file: str, data: bytes) -> Source:
                 else:
                     source.manifests.append(manifest)
     return source._replace(others=others)
+
+
+def _documents(file: str, data: bytes) -> Iterator[Document]:
+    """Yield the documents of a file as kubectl reads it; but after JSON, it allows a separator and YAML."""
+    if not is_json(data):
+        for line, text in split_documents(data):
+            yield Document(file, line, text)
+        return
+    for line, value in split_values(data):
+        if value.startswith(b"---"):
+            for offset, text in split_documents(value):
+                yield Document(file, line + offset - 1, text)
+        else:
+            yield Document(file, line, value, json=True)
 
 
 def _is_text(value: object) -> bool:

@@ -328,13 +328,14 @@ CASES = {
 
 
 def problems(text: str, *, version: str = "", strict: bool = False) -> list[str]:
-    source = read_source("f", text.lstrip("\n").encode())
+    # the separator makes it YAML
+    source = read_source("f", b"---\n" + text.lstrip("\n").encode())
     assert not source.problems
     findings = asyncio.run(
         check_manifests(source.manifests, version=parse_version(version), strict=strict)
     )
     return sorted(
-        f"{each.line}: {each.level}: " + (f"{each.path}: " if each.path else "") + each.message
+        f"{each.line - 1}: {each.level}: " + (f"{each.path}: " if each.path else "") + each.message
         for each in findings
     )
 
@@ -420,7 +421,7 @@ def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a valid file, an invalid one, and one without objects; the working directory."""
-    (tmp_path / "a.yaml").write_text(NAMESPACE)
+    (tmp_path / "a.yaml").write_text(f"---\n{NAMESPACE}")
     (tmp_path / "b,c.yaml").write_text(BAD)
     (tmp_path / "values.yaml").write_text("a: 1")
     monkeypatch.chdir(tmp_path)
@@ -488,8 +489,8 @@ def test_exit_code_if_a_check_is_not_possible(
 
 def test_fields_of_a_beta_crd_have_moved(folder: Path) -> None:
     (folder / "crd.yaml").write_text(
-        "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.com},"
-        " spec: {group: example.com, version: v1, scope: Namespaced, names: {plural: toys, kind: Toy},"
+        "---\n{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.com},"
+        "\n spec: {group: example.com, version: v1, scope: Namespaced, names: {plural: toys, kind: Toy},"
         " subresources: {}, additionalPrinterColumns: [], validation: {}}}"
     )
     moved = {
@@ -510,7 +511,7 @@ def test_fields_of_a_beta_crd_have_moved(folder: Path) -> None:
 def test_crds_of_an_option(folder: Path) -> None:
     (folder / "crd.json").write_text(CRD)
     (folder / "toy.yaml").write_text(
-        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}, spec: {size: x}}"
+        "---\n{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}, spec: {size: x}}"
     )
     code, out, _ = run("--crds", "crd.json", "toy.yaml")
-    assert (code, "toy.yaml:1: spec.size: Invalid value" in out) == (1, True)
+    assert (code, "toy.yaml:2: spec.size: Invalid value" in out) == (1, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from envtest.formats.json_stream import split_values
 from envtest.manifest_check.documents import Document, read_source
 
 TEXT = b"""# comment
@@ -45,6 +46,20 @@ def test_line_of_a_field_or_of_its_closest_parent(path: str, line: int) -> None:
     assert Document("f", 11, TEXT).locate(path) == line + 10
 
 
+def test_line_of_a_field_of_json() -> None:
+    text = '{"a": {"b":\n1}}\n{"a":\n{"b": [1,\n2]}}\n'
+    documents = [
+        Document("f", line, value, json=True) for line, value in split_values(text.encode())
+    ]
+    assert [each.locate("a.b") for each in documents] == [1, 4]
+    assert documents[1].locate("a.b[1]") == 5
+
+
+def test_line_of_json_that_is_not_yaml() -> None:
+    document = Document("f", 3, b'{\n"a": "\\ud83d\\ude00"}', json=True)
+    assert document.locate("a") == 3
+
+
 @pytest.mark.parametrize(
     ("text", "objects", "problems", "others"),
     [
@@ -53,6 +68,54 @@ def test_line_of_a_field_or_of_its_closest_parent(path: str, line: int) -> None:
         ("a: 1\n---\n- x\n---\ntext\n", [], [], 3),
         ("apiVersion: v1\nkind: A\n---\napiVersion: v1\nkind: B\n", ["A", "B"], [], 0),
         ('{"apiVersion": "v1",\n"kind": "A"}', ["A"], [], 0),
+        (
+            '\n {"apiVersion": "v1",\n"kind": "A",\n\t"a": "\\ud83d\\ude00"}\n\n{"apiVersion": "v1", "kind": "B"} ',
+            ["A", "B"],
+            [],
+            0,
+        ),
+        (
+            '{"apiVersion": "v1",\n"kind": "A", "b": {"c": 1,\n"c": 2}}\n---\n{apiVersion: v1, kind: B}\n---\n[',
+            ["A", "B"],
+            [(3, 'key "c" already set in map'), (8, "expected")],
+            0,
+        ),
+        (
+            '{"apiVersion": "v1", "kind": "A"}\n{"apiVersion": "v1",\n"kind": "B",\n}\n{}',
+            ["A"],
+            [(4, "json: invalid character '}' looking for beginning of object key string")],
+            0,
+        ),
+        (
+            "{'apiVersion': 'v1', 'kind': 'A'}",
+            [],
+            [(1, "json: invalid character")],
+            0,
+        ),
+        (
+            "{apiVersion: v1, kind: A}",
+            [],
+            [(1, "json: invalid character 'a' looking for beginning of object key string")],
+            0,
+        ),
+        (
+            '{"apiVersion": "v1",\n// comment\n"kind": "A"}',
+            [],
+            [(2, "json: invalid character '/' looking for beginning of object key string")],
+            0,
+        ),
+        (
+            '{"apiVersion": "v1", "kind": "A"}\n# comment',
+            ["A"],
+            [(2, "json: invalid character '#' looking for beginning of value")],
+            0,
+        ),
+        ('{"kind": "A"', [], [(1, "json: unexpected end of JSON input")], 0),
+        ('{"kind": NaN}', [], [(1, "json: invalid")], 0),
+        ('{"a": ' * 2000, [], [(1, "json: ")], 0),
+        ('{"a": ' + "1" * 5000 + "}", [], [(1, "json: invalid")], 0),
+        ("---\n{apiVersion: v1, kind: A}", ["A"], [], 0),
+        ("# comment\n{apiVersion: v1, kind: A}", ["A"], [], 0),
         ("apiVersion: v1\n", [], [(1, "kind is missing")], 0),
         ("a: 1\nkind: A\n", [], [(1, "apiVersion is missing")], 0),
         ("apiVersion: v1\nkind: 1\n", [], [(2, "kind is missing")], 0),
