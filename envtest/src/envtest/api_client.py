@@ -203,7 +203,10 @@ class APIClient:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Watch]:
-        """Open a watch on ``path`` until the block ends."""
+        """Open a watch on ``path`` until the block ends.
+
+        Raises AssertionError, with the path and the response, if the API server refuses it.
+        """
         session = self._open_session()
         parameters = {"watch": "true", **(query or {})}
         async with session.get(
@@ -212,7 +215,12 @@ class APIClient:
             headers=self._headers("", headers),
             timeout=aiohttp.ClientTimeout(total=None),  # a watch has no end
         ) as response:
-            assert response.status == 200, await response.text() + _hint(path, response.status)
+            if response.status != 200:
+                text = (await response.text())[:_MAX_STATUS]
+                hint = _hint(path, response.status)
+                raise AssertionError(
+                    f"{path}: watch refused with {response.status}: {text!r}{hint}"
+                )
             yield Watch(response)
 
     async def until(

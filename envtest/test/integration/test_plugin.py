@@ -122,7 +122,8 @@ async def test_until_waits_for_a_condition(api_client, namespace):
     hint = "Deployment is served at /apis/apps/v1/namespaces/NAMESPACE/deployments"
     with pytest.raises(TimeoutError, match=f"{deployments}: no response 200 .*404.*; {hint}"):
         await api_client.until(deployments, timeout=1)
-    with pytest.raises(AssertionError, match=hint):
+    message = f"^{deployments}: watch refused with 404: .*could not find the requested resource.*; {hint}$"
+    with pytest.raises(AssertionError, match=message):
         async with api_client.watch(deployments):
             pass
     with pytest.raises(TypeError, match="condition: 'Active': must be a function"):
