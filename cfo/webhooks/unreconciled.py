@@ -12,8 +12,7 @@ from collections.abc import Awaitable
 from cfo.api.reading import mapping
 from cfo.config.part import Part
 from cfo.runtime import Object
-from cfo.runtime.webhook import AdmissionRequest, Validator
-from cfo.runtime.webhook.admission import Warnings
+from cfo.runtime.webhook import AdmissionRequest, Validator, Warnings
 
 
 def with_warning(validator: Validator[Object], part: Part) -> Validator[Object]:

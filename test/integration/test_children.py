@@ -601,7 +601,9 @@ async def test_object_in_a_namespace_that_is_being_deleted_is_no_error(world: Wo
     await world.client.delete(GVK("", "v1", "Namespace"), NamespacedName("", "going"))
     child = config_map()
     child["metadata"]["namespace"] = "going"
-    results = await world.write(Child.present(child, has_owner_reference=False))
+    results = await world.write(
+        Child.present(child, has_owner_reference=False, belongs=lambda _: True)
+    )
     assert [result.outcome for result in results] == [Outcome.TERMINATING]
     assert world.events.recorded == []
     results.raise_errors()
@@ -630,3 +632,23 @@ async def test_patch_has_preconditions(world: World) -> None:
             await world.client.patch(CONFIG_MAP, KEY, {"data": None}, **preconditions)
     assert await world.stored() == changed
     assert key_of(changed) == KEY
+
+
+async def test_child_in_another_namespace_must_be_recognized_without_an_owner(world: World) -> None:
+    child = config_map()
+    child["metadata"]["namespace"] = "elsewhere"
+    with pytest.raises(
+        ValueError, match=r"ConfigMap elsewhere/.* not in the namespace of its owner"
+    ):
+        await world.write(Child.present(child))
+
+
+@pytest.mark.parametrize("option", ["belongs", "is_trusted", "adoption", "update"])
+async def test_async_functions_of_children_are_refused(world: World, option: str) -> None:
+    async def function(_: Object) -> bool:
+        return True
+
+    options: Any = {option: function}
+    with pytest.raises(TypeError, match=f"{option}: async function .* without async"):
+        await world.write(Child.present(config_map(), **options))
+    assert world.events.recorded == []

@@ -44,6 +44,7 @@ from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, labels_of
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 
 _log = structlog.get_logger(__name__)
@@ -328,6 +329,9 @@ class Informer:
         (``None``: waits forever), whose message contains the conditions of the object, and :class:`LookupError` if the
         informer is removed from the cache.
         """
+        require_plain_function(
+            "wait_for: condition", condition, "a function of the object", can_be_class=True
+        )
         changed = anyio.Event()
         last: Object | None = None
 

@@ -23,6 +23,7 @@ from cfo.runtime.objects.unstructured import (
     ObjectKind,
     require_kind,
 )
+from cfo.runtime.process.arguments import require_plain_function
 
 T = TypeVar("T")
 
@@ -54,6 +55,9 @@ async def wait_for(
         return condition(decode(obj))
 
     gvk = require_kind("wait_for", kind)
+    require_plain_function(
+        "wait_for: condition", condition, "a function of the object", can_be_class=True
+    )
     cache = client.cache
     key = cache_key(client.mapper, gvk, key)
     informer: Informer | None = None

@@ -55,6 +55,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
+from cfo.runtime.process.arguments import require_plain_function
 
 _log = structlog.get_logger(__name__)
 
@@ -353,12 +354,14 @@ async def reconcile_children(
 
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
     :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`. Before the first request, raises
-    :class:`TypeError` for what is no :class:`Child`, and :class:`ValueError` for two children with the same kind,
-    namespace and name, and for a requirement that is not an earlier child.
+    :class:`TypeError` for what is no :class:`Child`, and for an async function of one; :class:`ValueError` for two
+    children with the same kind, namespace and name, for a requirement that is not an earlier child, and for a child
+    without ``belongs`` that is not in the namespace of its owner, which thus cannot be its controller.
     """
     listed = list(children)
-    _check_children(listed)
-    writer = _ChildWriter(client, to_object(owner), events, block_owner_deletion)
+    owner = to_object(owner)
+    _check_children(listed, owner)
+    writer = _ChildWriter(client, owner, events, block_owner_deletion)
     results = writer.results
 
     def pruned() -> Iterator[Child]:
@@ -381,8 +384,8 @@ async def reconcile_children(
     return results
 
 
-def _check_children(children: Iterable[Child]) -> None:
-    """Raise for children that no order of writes could bring to their desired state."""
+def _check_children(children: Iterable[Child], owner: Object) -> None:
+    """Raise for children of ``owner`` that no order of writes could bring to their desired state."""
     ids: set[ObjectID] = set()
     possible: set[ObjectID] = set()  # of the earlier children and their fallbacks
     for child in children:
@@ -395,6 +398,8 @@ def _check_children(children: Iterable[Child]) -> None:
         ids.add(child.id)
         alternative: Child | None = child
         while alternative is not None:
+            _check_functions(alternative)
+            _check_namespace(alternative, owner)
             for required in alternative.requires:
                 if required not in possible:
                     raise ValueError(
@@ -405,6 +410,32 @@ def _check_children(children: Iterable[Child]) -> None:
         while alternative is not None:
             possible.add(alternative.id)
             alternative = alternative.fallback
+
+
+def _check_functions(child: Child) -> None:
+    """Raise :class:`TypeError` for an async function: its coroutine would count as true, or as a patch."""
+    functions = {
+        "compute": child.compute,
+        "belongs": child.belongs,
+        "is_trusted": child.is_trusted,
+        "adoption": child.adoption,
+        "update": None if isinstance(child.update, Update) else child.update,
+    }
+    for name, function in functions.items():
+        if function is not None:
+            require_plain_function(f"{_id_text(child.id)}: {name}", function, "a function")
+
+
+def _check_namespace(child: Child, owner: Object) -> None:
+    """Raise :class:`ValueError` for an object that could not be recognized as one of ``owner`` once it exists."""
+    namespace = namespace_of(owner)
+    if not namespace or child.is_absent or child.belongs is not None:
+        return
+    if child.key.namespace != namespace:
+        raise ValueError(
+            f"children: {_id_text(child.id)}: not in the namespace of its owner {key_of(owner)}, which thus cannot be "
+            "its controller: set belongs, a function that recognizes the object"
+        )
 
 
 def _id_text(child_id: ObjectID) -> str:

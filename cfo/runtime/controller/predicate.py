@@ -7,7 +7,7 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from cfo.runtime.cache.entry import Entry
@@ -103,6 +103,7 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
 
 def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
     """Return a predicate that passes updates for which ``changed(old, new)`` is true."""
+    require_plain_function("on_update", changed, "a function of the old and new state")
 
     def predicate(event: Event) -> bool:
         return event.old is None or event.new is None or changed(event.old, event.new)
@@ -120,6 +121,8 @@ def from_functions(
 
     An object that is left out of the cache is not deleted: it was updated, or created if no earlier state is known.
     """
+    for name, function in (("create", create), ("update", update), ("delete", delete)):
+        require_plain_function(f"from_functions: {name}", function, "a function")
 
     def predicate(event: Event) -> bool:
         current = event.current
@@ -134,14 +137,24 @@ def from_functions(
 
 def and_(*predicates: Predicate) -> Predicate:
     """Return a predicate that passes an event if all ``predicates`` pass it."""
+    _check_predicates("and_", predicates)
     return lambda event: all(predicate(event) for predicate in predicates)
 
 
 def or_(*predicates: Predicate) -> Predicate:
     """Return a predicate that passes an event if at least one of ``predicates`` passes it."""
+    _check_predicates("or_", predicates)
     return lambda event: any(predicate(event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:
     """Return a predicate that passes an event if ``predicate`` does not pass it."""
+    _check_predicates("not_", [predicate])
     return lambda event: not predicate(event)
+
+
+def _check_predicates(name: str, predicates: Iterable[Predicate]) -> None:
+    for predicate in predicates:
+        require_plain_function(
+            name, predicate, "a function or an instance, such as GenerationChanged()"
+        )

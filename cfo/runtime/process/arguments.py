@@ -22,14 +22,18 @@ def require_type(
         raise TypeError(f"{name}: {value!r:.200}: must be {allowed}")
 
 
-def require_plain_function(name: str, function: object, allowed: str) -> None:
+def require_plain_function(
+    name: str, function: object, allowed: str, *, can_be_class: bool = False
+) -> None:
     """Raise :class:`TypeError` if ``function`` cannot be called, is a class, or is a coroutine function.
 
     The library calls it without awaiting the result. ``name`` is the parameter, ``allowed`` describes the function.
+    ``can_be_class``: a class such as ``bool`` is allowed, too.
     """
     called = getattr(function, "__call__", None)  # noqa: B004 - the method of an instance
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-    if is_coroutine or isinstance(function, type) or not callable(function):
+    is_wrong_class = isinstance(function, type) and not can_be_class
+    if is_coroutine or is_wrong_class or not callable(function):
         shown = "async function " if is_coroutine else ""
         raise TypeError(f"{name}: {shown}{function!r:.200}: must be {allowed}, without async")
 

@@ -6,6 +6,7 @@ from .admission import InvalidObject as InvalidObject
 from .admission import Operation as Operation
 from .admission import UserInfo as UserInfo
 from .admission import Validator as Validator
+from .admission import Warnings as Warnings
 from .options import CertificateFiles as CertificateFiles
 from .options import RotatedCertificates as RotatedCertificates
 from .options import ServiceReference as ServiceReference

@@ -195,6 +195,16 @@ async def test_waiting_for_a_removed_informer_fails() -> None:
             cache.remove(informer)
 
 
+async def test_waiting_for_an_async_condition_is_refused() -> None:
+    async def condition(_: object) -> bool:
+        return False
+
+    async with running_cache() as (server, cache):
+        informer = await start_informer(server, cache)
+        with pytest.raises(TypeError, match=r"condition: async function .* without async"):
+            await informer.wait_for(KEY, condition, timeout=TIMEOUT_SECONDS)  # type: ignore[arg-type]
+
+
 async def test_cache_can_be_restricted_to_namespaces() -> None:
     async with running_cache(namespaces=["two", "one"]) as (server, cache):
         with pytest.raises(ValueError, match="'three': the cache is restricted to one, two"):

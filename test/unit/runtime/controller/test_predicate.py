@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -140,3 +141,24 @@ def test_predicates_can_be_combined() -> None:
     ]
     assert not_(reject)(event)
     assert not not_(accept)(event)
+
+
+async def _async_function(*_: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [
+        lambda function: on_update(function),
+        lambda function: from_functions(create=function),
+        lambda function: from_functions(update=function),
+        lambda function: from_functions(delete=function),
+        lambda function: and_(function),
+        lambda function: or_(function),
+        lambda function: not_(function),
+    ],
+)
+def test_async_functions_are_refused(combine: Callable[[Any], Predicate]) -> None:
+    with pytest.raises(TypeError, match=r"async function .* without async"):
+        combine(_async_function)
