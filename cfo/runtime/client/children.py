@@ -320,7 +320,12 @@ class NameTaken(ReconcileError):
         self.obj = obj
         self.is_of_predecessor = _is_of_predecessor(obj, owner)
         """Whether the owner's name had another owner before, which was deleted: ``obj`` will be garbage-collected."""
-        message = f"{_title(obj)} already exists and does not belong to this {gvk_of(owner).kind}"
+        place = ""
+        if namespace_of(obj) != namespace_of(owner) and namespace_of(obj):
+            place = f" in namespace {namespace_of(obj)}"
+        message = (
+            f"{_title(obj)} already exists{place} and does not belong to this {gvk_of(owner).kind}"
+        )
         controller = controller_of(obj)
         if controller is not None and not self.is_of_predecessor:
             kind = controller.get("kind")

@@ -74,10 +74,10 @@ def action(tmp_path: Path) -> Iterator[Action]:
 
 def test_manifests_are_validated(action: Action) -> None:
     (action.folder / "a b.yaml").write_text(
-        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, date: {}}"
+        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "date": {}}'
     )
     (action.folder / "c.yaml").write_text(
-        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: a}}"
+        '{"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "a"}}'
     )
     code, output = action.run(
         "Validate manifests", validate="a b.yaml\nc.yaml\n", kubernetes_version="1.34"

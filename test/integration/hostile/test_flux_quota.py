@@ -51,6 +51,7 @@ def ghost(name: str, owner: Object) -> Object:
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
+            "nodeName": "envtest",  # without the scheduler, a kubelet lets it fail
             "restartPolicy": "Never",
             "containers": [
                 {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000000"}}}
