@@ -22,7 +22,7 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 
-MAX_MODULES = 38
+MAX_MODULES = 39
 
 
 class EventTrace(ModuleTrace):
