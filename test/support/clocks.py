@@ -96,6 +96,14 @@ class SkippingClock(SystemClock):
         await asyncio.sleep(0)
 
 
+class SleepForeverClock(SkippingClock):
+    """The system clock, except that ``sleep`` never returns; ``sleeps`` records the requested seconds."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        await asyncio.Event().wait()
+
+
 class _SteppedTimer:
     """A callback of a :class:`SteppedClock`."""
 

@@ -39,10 +39,12 @@ class Harness:
         *,
         idle_seconds: float = 75.0,
         page_size: int = 2,
+        clock: SkippingClock | None = None,
         **options: Any,
     ) -> None:
         self.server = server
-        self.clock = SkippingClock()
+        self.clock = clock or SkippingClock()
+        self.restores = 0
         self.events: list[Event] = []
         self.left_out: list[LeftOut] = []
         self._changed = asyncio.Event()
@@ -66,7 +68,12 @@ class Harness:
                 random=lambda: 0.0,
             ),
             on_change=self._changed.set,
+            on_restore=self._rebuild,
         )
+
+    def _rebuild(self) -> None:
+        self.restores += 1
+        self.reflector.rebuild()
 
     def _emit(self, event: Event) -> None:
         self.events.append(event)

@@ -184,6 +184,7 @@ class Cache(ClientCache):
             clock=self._clock,
             options=self._options,
             report_left_out=self._report_left_out,
+            report_restore=self._rebuild,
             budget=self.budget,
         )
         self._informers[gvk, selection] = informer
@@ -404,6 +405,15 @@ class Cache(ClientCache):
         ]
 
     # Implementation.
+
+    def _rebuild(self) -> None:
+        """Let all informers list again, because one of them noticed that the database was restored.
+
+        Otherwise reconciles would combine objects from before and after the restore for as long as the slowest one
+        takes, and an informer whose position has passed the former one would never notice.
+        """
+        for informer in self.informers:
+            informer.rebuild()
 
     def _report_left_out(self, gvk: GVK, found: LeftOut) -> None:
         if self._report is not None:

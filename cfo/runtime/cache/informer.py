@@ -227,6 +227,7 @@ class Informer:
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
         report_left_out: Callable[[GVK, LeftOut], None] = lambda gvk, found: None,
+        report_restore: Callable[[], None] = lambda: None,
         budget: ByteBudget | None = None,
     ) -> None:
         self.gvk = gvk
@@ -242,6 +243,7 @@ class Informer:
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._report_left_out = report_left_out
+        self._report_restore = report_restore
         self._budget = budget or ByteBudget()
         self._decoder = EntryDecoder(
             gvk,
@@ -424,6 +426,11 @@ class Informer:
 
     # For the cache.
 
+    def rebuild(self) -> None:
+        """List again now, and discard what is known, because an informer noticed that the database was restored."""
+        for reflector in self._reflectors:
+            reflector.rebuild()
+
     def drop(self) -> None:
         """Forget the objects, after the informer was removed from the cache."""
         self._is_dropped = True
@@ -538,6 +545,7 @@ class Informer:
                 clock=self._clock,
                 options=self._options,
                 on_change=self._notify,
+                on_restore=self._report_restore,
             )
             for feed in self._feeds.values()
         ]

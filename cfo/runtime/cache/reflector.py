@@ -13,6 +13,7 @@ any other ERROR event, or a line that is not JSON      listing, after a back-off
 no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
 the server's position is behind the last version       listing
 a new handler needs the objects that are left out      listing
+another reflector noticed a restored database          listing, also from a back-off
 404                                                    ``run`` returns: the caller repeats discovery
 =====================================================  ==================================================
 
@@ -21,6 +22,9 @@ lag behind. If the server does not know that version yet, a quorum list is reque
 the known state, the database was restored from a backup, and the store is rebuilt. A watch from a future version would
 never report anything. Therefore, after every unexpected end of a watch, a small list checks the server's position,
 which is the resourceVersion of its collection.
+
+The position of one collection can have passed its last version by then, although the database was restored. Therefore,
+a reflector that notices a restore calls ``on_restore``, and all others list again with :meth:`Reflector.rebuild`.
 
 A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
 decoded (its metadata is invalid, or it is nested too deeply) is logged and skipped; it does not affect the others.
@@ -71,7 +75,7 @@ from cfo.runtime.client.errors import (
 )
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import JSON, APIRequest, Transport
-from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.clock import Clock, sleep_unless
 
 _log = structlog.get_logger(__name__)
 
@@ -134,7 +138,8 @@ class Reflector:
     """Keeps one feed of a store in sync with the API server's collection.
 
     ``on_change`` is called when a list is complete and when ``error`` changes, the message of the last failure (empty
-    if the last attempt succeeded); ``forbidden`` is true if that failure was a missing permission.
+    if the last attempt succeeded); ``forbidden`` is true if that failure was a missing permission. ``on_restore`` is
+    called when a list proves that the database was restored; it calls :meth:`rebuild` of all reflectors.
     """
 
     def __init__(
@@ -148,6 +153,7 @@ class Reflector:
         clock: Clock,
         options: ReflectorOptions | None = None,
         on_change: Callable[[], None] = lambda: None,
+        on_restore: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = ReflectorState.LISTING
         self.error = ""
@@ -162,6 +168,7 @@ class Reflector:
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._on_change = on_change
+        self._on_restore = on_restore
         self._selectors = selection.params
         self._items = ItemDecoder(decoder, self._name, metadata_only=selection.metadata_only)
         if selection.metadata_only:
@@ -175,7 +182,9 @@ class Reflector:
         self._version = ""
         self._use_quorum = True
         self._must_check_position = False
+        self._must_rebuild = False
         self._watch_scope = anyio.CancelScope()
+        self._woken = anyio.Event()
 
     def report_left_out(self) -> None:
         """List again if objects are left out, so that handlers are called with their states.
@@ -187,6 +196,15 @@ class Reflector:
             return
         self._feed.must_report_left_out = True
         self._watch_scope.cancel()
+
+    def rebuild(self) -> None:
+        """List again now, and discard what is known, because a reflector noticed that the database was restored.
+
+        The position of this collection need not show it: it can have passed the last known version since.
+        """
+        self._must_rebuild = True
+        self._watch_scope.cancel()
+        self._woken.set()
 
     async def run(self) -> None:
         """List and watch until cancelled, or until the server responds with 404."""
@@ -257,7 +275,8 @@ class Reflector:
             log.warning("List or watch failed, will retry")
         elif not was_forbidden:
             log.warning("Permission denied, will retry", missing_rule=self._missing_rule)
-        await self._clock.sleep(delay)
+        self._woken = anyio.Event()
+        await sleep_unless(self._clock, delay, self._woken)
 
     # Listing.
 
@@ -292,6 +311,7 @@ class Reflector:
     async def _list_once(self, limit: int) -> bool:
         """List once; return false if the list is older than requested and was discarded."""
         listing = self._feed.begin()
+        listing.discard_known = self._must_rebuild
         try:
             if not 0 < limit <= _SMALL_PAGE_SIZE < self._options.page_size:
                 return await self._read_pages(listing, limit)
@@ -303,7 +323,7 @@ class Reflector:
     async def _read_pages(self, listing: Listing, limit: int) -> bool:
         """Read all pages and commit the list; return false if it is older than requested."""
         params = dict(self._selectors)
-        quorum = self._use_quorum or not listing.known_version
+        quorum = self._use_quorum or listing.discard_known or not listing.known_version
         if not quorum:
             params |= {
                 "resourceVersion": str(listing.known_version),
@@ -354,6 +374,8 @@ class Reflector:
             self._use_quorum = True
             return False
         listing.discard_known = True
+        if not self._must_rebuild:
+            self._on_restore()
         _log.warning(
             "Resource versions went backwards (database restored?), rebuilding the cache",
             resource=self._name,
@@ -364,6 +386,8 @@ class Reflector:
 
     def _commit(self, listing: Listing, version: str) -> None:
         listing.commit(version)
+        if listing.discard_known:
+            self._must_rebuild = False
         self.heard_at = self._clock.monotonic()
         self._version = version
         self._use_quorum = False
@@ -407,12 +431,17 @@ class Reflector:
     # Watching.
 
     async def _watch(self) -> None:
-        """Process the events of a watch until it ends, or until a list must report the objects that are left out."""
-        if not self._feed.must_report_left_out:
+        """Process the events of a watch until it ends, or until a list is required for another reason."""
+        if not self._must_list:
             with anyio.CancelScope() as self._watch_scope:
                 await self._watch_once()
-        if self._feed.must_report_left_out:
+        if self._must_list:
             self.state = ReflectorState.LISTING
+
+    @property
+    def _must_list(self) -> bool:
+        """Whether a list is required: for the objects that are left out, or after a restore of the database."""
+        return self._must_rebuild or self._feed.must_report_left_out
 
     async def _watch_once(self) -> None:
         """Process the events of a watch until it ends."""

@@ -101,6 +101,26 @@ async def test_equal_requests_share_one_informer() -> None:
         assert len(cache.informers) == 7
 
 
+async def test_restore_that_one_informer_notices_rebuilds_all() -> None:
+    """The position of the second collection has passed its last version: only the first informer can notice it."""
+    async with running_cache() as (server, cache):
+        server.respond_with(list_response(900, ray_cluster("a", 800)))
+        watch = server.respond_with_watch()
+        first = cache.informer(RAY)
+        await asyncio.wait_for(first.wait_for_sync(), TIMEOUT_SECONDS)
+        second = await start_informer(server, cache, ray_cluster("a", 5), label_selector="x=1")
+        server.probe_response = list_response(500, token="rest")
+        restored = list_response(500, ray_cluster("b", 400))
+        server.respond_with(restored, restored)
+        await watch.abort()
+        for informer in (first, second):
+            await wait_for_names(informer, ["b"])
+
+
+async def wait_for_names(informer: Informer, names: list[str]) -> None:
+    await wait_until(lambda: [entry.key.name for entry in informer.reader.entries("ns")] == names)
+
+
 async def test_informer_without_size_limit_is_refused() -> None:
     async with running_cache(run=False) as (_, cache):
         with pytest.raises(ValueError, match="max_bytes: 0: must be 1 or more"):

@@ -17,7 +17,7 @@ from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.client.errors import TransportError
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from test.support.clocks import SkippingClock
+from test.support.clocks import SkippingClock, SleepForeverClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
     ScriptedMapper,
@@ -31,14 +31,6 @@ from test.support.scripted_transport import (
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 RESOURCE = Resource(gvk=RAY, plural="rayclusters", namespaced=True)
-
-
-class SleepForeverClock(SkippingClock):
-    """A clock whose ``sleep`` never returns."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        await asyncio.Event().wait()
 
 
 @asynccontextmanager

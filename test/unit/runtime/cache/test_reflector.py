@@ -15,7 +15,7 @@ from cfo.runtime.cache.selectors import MAX_OBJECTS
 from cfo.runtime.cache.store import MAX_LEFT_OUT
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import NamespacedName
-from test.support.clocks import FakeClock
+from test.support.clocks import FakeClock, SleepForeverClock
 from test.support.reflectors import EXPIRED, Harness, running_reflector, start_watch
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
@@ -583,6 +583,46 @@ async def test_etcd_restore_is_detected_by_lower_versions_and_replaces_all_state
             await harness.wait_for_version("a", 501)
             assert server.queries[-1]["resourceVersion"] == "500"
     assert any("went back" in entry["event"] for entry in logs)
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+async def test_restore_that_another_reflector_noticed_ends_the_watch(name: str) -> None:
+    """The position of the server has passed the last known version, so this reflector alone cannot notice it."""
+    async with running_reflector() as (server, harness):
+        server.respond_with(list_response(900, ray_cluster("a", 800)))
+        await start_watch(server, harness)
+        server.respond_with(list_response(950, ray_cluster(name, 400)))
+        harness.reflector.rebuild()
+        await harness.wait_for_version(name, 400)
+        assert "resourceVersion" not in server.queries[2]
+        assert len(harness.store) == 1
+    assert harness.restores == 0
+
+
+async def test_restore_that_another_reflector_noticed_ends_a_back_off() -> None:
+    async with running_reflector(clock=SleepForeverClock()) as (server, harness):
+        server.respond_with(list_response(900, ray_cluster("a", 800)))
+        watch = await start_watch(server, harness)
+        await watch.abort()
+        await harness.wait_until(lambda: bool(harness.reflector.error))
+        server.respond_with(list_response(950, ray_cluster("a", 400)))
+        harness.reflector.rebuild()
+        await harness.wait_for_version("a", 400)
+
+
+async def test_restore_is_reported_once_even_if_the_list_fails() -> None:
+    async with running_reflector() as (server, harness):
+        server.probe_response = list_response(500, token="rest")
+        server.respond_with(list_response(900, ray_cluster("a", 800)))
+        watch = await start_watch(server, harness)
+        server.respond_with(
+            list_response(500, token="more"),
+            error_response(500, "InternalError"),
+            list_response(500, ray_cluster("a", 400)),
+        )
+        await watch.abort()
+        await harness.wait_for_version("a", 400)
+    assert harness.restores == 1
 
 
 async def test_etcd_restore_is_detected_during_a_silent_watch() -> None:
