@@ -10,6 +10,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime import (
     CONFIG_MAP,
     GVK,
@@ -619,6 +621,32 @@ async def test_status_reaches_no_recreated_object(world: World) -> None:
     before["metadata"]["uid"] = "other"
     with pytest.raises((Conflict, Invalid)):
         await apply_status(world.client, before, {"phase": "Active"})
+
+
+async def test_status_reaches_no_recreated_custom_resource(
+    plane: ControlPlane, world: World
+) -> None:
+    """The API server ignores the uid in the status of a custom resource."""
+    await plane.install_crds(appwrapper_crd())
+    obj: Object = {
+        "apiVersion": APPWRAPPER.api_version,
+        "kind": APPWRAPPER.kind,
+        "metadata": {"namespace": "default", "name": "recreated"},
+        "spec": {"components": []},
+    }
+    before = await world.client.create(obj)
+    await world.client.delete(APPWRAPPER, key_of(before), uid=uid_of(before))
+    after = await world.client.create(obj)
+    with pytest.raises(Conflict, match="was recreated"):
+        await apply_status(world.client, before, {"phase": "Failed"})
+    with pytest.raises(Conflict, match="was recreated"):
+        await world.client.patch_object(
+            before, {"status": {"phase": "Failed"}}, subresource="status"
+        )
+    stored = await world.client.get(APPWRAPPER, key_of(after), live=True)
+    assert stored == after
+    applied = await apply_status(world.client, after, {"phase": "Running"})
+    assert applied["status"] == {"phase": "Running"}
 
 
 async def test_patch_has_preconditions(world: World) -> None:

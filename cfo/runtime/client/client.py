@@ -308,8 +308,9 @@ class Client:
         ``uid`` and ``resource_version`` are preconditions, as in :meth:`delete`. If they do not hold, a JSON patch
         raises :class:`~cfo.runtime.client.errors.Invalid`. A merge patch raises
         :class:`~cfo.runtime.client.errors.Conflict` if the resourceVersion differs, and
-        :class:`~cfo.runtime.client.errors.Invalid` if only the uid differs. Set ``resource_version`` for a patch that
-        replaces what another client may have changed, for example a list.
+        :class:`~cfo.runtime.client.errors.Invalid` if only the uid differs (``Conflict`` with a ``subresource``, which
+        is compared through the resourceVersion, because API servers ignore the uid in the status of a custom resource).
+        Set ``resource_version`` for a patch that replaces what another client may have changed, for example a list.
         """
         if not isinstance(body, Mapping | Sequence):
             body = model_to_wire(body)
@@ -319,7 +320,8 @@ class Client:
         request = APIRequest(
             "PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label
         )
-        return kind.decode(await self._write(request, target, body, dry_run=dry_run))
+        params = {"fieldManager": self.field_manager, **_dry_run_params(dry_run)}
+        return kind.decode(await self._requests.patch(request, target, body, params=params))
 
     async def patch_object(
         self,
@@ -367,10 +369,10 @@ class Client:
         ``obj`` contains all fields that we want to own, and no others. ``owner`` becomes its controller. ``force``
         takes over fields that other managers own; without it such a field raises a
         :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. To avoid taking over an object that another
-        client created, set its ``metadata.uid``. ``version`` is the resourceVersion that the object must still have if
-        a request is sent; unlike ``metadata.resourceVersion``, it is not compared with the cache. ``cached`` is the
-        result of :meth:`cached`, if the caller has just read it. A Secret's
-        ``stringData`` is applied as ``data``, which is the field that the server persists. Raises
+        client created, set its ``metadata.uid``; a ``subresource`` then reaches no other object, either. ``version`` is
+        the resourceVersion that the object must still have if a request is sent; unlike ``metadata.resourceVersion``,
+        it is not compared with the cache. ``cached`` is the result of :meth:`cached`, if the caller has just read it. A
+        Secret's ``stringData`` is applied as ``data``, which is the field that the server persists. Raises
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
 
         The event handlers and predicates of all informers of this kind run synchronously inside this call: a response
@@ -422,7 +424,7 @@ class Client:
             **_dry_run_params(dry_run),
         }
         uid = stored.uid if stored is not None else None
-        result = await self._requests.write(request, target, desired, params=params, cached_uid=uid)
+        result = await self._requests.patch(request, target, desired, params=params, cached_uid=uid)
         if compared is not None and resource_version_of(result) == compared.resource_version:
             # The request changed nothing, so the same one is not sent again.
             with suppress(orjson.JSONEncodeError):  # nested too deeply

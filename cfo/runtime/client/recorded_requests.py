@@ -16,6 +16,7 @@ import orjson
 from cfo.runtime.client.discovery import Resource, RESTMapper
 from cfo.runtime.client.errors import (
     APIError,
+    Conflict,
     Expired,
     Forbidden,
     NotFound,
@@ -34,11 +35,15 @@ from cfo.runtime.objects.unstructured import (
     controller_of,
     is_deleting,
     key_of,
+    resource_version_of,
     uid_of,
 )
 
 _PAGE_SIZE = 500
 _PAGED_LIST_ATTEMPTS = 2
+
+_CONFLICTS = 5
+"""How often a patch of a subresource is sent if other clients change the object meanwhile."""
 
 _MAX_NAME = 1024
 """Longer than the name of any object; a URL with a much longer one is not accepted."""
@@ -277,6 +282,59 @@ class RecordedRequests:
             f"{target.label} {target.key}: not recreated, because {gvk.kind} {key} {state}"
         )
 
+    async def patch(
+        self,
+        request: APIRequest,
+        changed: RequestTarget,
+        body: Any,
+        *,
+        params: Mapping[str, str],
+        cached_uid: str | None = None,
+    ) -> Object:
+        """Send a patch as :meth:`write` does; one of a subresource reaches no other object than that of its uid.
+
+        API servers compare the uid of a patch with the stored one, except in the status of a custom resource: the
+        strategy of custom resources replaces the metadata before. They do compare the resourceVersion, so the patch
+        gets that of the object with this uid. If a newer state of it was stored meanwhile, the patch is repeated.
+        """
+        metadata = (body.get("metadata") or {}) if isinstance(body, Mapping) else {}
+        uid = metadata.get("uid")
+        if not changed.subresource or not uid or metadata.get("resourceVersion"):
+            return await self.write(request, changed, body, params=params, cached_uid=cached_uid)
+        stored = self.cache.stored(changed.gvk, changed.key)
+        if stored is not None and stored.uid == uid:
+            version = stored.resource_version
+        else:
+            version = await self._live_version(request, changed, uid)
+        conflicts = 0
+        while True:
+            versioned = {**body, "metadata": {**metadata, "resourceVersion": version}}
+            try:
+                return await self.write(request, changed, versioned, params=params, cached_uid=uid)
+            except Conflict as error:
+                conflicts += 1
+                if error.causes or conflicts == _CONFLICTS:
+                    raise  # with causes, another field manager owns a field
+                live = await self._live_version(request, changed, uid)
+                # After a restore of the database, the state is older than the one that the patch is based on.
+                if live == version or _is_older(live, version):
+                    raise
+                version = live
+
+    async def _live_version(self, request: APIRequest, target: RequestTarget, uid: str) -> str:
+        """Return the resourceVersion of the stored object.
+
+        Raises :class:`NotFound` if it does not exist, and :class:`Conflict` if it has another uid than ``uid``.
+        """
+        obj = await self.get(target.gvk, target.key, live=True)
+        if obj is None:
+            message = f"{target.key} does not exist"
+            raise NotFound(404, message=message, verb=request.verb, resource=request.resource)
+        if uid_of(obj) != uid:
+            message = f"{target.key} was recreated: its uid is {uid_of(obj)}, not {uid}"
+            raise Conflict(409, message=message, verb=request.verb, resource=request.resource)
+        return resource_version_of(obj)
+
     async def write(
         self,
         request: APIRequest,
@@ -386,6 +444,11 @@ class RecordedRequests:
         """
         if uid_before or not self.cached_uid(target):
             self.cache.record_deletion(target.gvk, target.key, uid_before)
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Compare resourceVersions, which are decimal numbers without leading zeros (KEP-5504): the shorter is smaller."""
+    return (len(version), version) < (len(other), other)
 
 
 def _was_removed(obj: Object) -> bool:

@@ -962,6 +962,127 @@ async def test_apply_of_status_is_compared_and_sent_to_the_subresource(
     assert await client.apply(failed, subresource="status") == failed
 
 
+# The uid of a status, which API servers do not compare for custom resources.
+
+POD_PATH = "/api/v1/namespaces/ns/pods/a"
+STALE = error_response(409, "Conflict", "the object has been modified")
+
+
+def pod(phase: str, version: str = "5", uid: str = "u1") -> Object:
+    metadata = {"name": "a", "namespace": "ns", "uid": uid, "resourceVersion": version}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": phase}}
+
+
+async def apply_failed(client: Client) -> Object:
+    return await client.apply(without_version(pod("Failed")), subresource="status")
+
+
+async def patch_failed(client: Client) -> Object:
+    return await client.patch_object(pod("Running"), {"status": {}}, subresource="status")
+
+
+def without_version(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    return {**obj, "metadata": metadata}
+
+
+def sent_versions(server: ApiServer) -> list[str]:
+    metadata = [request.body["metadata"] for request in server.requests("PATCH")]
+    assert all(each["uid"] == "u1" for each in metadata)
+    return [each["resourceVersion"] for each in metadata]
+
+
+write_of_status = pytest.mark.parametrize("write", [apply_failed, patch_failed])
+
+
+@write_of_status
+async def test_uid_of_a_status_is_sent_with_the_cached_version(
+    server: ApiServer, client: Client, cache: FakeCache, write: Any
+) -> None:
+    cache.put(pod("Running"))
+    server.answer("PATCH", f"{POD_PATH}/status", json(pod("Failed", "6")))
+    assert await write(client) == pod("Failed", "6")
+    assert sent_versions(server) == ["5"]
+    assert len(server.requests()) == 1
+
+
+@write_of_status
+async def test_status_reaches_a_newer_state_of_the_same_object(
+    server: ApiServer, client: Client, cache: FakeCache, write: Any
+) -> None:
+    cache.put(pod("Running"))
+    server.answer("PATCH", f"{POD_PATH}/status", STALE, json(pod("Failed", "8")))
+    server.answer("GET", POD_PATH, json(pod("Running", "7")))
+    assert await write(client) == pod("Failed", "8")
+    assert sent_versions(server) == ["5", "7"]
+
+
+@write_of_status
+@pytest.mark.parametrize(
+    "live",
+    [
+        pytest.param(pod("Pending", "7", uid="u2"), id="recreated"),
+        pytest.param(pod("Pending", "4"), id="the database was restored"),
+        pytest.param(pod("Pending", "5"), id="unchanged"),
+    ],
+)
+async def test_status_reaches_no_other_and_no_older_object(
+    server: ApiServer, client: Client, cache: FakeCache, live: Object, write: Any
+) -> None:
+    cache.put(pod("Running"))
+    server.answer("PATCH", f"{POD_PATH}/status", STALE)
+    server.answer("GET", POD_PATH, json(live))
+    with pytest.raises(Conflict):
+        await write(client)
+    assert sent_versions(server) == ["5"]
+
+
+@write_of_status
+async def test_status_of_an_object_that_is_not_cached_gets_the_live_version(
+    server: ApiServer, live_client: Client, write: Any
+) -> None:
+    server.answer("PATCH", f"{POD_PATH}/status", json(pod("Failed", "8")))
+    server.answer("GET", POD_PATH, json(pod("Running", "7")), json(pod("Running", uid="u2")))
+    await write(live_client)
+    assert sent_versions(server) == ["7"]
+    with pytest.raises(Conflict, match="ns/a was recreated: its uid is u2, not u1"):
+        await write(live_client)
+    assert len(server.requests("PATCH")) == 1
+
+
+@write_of_status
+async def test_status_of_a_deleted_object_is_not_sent(
+    server: ApiServer, live_client: Client, write: Any
+) -> None:
+    server.answer("GET", POD_PATH, error_response(404, "NotFound", name="a"))
+    with pytest.raises(NotFound, match="ns/a does not exist"):
+        await write(live_client)
+    assert not server.requests("PATCH")
+
+
+async def test_status_that_another_manager_owns_is_sent_once(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    cache.put(pod("Running"))
+    causes = [{"reason": "FieldManagerConflict", "field": ".status.phase"}]
+    server.answer("PATCH", f"{POD_PATH}/status", error_response(409, "Conflict", causes=causes))
+    with pytest.raises(Conflict):
+        await apply_failed(client)
+    assert len(server.requests()) == 1
+
+
+async def test_status_of_an_object_that_changes_all_the_time_is_not_sent_forever(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    cache.put(pod("Running"))
+    server.answer("PATCH", f"{POD_PATH}/status", STALE)
+    states = (json(pod("Running", str(version))) for version in range(6, 100))
+    server.answer("GET", POD_PATH, *states)
+    with pytest.raises(Conflict):
+        await apply_failed(client)
+    assert sent_versions(server) == ["5", "6", "7", "8", "9"]
+
+
 # Objects that another client deleted, perhaps because it deleted their controller.
 
 OWNER_KEY = NamespacedName("ns", "owner")
