@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -27,6 +28,7 @@ from envtest.chaos import (
     ScenarioError,
     StartError,
     Timing,
+    exploration,
     explore,
     run,
 )
@@ -87,6 +89,23 @@ async def test_faults_that_the_budget_left_out_do_not_pass() -> None:
     with pytest.raises(AssertionError, match=f"Budget used up, {report.planned} faults not run$"):
         report.assert_passed()
     assert report.json()["faults"]["notRun"] == [point.id for point in report.not_run]
+    assert report.interrupted == []
+
+
+async def test_fault_that_the_budget_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget begins with the faults, because the clock of the exploration stands; the first one never ends."""
+    run = exploration.run_scenario
+
+    async def run_or_wait(session: Any, scenario: Any, timing: Any, point: Any, *rest: Any) -> Any:
+        if point is None:
+            return await run(session, scenario, timing, point, *rest)
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(exploration, "run_scenario", run_or_wait)
+    monkeypatch.setattr(exploration, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    report = await explored(keep_child, *CREATE_AND_CHANGE, budget=0.1, jobs=1)
+    assert report.interrupted == report.not_run[:1]
+    assert report.gaps[0].startswith(f"Budget used up during {report.not_run[0].id}, ")
 
 
 async def test_generated_name_that_is_lost_is_a_duplicate() -> None:
@@ -318,6 +337,8 @@ async def test_operator_that_does_not_run_is_an_error() -> None:
 
     with pytest.raises(OperatorExited, match="ended 6 times: RuntimeError: no permission"):
         await explore(fail, timing=PATIENT)
+    with pytest.raises(OperatorExited, match=r"^the operator ended 6 times: exit code 1$"):
+        await explore(["false"], timing=PATIENT)
     with pytest.raises(StartError, match="no-such-program: No such file"):
         await explore(["no-such-program"], timing=FAST)
     with pytest.raises(OperatorExited, match=r"was not ready after 0\.1 s"):

@@ -70,6 +70,8 @@ class _Exploration:
         self._operator = operator
         self._scenario = scenario
         self._settings = settings
+        self._running: set[FaultPoint] = set()
+        """The faults that are being run; after the budget, those that it interrupted."""
 
     async def run(self) -> Report:
         started = time.monotonic()
@@ -99,6 +101,7 @@ class _Exploration:
         report.run = sum(each.reached for each in results)
         tried = {each.point for each in results}
         report.not_run = [point for point in points if point not in tried]
+        report.interrupted = sorted(self._running, key=points.index)
         report.not_reached = [
             each.point for each in results if each.point is not None and not each.reached
         ]
@@ -133,7 +136,9 @@ class _Exploration:
             for number, point in waiting:
                 if time.monotonic() >= deadline:
                     return
+                self._running.add(point)
                 results[number] = await self._run(point, expected)
+                self._running.remove(point)
 
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):

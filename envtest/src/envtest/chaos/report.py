@@ -45,7 +45,8 @@ class Report:
     """The outcome of an exploration. ``command`` are the arguments that repeat it, without the fault.
 
     ``planned`` and ``run`` are numbers of faults; ``run`` counts only those that happened. ``not_run`` are those for
-    which the budget was too short, ``not_reached`` those whose place the operator did not reach.
+    which the budget was too short, ``interrupted`` those of them that it ended, ``not_reached`` those whose place the
+    operator did not reach.
     ``expects_faults`` is whether any fault was asked for, ``expects_all`` whether each planned one was, by its id.
     ``unstable`` are fields that differ between two runs without faults, and are not compared.
     """
@@ -57,6 +58,7 @@ class Report:
     planned: int = 0
     run: int = 0
     not_run: list[FaultPoint] = field(default_factory=list)
+    interrupted: list[FaultPoint] = field(default_factory=list)
     not_reached: list[FaultPoint] = field(default_factory=list)
     expects_faults: bool = True
     expects_all: bool = False
@@ -76,7 +78,9 @@ class Report:
         """Why the absence of findings says little: the budget was too short, or faults did not happen."""
         found = []
         if self.not_run:
-            found.append(f"Budget used up, {_faults(len(self.not_run))} not run")
+            during = ", ".join(point.id for point in self.interrupted)
+            when = f" during {during}" if during else ""
+            found.append(f"Budget used up{when}, {_faults(len(self.not_run))} not run")
         if self.findings:
             return found
         if self.expects_all and self.not_reached:
@@ -175,6 +179,7 @@ class Report:
                 "planned": self.planned,
                 "run": self.run,
                 "notRun": [point.id for point in self.not_run],
+                "interrupted": [point.id for point in self.interrupted],
                 "notReached": [point.id for point in self.not_reached],
                 "exited": [point.id for point in self.exits],
             },

@@ -132,9 +132,8 @@ class Session:
         else:
             self.exits.append(ended)
             if len(self.exits) > MAX_EXITS:
-                raise OperatorExited(
-                    f"the operator ended {len(self.exits)} times: {ended}\n{instance.output()}"
-                )
+                message = f"the operator ended {len(self.exits)} times: {ended}"
+                raise OperatorExited("\n".join(filter(None, (message, instance.output().rstrip()))))
             await asyncio.sleep(_BACKOFF * 2 ** len(self.exits))
         await self._release_leases()
 
