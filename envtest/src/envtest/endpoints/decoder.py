@@ -26,6 +26,7 @@ from envtest.builtins.catalog import all_resources
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.endpoints.negotiation import PROTOBUF, SERVED
 from envtest.endpoints.request import Request
+from envtest.formats.json_stream import error_position
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 
 __all__ = [
@@ -74,6 +75,7 @@ class JSONError(ValueError):
 
 _SYNTAX = {
     "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Illegal trailing comma before end of object": "looking for beginning of object key string",
     "Expecting ':' delimiter": "after object key",
     "Expecting ',' delimiter": "after object key:value pair",
     "Extra data": "after top-level value",
@@ -87,7 +89,7 @@ def _go_syntax_error(data: bytes) -> str:
         text = data.decode()
         json.loads(text, parse_int=str)
     except json.JSONDecodeError as error:
-        rest = text[error.pos :].lstrip()
+        rest = text[error_position(error) :].lstrip()
         if not rest or error.msg.startswith("Unterminated string"):
             return "unexpected end of JSON input"
         return f"invalid character '{rest[0]}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["error_line", "is_json", "split_values"]
+__all__ = ["error_line", "error_position", "is_json", "split_values"]
 
 _REST_OF_SPACE: Final = re.compile(r"[ \t\r\n]*+")
 # Numbers remain strings: the length of the integers that Python converts is limited
@@ -49,12 +49,22 @@ def _end_of_space(text: str, start: int) -> int:
     return match.end() if match is not None else start
 
 
+def error_position(error: json.JSONDecodeError) -> int:
+    """Return where a value is not valid JSON for Go's decoder, and for Python before 3.13.
+
+    Python 3.13 reports a trailing comma; the others report the bracket after it.
+    """
+    if error.msg.startswith("Illegal trailing comma"):
+        return _end_of_space(error.doc, error.pos + 1)
+    return error.pos
+
+
 def error_line(data: bytes) -> int:
     """Return the line of the syntax error in a value that is not valid JSON; 1 if it is unknown."""
     try:
         _DECODER.decode(data.decode())
     except json.JSONDecodeError as error:
-        return error.lineno
+        return error.doc.count("\n", 0, error_position(error)) + 1
     except (ValueError, RecursionError):
         return 1
     return 1

@@ -183,7 +183,7 @@ def read_source(file: str, data: bytes) -> Source:
 
 
 def _documents(file: str, data: bytes) -> Iterator[Document]:
-    """Yield the documents of a file as kubectl reads it; but after JSON, it allows a separator and YAML."""
+    """Yield the documents of a file as kubectl reads it; after JSON, there can be a separator and YAML."""
     if not is_json(data):
         for line, text in split_documents(data):
             yield Document(file, line, text)
