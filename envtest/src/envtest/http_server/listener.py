@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from typing import Final
 from weakref import WeakSet
@@ -38,9 +39,15 @@ class Listener:
             self._accepted.add(transport)
             return transport
 
-        self._server = await asyncio.get_running_loop().create_server(
-            accept, host, port, backlog=BACKLOG
-        )
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                accept, host, port, backlog=BACKLOG
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            message = f"port {port} is in use on {host}: set another port, or 0 for a free one"
+            raise OSError(errno.EADDRINUSE, message) from None
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float) -> None:
