@@ -255,8 +255,27 @@ class APIClient:
             if condition is not None:
                 wanted += " that fulfils the condition"
             message = f"{path}: {wanted} within {timeout:g} s; {_described(last)}"
-            hint = _hint(path, last.code) if last is not None else ""
+            hint = ""
+            if last is not None:
+                hint = _hint(path, last.code)
+                if condition is not None:
+                    hint += self._controllers_hint(last.body)
             raise TimeoutError(message + hint) from None
+
+    def _controllers_hint(self, body: Any) -> str:
+        """Return which controllers would write the status of an object, if the control plane does not run them."""
+        from envtest.configuration.controller_names import missing_controllers
+        from envtest.planes.base import BaseControlPlane
+
+        if not isinstance(body, dict) or not isinstance(self._plane, BaseControlPlane):
+            return ""
+        names = missing_controllers(
+            str(body.get("apiVersion")), str(body.get("kind")), self._plane.running_controllers
+        )
+        if not names:
+            return ""
+        wanted = ", ".join(names)
+        return f"; the control plane runs without the controllers that write this status: {wanted}"
 
 
 def _hint(path: str, code: int) -> str:

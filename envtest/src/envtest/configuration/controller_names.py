@@ -15,6 +15,7 @@ __all__ = [
     "Selection",
     "checked_names",
     "kube_controllers",
+    "missing_controllers",
     "select_controllers",
 ]
 
@@ -79,6 +80,34 @@ _OPTIONAL: Final = frozenset(
     {"bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"}
 )
 """Controllers that ``*`` does not select."""
+
+
+_PODS: Final = ("pods",)
+
+_REQUIRED: Final[dict[tuple[str, str], tuple[tuple[str, ...], ...]]] = {
+    ("", "Pod"): (_PODS,),
+    ("", "PersistentVolumeClaim"): (("persistentvolume",),),
+    ("", "ReplicationController"): (("replicationcontroller",), _PODS),
+    ("", "ResourceQuota"): (("resourcequota",),),
+    ("apps", "DaemonSet"): (("daemonset",), _PODS),
+    ("apps", "Deployment"): (("deployment",), _PODS),
+    ("apps", "ReplicaSet"): (("replicaset", "deployment"), _PODS),
+    ("apps", "StatefulSet"): (("statefulset",), _PODS),
+    ("autoscaling", "HorizontalPodAutoscaler"): (("horizontalpodautoscaling",),),
+    ("batch", "CronJob"): (("cronjob",), ("job",), _PODS),
+    ("batch", "Job"): (("job",), _PODS),
+    ("certificates.k8s.io", "CertificateSigningRequest"): (("csrsigning",),),
+    ("policy", "PodDisruptionBudget"): (("disruption",),),
+}
+"""What writes the status of a group and kind: one of each of these controllers."""
+
+
+def missing_controllers(api_version: str, kind: str, running: Iterable[str]) -> list[str]:
+    """Return the controllers that write the status of this kind, and do not run; ``running`` are those that do."""
+    names = set(running)
+    group = api_version.rpartition("/")[0]
+    required = _REQUIRED.get((group, kind), ())
+    return [alternatives[0] for alternatives in required if names.isdisjoint(alternatives)]
 
 
 def checked_names(names: Iterable[str]) -> tuple[str, ...]:

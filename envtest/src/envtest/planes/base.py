@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import base64
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +53,11 @@ class BaseControlPlane(abc.ABC):
     controllers: tuple[str, ...]
     _admin: AdminAccess | None = None
     """Set while the control plane runs."""
+
+    @property
+    def running_controllers(self) -> Collection[str]:
+        """The names of the controllers whose work is done, by them or by others."""
+        return self.controllers
 
     @property
     def admin(self) -> AdminAccess:

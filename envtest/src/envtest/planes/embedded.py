@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -124,6 +124,11 @@ class EmbeddedServer(BaseControlPlane):
         self._token = None if token is None else checked_token(token)
         self._admin_token = ""
         self._settings: Mapping[str, bytes] = {}
+
+    @property
+    def running_controllers(self) -> Collection[str]:
+        """See :attr:`BaseControlPlane.running_controllers`: a scenario has nodes, which run the pods."""
+        return self.controllers if self._scenario is None else (*self.controllers, "pods")
 
     @property
     def api_server(self) -> APIServer:

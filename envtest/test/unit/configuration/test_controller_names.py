@@ -8,6 +8,7 @@ from envtest.configuration.controller_names import (
     DEFAULT,
     KUBE_CONTROLLERS,
     kube_controllers,
+    missing_controllers,
     select_controllers,
 )
 from envtest.controllers import AVAILABLE
@@ -47,3 +48,20 @@ def test_selection(
     items: list[str], controllers: tuple[str, ...], missing: tuple[str, ...]
 ) -> None:
     assert select_controllers(items) == (controllers, missing)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "running", "missing"),
+    [
+        ("v1", "Pod", DEFAULT, ["pods"]),
+        ("apps/v1", "ReplicaSet", ["deployment", "pods"], []),
+        ("apps/v1", "ReplicaSet", ["pods"], ["replicaset"]),
+        ("batch/v1", "CronJob", ["job"], ["cronjob", "pods"]),
+        ("batch.example.com/v1", "Job", [], []),
+        ("v1", "ConfigMap", [], []),
+    ],
+)
+def test_controllers_that_write_a_status_are_known(
+    api_version: str, kind: str, running: list[str], missing: list[str]
+) -> None:
+    assert missing_controllers(api_version, kind, running) == missing
