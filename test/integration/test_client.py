@@ -459,6 +459,19 @@ async def test_unchanged_apply_sends_no_request_even_after_restart(plane: Contro
         assert session.writes == []
 
 
+async def test_apply_stores_each_character_although_servers_read_it_as_yaml(
+    plane: ControlPlane,
+) -> None:
+    codes = (0x00, 0x1B, 0x7F, 0x80, 0x85, 0x9F, 0xA0, 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0x1F600)
+    desired = config_map({f"{code:x}": f"before {chr(code)} after" for code in codes})
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as session:
+        stored = await session.client.apply(desired)
+        assert stored["data"] == desired["data"]
+        session.exchanges.clear()
+        await session.client.apply(desired)
+        assert session.writes == []
+
+
 @pytest.mark.parametrize(
     "edit",
     [

@@ -25,7 +25,12 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
-from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
+from cfo.runtime.client.recorded_requests import (
+    APPLY,
+    RecordedRequests,
+    RequestTarget,
+    cache_key,
+)
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_wire
 from cfo.runtime.objects.unstructured import (
@@ -47,8 +52,6 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.process.arguments import require_field_manager
-
-_APPLY = "application/apply-patch+yaml"
 
 T = TypeVar("T")
 TypedT = TypeVar("TypedT", bound=TypedObject)
@@ -412,7 +415,7 @@ class Client:
         request = APIRequest(
             "PATCH",
             target.path,
-            content_type=_APPLY,
+            content_type=APPLY,
             # With a resourceVersion, a second attempt would conflict with the first one.
             idempotent=not resource_version_of(desired),
             verb="apply",

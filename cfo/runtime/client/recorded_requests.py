@@ -7,9 +7,10 @@ object is marked as uncertain, and its next read goes to the API server.
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -38,6 +39,20 @@ from cfo.runtime.objects.unstructured import (
     resource_version_of,
     uid_of,
 )
+
+APPLY: Final = "application/apply-patch+yaml"
+"""The media type of a server-side apply."""
+
+_NOT_YAML: Final = re.compile(
+    rb"\x7f"
+    rb"|\xc2[\x80-\x9f]"  # the control characters from U+0080, among them the end of line U+0085
+    rb"|\xe2\x80[\xa8\xa9]"  # the ends of lines U+2028 and U+2029
+    rb"|\xef\xbf[\xbe\xbf]"  # U+FFFE and U+FFFF
+)
+"""The characters of JSON, in UTF-8, that YAML rejects, or takes for the ends of lines and replaces by spaces.
+
+Source: sections 5.1 and 5.4 of the specification of YAML 1.1.
+"""
 
 _PAGE_SIZE = 500
 _PAGED_LIST_ATTEMPTS = 2
@@ -356,6 +371,8 @@ class RecordedRequests:
             raise EncodingError(
                 f"cannot encode the object for {request.verb} of {request.resource}: {error}"
             ) from error
+        if request.content_type == APPLY:
+            encoded = _escape_for_yaml(encoded)
         request = replace(request, params=params, body=encoded)
         if "dryRun" in params:
             persisted: Object = orjson.loads(await self.send(request))
@@ -466,3 +483,14 @@ def _was_removed(obj: Object) -> bool:
         spec = obj.get("spec") or {}
         return not spec.get("finalizers")
     return True
+
+
+def _escape_for_yaml(body: bytes) -> bytes:
+    """Return JSON so that it has the same content if it is read as YAML, as API servers read an apply."""
+    if body.isascii() and b"\x7f" not in body:
+        return body
+    return _NOT_YAML.sub(_escaped, body)
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(match[0].decode())

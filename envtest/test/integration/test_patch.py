@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -60,6 +61,14 @@ async def test_namespace_without_fields_changes_once_on_repeated_apply(
     ]
     assert len(set(versions)) == 1 + writes
     assert versions[1] == versions[2] == versions[3]
+
+
+async def test_body_of_an_apply_is_yaml_also_if_it_is_json(api: APIClient) -> None:
+    body = config_map("a", {"separator": "x \u2028 y", "next-line": "x \x85 y"})
+    applied = await api.apply(A, json.dumps(body, ensure_ascii=False).encode(), "one")
+    assert applied.body["data"] == {"separator": "x\u2028y", "next-line": "x y"}
+    escaped = await api.apply(A, json.dumps(body).encode(), "one")
+    assert escaped.body["data"] == body["data"]
 
 
 async def test_field_that_is_no_longer_applied_is_removed(api: APIClient) -> None:
@@ -174,6 +183,12 @@ async def test_managed_fields_can_be_reset(api: APIClient) -> None:
             "the name of the object (b) does not match the name on the URL (a)",
         ),
         (b"a: [", {}, 400, "error decoding YAML"),
+        (
+            b'{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"\x7f"}}',
+            {},
+            400,
+            "error decoding YAML: error converting YAML to JSON: yaml: control characters are not allowed",
+        ),
         (
             b'{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"v","k":"w"}}',
             {"fieldValidation": "Strict"},

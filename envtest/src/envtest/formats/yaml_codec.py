@@ -187,6 +187,8 @@ def load(data: bytes) -> Any:
         return _JSONConverter(len(data) + _ALIASED).convert(_first_document(data))
     except YAMLError:
         raise
+    except yaml.reader.ReaderError as error:
+        raise YAMLError(f"error converting YAML to JSON: yaml: {error.reason}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise YAMLError("yaml: " + " ".join(str(error).split())) from None
     except RecursionError:

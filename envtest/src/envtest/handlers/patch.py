@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -308,10 +309,16 @@ def apply_body(data: bytes) -> Object:
     return document
 
 
+_SPECIAL: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef\xbf[\xbe\xbf]")
+"""The characters of JSON that YAML rejects or takes for the ends of lines, in UTF-8."""
+
+
 def _read_json(data: bytes) -> Any:
-    """Parse YAML that is a JSON object, because the JSON parser is faster; return ``None`` for other YAML."""
+    """Parse YAML that has the meaning of a JSON object, because that is faster; return ``None`` for other YAML."""
+    if not data.startswith(b"{") or _SPECIAL.search(data):
+        return None
     try:
-        return load_json(data) if data.startswith(b"{") else None
+        return load_json(data)
     except JSONError:
         return None
 
