@@ -75,6 +75,7 @@ ALLOWED: Final = {
     "cfo/console/migrate/raycluster/injected.py": _DIGITS,
     "cfo/controllers/flux/fluxjob/reconciler.py": _DECLARED,
     "cfo/controllers/flux/minicluster/job_changes.py": _DIGITS,
+    "cfo/api/flux/facts.py": _DECLARED,
     "cfo/controllers/flux/minicluster/plan.py": _DECLARED,
     "cfo/controllers/flux/minicluster/pods.py": _DECLARED,
     "cfo/controllers/flux/minicluster/resources.py": _DECLARED,

@@ -54,6 +54,7 @@ _WRONG_REASONS: Final = {
     "PriorityClassNotFound": "use an existing PriorityClass, or priority",
     "NameTaken": taken_remedy("the job", "its MiniCluster"),
     "MiniClusterRefused": "correct the spec; the message is that of the API server or a webhook",
+    "StartTimeout": "correct the spec, or ask the administrator for the quota or permission that the message names",
 }
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
 

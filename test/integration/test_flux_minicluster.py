@@ -460,7 +460,7 @@ async def test_reason_why_pods_are_missing_is_that_of_the_api_server(
     limits: list[Object],
     expected: str,
 ) -> None:
-    monkeypatch.setattr(job_changes, "_USUAL_CREATION", timedelta(seconds=0.5))
+    monkeypatch.setattr(job_changes, "USUAL_CREATION", timedelta(seconds=0.5))
     resources = {"limits": {"memory": "2Gi"}, "requests": {"memory": "2Gi"}}
     container = {"image": "ubuntu:noble", "command": "true", "resources": resources}
     await env.create(new_object(NAMESPACE, "team", labels=labels))

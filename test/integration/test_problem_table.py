@@ -261,7 +261,7 @@ async def test_page_shows_what_people_see_of_each_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(job_changes, "_USUAL_CREATION", timedelta(seconds=1))
+    monkeypatch.setattr(job_changes, "USUAL_CREATION", timedelta(seconds=1))
     monkeypatch.setattr(transition, "_USUAL_CREATION", timedelta(seconds=1))
     rows = rows_of_the_page()
     assert {row.kind for row in rows} == set(KINDS)

@@ -189,13 +189,13 @@ class Queue:
         """Decide about the queue."""
         return self.ledger.decide(SETUP, NOW)
 
-    def verdict(self, name: str) -> Verdict | None:
+    def verdict(self, name: str, namespace: str = "ns") -> Verdict | None:
         """Return the verdict about a job."""
-        return self.ledger.verdict(NamespacedName("ns", name), f"uid-{name}", 1)
+        return self.ledger.verdict(NamespacedName(namespace, name), f"uid-{name}", 1)
 
-    def reason(self, name: str) -> str:
+    def reason(self, name: str, namespace: str = "ns") -> str:
         """Return the reason in the verdict about a job, or the empty string."""
-        verdict = self.verdict(name)
+        verdict = self.verdict(name, namespace)
         return verdict.reason if verdict is not None else ""
 
 

@@ -38,6 +38,12 @@ def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return find_condition(items(path(obj, "status", "conditions")), kind) or {}
 
 
+def size_of(spec: Mapping[str, Any]) -> int:
+    """Return the ``size`` in the spec of a MiniCluster, which is 1 if it is not set."""
+    size = spec.get("size")
+    return 1 if size is None else int(size)
+
+
 def queue_of(cluster: Mapping[str, Any]) -> str:
     """Return the LocalQueue of Kueue that decides when a MiniCluster's Job starts; empty if there is none."""
     labels = (cluster.get("spec") or {}).get("jobLabels") or {}

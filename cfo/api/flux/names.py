@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -68,11 +69,19 @@ BROKERS_READY: Final = "BrokersReady"
 STARTING: Final = "Starting"
 """The reason of ``PodsReady`` while no pod reports a problem, but not all brokers are ready."""
 
+PODS_MISSING: Final = "PodsMissing"
+"""The reason of ``PodsReady`` while pods do not exist that the Job should have created."""
+
+USUAL_CREATION: Final = timedelta(seconds=30)
+"""How long the controller of Jobs usually needs at most until it has created the pods."""
+
 QUOTA_RESERVED: Final = "QuotaReserved"
 """Condition type of a FluxJob: the queue has admitted it. The same type as of a Kueue Workload."""
 
 EVICTED: Final = "Evicted"
-"""Condition type of a FluxJob: its quota is or was taken back, by the queue or because of ``spec.suspend``."""
+"""Condition type of a FluxJob: its quota is or was taken back.
+
+By the queue, because of ``spec.suspend``, or because its pods did not exist in time."""
 
 ACTIVE: Final = "Active"
 """Condition type of a FluxSetup: whether it governs jobs; the reason says why not."""

@@ -127,6 +127,7 @@ class FluxJobReconciler:
             validation_error=error_message(errors) if errors else "",
             named_cluster=cluster,
             verdict=self.ledger.verdict(key, uid_of(job), generation),
+            pods=self.ledger.pods_of(key),
             is_drained=self.ledger.is_drained(key),
             deletes_cluster=cleanup,
             kueue_queue=kueue_queue_of(setup.get("spec") or {}),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cfo.api.flux.facts import is_true
 from cfo.api.flux.names import STATES, JobState
-from cfo.controllers.flux.queue.model import Verdict
+from cfo.controllers.flux.queue.model import PodCounts, Verdict
 from cfo.runtime import EventType, Object, is_controlled_by, is_deleting, name_of, uid_of
 from cfo.runtime.objects import Conditions, ConditionStatus
 from cfo.runtime.process import micro_time
@@ -101,9 +101,10 @@ class JobObservation:
 
     ``validation_error`` is empty if the job is valid. ``named_cluster`` is the object with the name of its MiniCluster,
     also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out.
-    ``is_drained``: no pod of the job exists or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the
-    MiniCluster is deleted after the end, and how long after it. ``kueue_queue``: the LocalQueue of Kueue to which its
-    FluxSetup leaves its jobs now; that of the verdict is the one that was used when it was admitted.
+    ``pods``: how many pods the job has; ``None`` if that is not known yet. ``is_drained``: no pod of it occupies a node
+    or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the MiniCluster is deleted after the end, and
+    how long after it. ``kueue_queue``: the LocalQueue of Kueue to which its FluxSetup leaves its jobs now; that of the
+    verdict is the one that was used when it was admitted.
     """
 
     job: Object
@@ -111,6 +112,7 @@ class JobObservation:
     validation_error: str = ""
     named_cluster: Object | None = None
     verdict: Verdict | None = None
+    pods: PodCounts | None = None
     is_drained: bool = False
     deletes_cluster: bool = True
     keep_seconds: int = 0

@@ -19,6 +19,7 @@ from cfo.api.flux.names import (
     BROKERS_READY,
     EVICTED,
     OBJECTS_READY,
+    PODS_MISSING,
     PODS_READY,
     QUOTA_RESERVED,
     STARTING,
@@ -35,6 +36,12 @@ from cfo.controllers.flux.fluxjob.rendering import (
     priority_patch,
     size_patch,
 )
+from cfo.controllers.flux.fluxjob.start_timeout import (
+    missing_pods,
+    next_check,
+    obstacle_of_start,
+    start_deadline,
+)
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus, JobStep, MiniClusterAction
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
@@ -43,6 +50,8 @@ from cfo.controllers.flux.queue.model import (
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
+    PAUSES,
+    START_TIMEOUT,
     SUSPENDED,
     TOO_COMPLEX,
     WAITING_FOR_KUEUE,
@@ -61,7 +70,9 @@ from cfo.runtime.objects import parse_time
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
 _RETRYING: Final = "Retrying"
 _RETRY_AFTER: Final = timedelta(minutes=1)
-"""The pause before a MiniCluster that was refused is created again."""
+"""The shortest pause before a job that could not start is admitted again."""
+
+_LONGEST_PAUSE: Final = timedelta(minutes=10)
 
 _SPEC_CHANGED: Final = "SpecChanged"
 _PASSING_REASONS: Final = frozenset({"Creating", "Deleting", "Invalid", "NamespaceTerminating"})
@@ -130,7 +141,8 @@ def _wait(seen: JobObservation, step: JobStep) -> None:
     if (
         _is_paused(seen, step)
         or verdict is None
-        or verdict.reason in (EVICTED_BY_QUEUE, MINICLUSTER_REFUSED)
+        or verdict.reason == EVICTED_BY_QUEUE
+        or verdict.reason in PAUSES
     ):
         return
     status = step.status
@@ -166,20 +178,29 @@ def _is_current(condition: Mapping[str, Any], obj: Object) -> bool:
 
 
 def _is_paused(seen: JobObservation, step: JobStep) -> bool:
-    """Return whether the job must wait before its refused MiniCluster is created again.
+    """Return whether a job that could not start must wait before it is admitted again.
 
     When the pause ends, the status says so, and the queue considers the job again.
     """
-    refused = step.status.find(QUOTA_RESERVED)
-    if refused.get("reason") != MINICLUSTER_REFUSED or not _is_current(refused, seen.job):
+    released = step.status.find(QUOTA_RESERVED)
+    if released.get("reason") not in PAUSES or not _is_current(released, seen.job):
         return False
-    since = parse_time(refused.get("lastTransitionTime"))
-    remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
+    since = parse_time(released.get("lastTransitionTime"))
+    pause = _RETRY_AFTER
+    if released.get("reason") == START_TIMEOUT:
+        pause = _growing_pause(seen.job, since)
+    remaining = (since + pause - seen.now).total_seconds()
     if remaining > 0:
         step.requeue_after = remaining
     else:
-        step.status.set(QUOTA_RESERVED, False, _RETRYING, str(refused.get("message")))
+        step.status.set(QUOTA_RESERVED, False, _RETRYING, str(released.get("message")))
     return True
+
+
+def _growing_pause(job: Object, since: datetime) -> timedelta:
+    """Return the pause of a job that released its quota at ``since``: its age, so that it about doubles each time."""
+    age = since - parse_time(job["metadata"]["creationTimestamp"])
+    return min(max(age, _RETRY_AFTER), _LONGEST_PAUSE)
 
 
 def _keep_suspended(seen: JobObservation, step: JobStep) -> None:
@@ -224,7 +245,16 @@ def _pass_on(step: JobStep, patch: Object | None) -> None:
 
 
 def _go_on(seen: JobObservation, step: JobStep) -> None:
-    """Continue a job that holds quota."""
+    """Continue a job that holds quota, and come back if it may have to give that back."""
+    _continue(seen, step)
+    if step.status.is_true(QUOTA_RESERVED) and not step.status.is_true(EVICTED):
+        check = next_check(seen, step.status)
+        if check is not None:
+            step.requeue_after = (check - seen.now).total_seconds()
+
+
+def _continue(seen: JobObservation, step: JobStep) -> None:
+    """Take the next step of a job that holds quota."""
     cluster = seen.named_cluster
     if seen.own_cluster is None and cluster is not None:
         _wait_for_the_name(seen, step, cluster)
@@ -283,12 +313,15 @@ def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
     status = step.status
     cluster = seen.own_cluster
     if not status.is_true(EVICTED):
-        cause = _cause_of_eviction(seen)
+        cause = _cause_of_eviction(seen, status)
         if cause is None or (cluster is not None and is_true(cluster, JobState.FINISHED)):
             return False
         reason, message = cause
         status.set(EVICTED, True, reason, message)
-        step.normal(reason, message)
+        if reason == START_TIMEOUT:
+            step.warning(reason, message)
+        else:
+            step.normal(reason, message)
     if cluster is not None and queue_of(cluster):
         step.action = MiniClusterAction.DELETE
     elif cluster is not None and not _is_suspended(cluster):
@@ -302,12 +335,15 @@ def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
     return True
 
 
-def _cause_of_eviction(seen: JobObservation) -> tuple[str, str] | None:
+def _cause_of_eviction(seen: JobObservation, status: JobStatus) -> tuple[str, str] | None:
     """Return why the job must give its quota back (reason and message), if it must."""
     if seen.verdict is not None and seen.verdict.reason == EVICTED_BY_QUEUE:
         return EVICTED_BY_QUEUE, seen.verdict.message
     if seen.spec.get("suspend"):
         return SUSPENDED, "Suspended by spec.suspend"
+    deadline = start_deadline(seen, status)
+    if deadline is not None and deadline <= seen.now:
+        return START_TIMEOUT, f"The job could not start in time: {obstacle_of_start(status)}"
     return None
 
 
@@ -368,28 +404,36 @@ def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     if not status["startTime"]:
         status["startTime"] = status.timestamp
         step.normal("Launched", "The MiniCluster was started")
-    message = _report_pods(step, cluster)
+    message = _report_pods(seen, step, cluster)
     state = JobState.RUNNING if runs_command else JobState.READY
     status.enter(state, message)
 
 
-def _report_pods(step: JobStep, cluster: Object) -> str:
+def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     """Record whether the brokers are ready, and why a pod cannot start; return the message."""
     status = step.status
+    known = status.find(PODS_READY).get("reason")
+    missing = missing_pods(seen, status, cluster)
     conditions = (cluster.get("status") or {}).get("conditions")
     problem = find_condition(conditions, PODS_READY) or {}
     if problem.get("status") == "False":
         reason = str(problem.get("reason"))
         message = str(problem.get("message"))
-        if status.find(PODS_READY).get("reason") != reason:
-            step.warning("PodsNotReady", message)
-        status.set(PODS_READY, False, reason, message)
-        return message
-    if is_true(cluster, JobState.RUNNING):
-        status.set(PODS_READY, True, BROKERS_READY, "The brokers are ready")
-        return "The brokers are ready"
-    status.set(PODS_READY, False, STARTING, "The pods are being started")
-    return "The pods are being started"
+    elif is_true(cluster, JobState.RUNNING):
+        reason = BROKERS_READY
+        message = "The brokers are ready"
+    else:
+        reason = STARTING
+        message = "The pods are being started"
+    if missing and reason != PODS_MISSING:
+        reason = PODS_MISSING
+        message = f"{missing} pods do not exist. {message}"
+    if problem.get("status") == "False" and reason != known:
+        step.warning("PodsNotReady", message)
+    if reason == PODS_MISSING and known != PODS_MISSING:
+        status.remove(PODS_READY)  # so that its time is that from which pods are missing
+    status.set(PODS_READY, reason == BROKERS_READY, reason, message)
+    return message
 
 
 def _finish(seen: JobObservation, step: JobStep, cluster: Object) -> None:

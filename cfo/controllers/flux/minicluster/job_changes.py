@@ -7,16 +7,17 @@ changes of its size, deadline, retries, labels and suspension.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
+from cfo.api.flux.facts import size_of
+from cfo.api.flux.names import USUAL_CREATION
 from cfo.controllers.flux.minicluster.plan import (
     JOB_LABELS_ANNOTATION,
     MAXIMUM_SIZE_ANNOTATION,
     SCRIPTS_HASH_ANNOTATION,
     SPEC_HASH_ANNOTATION,
     Plan,
-    size_of,
     spec_hash,
     wanted_suspend,
 )
@@ -31,9 +32,6 @@ from cfo.runtime import Object, annotations_of, find_condition, labels_of
 from cfo.runtime.objects import parse_time
 
 _SIGNALLED = 128
-
-_USUAL_CREATION: Final = timedelta(seconds=30)
-"""How long the controller of Jobs usually needs at most until it has created the pods."""
 
 
 def end_condition(job: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -65,7 +63,7 @@ def missing_pods(job: Mapping[str, Any]) -> int:
 def creation_seconds(job: Mapping[str, Any], now: datetime) -> float:
     """Return for how many seconds pods of a Job that was started may still be missing; 0 if they should exist."""
     started = parse_time(job["status"]["startTime"])
-    return max(0.0, (started + _USUAL_CREATION - now).total_seconds())
+    return max(0.0, (started + USUAL_CREATION - now).total_seconds())
 
 
 def has_started(job: Mapping[str, Any]) -> bool:

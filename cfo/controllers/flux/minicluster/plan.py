@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux.facts import queue_of, runners
+from cfo.api.flux.facts import queue_of, runners, size_of
 from cfo.api.flux.names import SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, name_of, namespace_of
 
@@ -216,12 +216,6 @@ class Plan:
     def sidecars(self) -> list[Mapping[str, Any]]:
         """The containers that do not run Flux."""
         return [item for index, item in enumerate(self.containers) if index != self.runner]
-
-
-def size_of(spec: Mapping[str, Any]) -> int:
-    """Return ``spec.size``, which is 1 if it is not set."""
-    size = spec.get("size")
-    return 1 if size is None else int(size)
 
 
 def wanted_suspend(cluster: Mapping[str, Any]) -> bool | None:

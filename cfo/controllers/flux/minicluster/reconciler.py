@@ -13,12 +13,14 @@ from typing import Final
 
 import structlog
 
+from cfo.api.flux.facts import size_of
 from cfo.api.flux.names import (
     FIELD_MANAGER,
     FLUX_JOB,
     MINICLUSTER,
     MINICLUSTER_LABEL,
     OBJECTS_READY,
+    PODS_MISSING,
     PODS_READY,
     JobState,
 )
@@ -67,7 +69,6 @@ from cfo.controllers.flux.minicluster.plan import (
     Plan,
     secret_name,
     service_pod_name,
-    size_of,
 )
 from cfo.controllers.flux.minicluster.status import (
     ADDED_STATUS,
@@ -121,9 +122,6 @@ _log = structlog.get_logger("cfo.controllers.flux")
 
 _NOT_DECLARED: Final = "field not declared in schema"
 """The error of a server-side apply with a field that the CRD lacks."""
-
-_PODS_MISSING: Final = "PodsMissing"
-"""The reason of ``PodsReady`` if pods cannot be created."""
 
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
@@ -353,7 +351,7 @@ class MiniClusterReconciler:
         known = find_condition((cluster.get("status") or {}).get("conditions"), PODS_READY) or {}
         message = str(known.get("message") or "")
         if known.get("status") == "False" and message.startswith(subject):
-            return PodFailure(_PODS_MISSING, message)
+            return PodFailure(PODS_MISSING, message)
         refusal = ""
         try:
             stored = await self.client.get(JOB, key_of(job), live=True)
@@ -364,7 +362,7 @@ class MiniClusterReconciler:
         why = f": {refusal}"
         if not refusal:
             why = f". The Events of the Job say why: kubectl describe job -n {key_of(job).namespace} {name_of(job)}"
-        return PodFailure(_PODS_MISSING, shortened(subject + why, MAX_WHOLE_MESSAGE))
+        return PodFailure(PODS_MISSING, shortened(subject + why, MAX_WHOLE_MESSAGE))
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:
         """Delete a MiniCluster that has ended, if its spec says so; return the seconds until then, or 0.

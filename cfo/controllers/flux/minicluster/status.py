@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.flux.facts import is_true, message_of, queue_of
+from cfo.api.flux.facts import is_true, message_of, queue_of, size_of
 from cfo.api.flux.names import (
     OBJECTS_READY,
     PODS_READY,
@@ -31,7 +31,6 @@ from cfo.api.flux.names import (
 )
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
-from cfo.controllers.flux.minicluster.plan import size_of
 from cfo.controllers.pod_status import PodFailure, is_same_failure
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 

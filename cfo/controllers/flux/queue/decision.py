@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final
@@ -29,6 +30,8 @@ MAX_PREEMPTORS: Final = 16
 
 Amounts = tuple[int, ...]
 """Pods, jobs, and the resources of the policy in the order of their names."""
+
+_Order = Callable[[Iterable[WaitingJob]], Iterator[WaitingJob]]
 
 _UNLIMITED: Final = 1 << 62
 
@@ -169,6 +172,20 @@ def _by_rank(jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
     return iter(sorted(jobs, key=attrgetter("rank")))
 
 
+def _with_last(
+    jobs: Iterable[WaitingJob],
+    last: Collection[str],
+    in_order: _Order,
+) -> Iterator[WaitingJob]:
+    """Yield jobs ``in_order``, and then those of the namespaces in ``last`` in the same order."""
+    usual: list[WaitingJob] = []
+    others: list[WaitingJob] = []
+    for job in jobs:
+        (others if job.key.namespace in last else usual).append(job)
+    yield from in_order(usual)
+    yield from in_order(others)
+
+
 def _by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterator[WaitingJob]:
     """Yield jobs so that the next one is the first job of the namespace with the smallest share.
 
@@ -294,25 +311,33 @@ def _holding_rank(holding: Holding) -> tuple[object, ...]:
 
 
 def decide(
-    policy: Policy, jobs: Collection[WaitingJob], usage: Collection[Holding], now: float
+    policy: Policy,
+    jobs: Collection[WaitingJob],
+    usage: Collection[Holding],
+    now: float,
+    last: Collection[str] = (),
 ) -> QueueDecision:
     """Decide which of ``jobs`` to admit, and which holders of quota to evict for them.
 
     ``usage`` is everything that holds quota of ``policy``, including jobs whose admission was decided but is not
-    visible yet; a job must not be in both collections. ``now`` is in seconds since the epoch.
+    visible yet; a job must not be in both collections. ``now`` is in seconds since the epoch. ``last`` are namespaces
+    with jobs that come after all others, and for which no job is evicted.
 
     An admission never exceeds the quota. Deciding again after a decision was carried out admits and evicts nothing
     more, unless shares and preemption are combined: there an admission changes the order of the queue. A job that
     exceeds the quota as a whole does not block others. Costs O(n log n) for n jobs.
     """
-    return _Queue(policy, usage, now).decide(jobs)
+    return _Queue(policy, usage, now, last).decide(jobs)
 
 
 class _Queue:
-    def __init__(self, policy: Policy, usage: Collection[Holding], now: float) -> None:
+    def __init__(
+        self, policy: Policy, usage: Collection[Holding], now: float, last: Collection[str]
+    ) -> None:
         self._policy = policy
         self._usage = usage
         self._now = now
+        self._last = last
         self._capacity = Capacity(policy, usage)
         self._victims = _Victims(policy, self._capacity, usage)
         self._reservation: Reservation | None = None
@@ -343,9 +368,10 @@ class _Queue:
         return QueueDecision(tuple(self._admit), tuple(self._preempt), self._blocked)
 
     def _in_order(self, jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
+        in_order: _Order = _by_rank
         if self._policy.shares_by_namespace:
-            return _by_share(jobs, self._shares)
-        return _by_rank(jobs)
+            in_order = partial(_by_share, shares=self._shares)
+        return _with_last(jobs, self._last, in_order) if self._last else in_order(jobs)
 
     def _blocking(self, job: WaitingJob, amounts: Amounts) -> Blocked | None:
         """Return why the job must wait, or ``None`` if it can be admitted."""
@@ -366,15 +392,16 @@ class _Queue:
             return None if may_pass else Blocked.BEHIND
         if fits:
             return None
-        if known is not None and not self._policy.preempts:
+        may_evict = self._policy.preempts and job.key.namespace not in self._last
+        if known is not None and not may_evict:
             return known
-        return self._wait(job, amounts)
+        return self._wait(job, amounts, may_evict=may_evict)
 
-    def _wait(self, job: WaitingJob, amounts: Amounts) -> Blocked:
+    def _wait(self, job: WaitingJob, amounts: Amounts, *, may_evict: bool) -> Blocked:
         """Let ``job``, the first that does not fit, wait: evict others for it, or limit which jobs may pass it."""
         strategy = self._policy.strategy
         self._closed = strategy is QueueingStrategy.STRICT_FIFO
-        if self._policy.preempts:
+        if may_evict:
             if not self._capacity.will_have(amounts):
                 for victim in self._victims.choose(job, amounts):
                     self._preempt.append(victim)

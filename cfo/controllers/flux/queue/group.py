@@ -23,7 +23,6 @@ from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
     FOREVER,
-    MINICLUSTER_REFUSED,
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
@@ -53,6 +52,8 @@ class Group(msgspec.Struct, gc=False, eq=False):
     pods: dict[str, PodRecord] | None = None
     held_by_pods: Demand = NOTHING
     """The sum of the pods that occupy nodes."""
+    live_pods: int = 0
+    ended_pods: int = 0
     waiting: WaitingJob | None = None
     holding: Holding | None = None
     is_assumed: bool = False
@@ -87,8 +88,13 @@ class Group(msgspec.Struct, gc=False, eq=False):
         """Record a pod; ``None``: it does not exist."""
         pods = self.pods or {}
         before = pods.pop(name, None)
+        if before is not None:
+            self.live_pods -= before.is_live
+            self.ended_pods -= before.has_ended
         if pod is not None:
             pods[name] = pod
+            self.live_pods += pod.is_live
+            self.ended_pods += pod.has_ended
         self.pods = pods or None
         old = before.demand if before is not None else NOTHING
         new = pod.demand if pod is not None else NOTHING
@@ -231,8 +237,8 @@ def obstacle_of(
             NAME_TAKEN,
             f"MiniCluster {key} needs the name of another owner's object, which its condition ObjectsReady names",
         )
-    if job.is_refused:
-        return MINICLUSTER_REFUSED, "The MiniCluster was refused"
+    if job.is_paused:
+        return job.reason, "The job could not start"
     if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):
         return WAITING_FOR_KUEUE, "Waiting for Kueue to admit the job"
     if setup is None:

@@ -33,6 +33,7 @@ from cfo.controllers.flux.queue.model import (
     WAITING_FOR_KUEUE,
     Blocked,
     Demand,
+    PodCounts,
     Verdict,
     WaitingJob,
     position_changed,
@@ -61,6 +62,9 @@ _MAX_SETUPS: Final = 100
 
 The namespaces of administrators have no limit.
 """
+
+_LAST_SECONDS: Final = 3600.0
+"""For how long the jobs of a namespace come after all others, from when one of them held quota without its pods."""
 
 _UNKNOWN_POD: Final = Demand(pods=1)
 """What a pod holds that could never be decoded."""
@@ -101,6 +105,8 @@ class Ledger:
     """The uids of the lost pods, by namespace and name. Nodes limit their number."""
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _classes: dict[str, int] = field(default_factory=dict)
+    _gave_up: dict[str, float] = field(default_factory=dict)
+    """When a job of each namespace last released quota because its pods did not exist, in seconds since the epoch."""
     _governance: Governance = field(default_factory=Governance)
     is_started: bool = False
     """Whether :meth:`start` was called."""
@@ -180,6 +186,13 @@ class Ledger:
         group.reason = ""
         self.decide_again(self._update(key))
 
+    def pods_of(self, key: NamespacedName) -> PodCounts | None:
+        """Return how many pods a FluxJob has; ``None`` before :meth:`start`."""
+        if not self.is_started:
+            return None
+        group = self._group(key)
+        return PodCounts(group.live_pods, group.ended_pods) if group is not None else PodCounts()
+
     def is_drained(self, key: NamespacedName) -> bool:
         """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones.
 
@@ -222,7 +235,7 @@ class Ledger:
     def _carry_out(self, setup: Setup, groups: list[Group], now: float) -> None:
         waiting = [group.waiting for group in groups if group.waiting is not None]
         holdings = [group.holding for group in groups if group.holding is not None]
-        decision = decide(setup.policy, waiting, holdings, now)
+        decision = decide(setup.policy, waiting, holdings, now, self._last(now))
         for key in decision.admit:
             group = self._groups[key.namespace][key.name]
             group.is_assumed = True
@@ -241,6 +254,13 @@ class Ledger:
             self._refresh(key)
         self.notify(decision.preempt)
         self.notify(self._blocked(decision.blocked, str(setup.key)))
+
+    def _last(self, now: float) -> Collection[str]:
+        """Return the namespaces that come after all others, because a job of theirs held quota without its pods."""
+        for namespace, gave_up in list(self._gave_up.items()):
+            if gave_up + _LAST_SECONDS <= now:
+                del self._gave_up[namespace]
+        return self._gave_up.keys()
 
     def _blocked(self, blocked: Mapping[NamespacedName, Blocked], setup: str) -> list[Request]:
         """Record why jobs wait; return those whose status does not say so."""
@@ -271,6 +291,9 @@ class Ledger:
         old = group.job
         job = _decode(event.key, job_record, event.current, old)
         group.job = job
+        if job is not None and job.gave_up:
+            known = self._gave_up.get(event.key.namespace, 0.0)
+            self._gave_up[event.key.namespace] = max(known, job.gave_up)
         if job is None or old is None or job.uid != old.uid or job.generation != old.generation:
             group.is_assumed = False
             group.is_evicting = False
@@ -316,7 +339,9 @@ class Ledger:
         requests = self._forget_pod(key)
         name = meta.labels.get(MINICLUSTER_LABEL, "")
         if name:
-            unknown = PodRecord(meta.uid, _UNKNOWN_POD, has_node=True, has_ended=False)
+            unknown = PodRecord(
+                meta.uid, _UNKNOWN_POD, has_node=True, has_ended=False, is_deleting=meta.is_deleting
+            )
             requests += self._set_pod(key, name, _decode(key, pod_record, entry, unknown))
         return requests
 
@@ -417,7 +442,10 @@ class Ledger:
     def _set_pod(self, key: NamespacedName, cluster: str, pod: PodRecord | None) -> list[Request]:
         group_key = NamespacedName(key.namespace, cluster)
         group = self._groups.setdefault(key.namespace, {}).setdefault(cluster, Group())
+        had_pods = group.live_pods > 0
         group.set_pod(key.name, pod)
+        if had_pods and not group.live_pods and _holds_without_pods(group.job):
+            self.notify((group_key,))
         if pod is not None:
             self._clusters_of_pods.setdefault(key.namespace, {})[key.name] = intern(cluster)
         return self._update(group_key)
@@ -588,6 +616,11 @@ def _totals_of(groups: Iterable[Group]) -> Totals:
         else:
             pending += 1
     return Totals(pods, admitted, pending)
+
+
+def _holds_without_pods(job: JobRecord | None) -> bool:
+    """Return whether a job without pods must give its quota back, unless it gets others."""
+    return job is not None and job.is_admitted and not job.is_evicted
 
 
 def _shows_admission(job: JobRecord) -> bool:

@@ -29,9 +29,13 @@ MINICLUSTER_REFUSED: Final = "MiniClusterRefused"
 NAME_TAKEN: Final = "NameTaken"
 NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 NO_SETUP: Final = "NoFluxSetup"
+START_TIMEOUT: Final = "StartTimeout"
 SUSPENDED: Final = "Suspended"
 TOO_COMPLEX: Final = "TooComplex"
 WAITING_FOR_KUEUE: Final = "WaitingForKueue"
+
+PAUSES: Final = frozenset({MINICLUSTER_REFUSED, START_TIMEOUT})
+"""The reasons for which an admitted job that could not start has released its quota, to be admitted after a pause."""
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
@@ -128,6 +132,14 @@ class Blocked(Enum):
 
     RELEASING = "QuotaIsBeingReleased"
     """Enough quota for it is being released and is reserved for it. Only with preemption."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCounts:
+    """The pods of a job: those that exist and are neither ended nor being deleted, and those that have ended."""
+
+    live: int = 0
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,10 @@ from cfo.api.flux.names import (
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
-    MINICLUSTER_REFUSED,
     NAME_TAKEN,
     NOTHING,
+    PAUSES,
+    START_TIMEOUT,
     Demand,
 )
 from cfo.controllers.flux.queue.shape import (
@@ -49,8 +50,10 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     """A FluxJob. ``shape``, an encoded :class:`.JobShape`, and the defaults of its FluxSetup determine its demand.
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
-    controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
-    not created again yet. ``is_too_complex``: its shape is longer than :data:`MAX_SHAPE`, so only its pods are known.
+    controller has validated this generation. ``gave_up``: when it was evicted because its pods did not exist in time,
+    in seconds since the epoch; 0 if it was not, or is admitted again. ``is_paused``: it is not admitted again yet,
+    because it could not start. ``is_too_complex``: its shape is longer than :data:`MAX_SHAPE`, so only its pods are
+    known.
     """
 
     uid: str
@@ -64,9 +67,10 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     position: int
     setup: str
     started: float
+    gave_up: float
     is_observed: bool
     is_reserved: bool
-    is_refused: bool
+    is_paused: bool
     is_evicted: bool
     is_finished: bool
     is_suspended: bool
@@ -182,6 +186,12 @@ class PodRecord(msgspec.Struct, gc=False, frozen=True):
     requests: Demand
     has_node: bool
     has_ended: bool
+    is_deleting: bool
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the pod counts in a ResourceQuota of pods: a finalizer can keep a deleted one for any time."""
+        return not self.has_ended and not self.is_deleting
 
     @property
     def demand(self) -> Demand:
@@ -212,9 +222,11 @@ def job_record(entry: Entry) -> JobRecord:
         shape = _shapes.encode(shape_of_pods(spec.size, template))
     deadline = spec.deadline_seconds or template.deadline_seconds or DEFAULT_DEADLINE
     reserved = _find(status.conditions, QUOTA_RESERVED)
-    is_refused = (
-        reserved.reason == MINICLUSTER_REFUSED and reserved.observed_generation == meta.generation
-    )
+    is_current = reserved.observed_generation == meta.generation
+    evicted = _find(status.conditions, EVICTED)
+    gave_up = 0.0
+    if evicted.status == "True" and evicted.reason == START_TIMEOUT:
+        gave_up = _seconds(evicted.last_transition_time or "")
     queue = meta.labels.get(QUEUE_NAME_LABEL) or (template.job_labels or {}).get(QUEUE_NAME_LABEL)
     return JobRecord(
         uid=meta.uid,
@@ -228,10 +240,11 @@ def job_record(entry: Entry) -> JobRecord:
         position=status.position or 0,
         setup=_name(status.flux_setup or ""),
         started=_seconds(status.start_time or reserved.last_transition_time or ""),
+        gave_up=gave_up,
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved.status == "True",
-        is_refused=is_refused,
-        is_evicted=_is_true(status.conditions, EVICTED),
+        is_paused=reserved.reason in PAUSES and is_current,
+        is_evicted=evicted.status == "True",
         is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_suspended=bool(spec.suspend),
         is_deleting=meta.is_deleting,
@@ -324,7 +337,7 @@ def pod_record(entry: Entry) -> PodRecord:
     requests = NOTHING
     if not has_ended:
         requests = demand_of_pod(pod.spec or PodShape())
-    return PodRecord(entry.meta.uid, requests, has_node, has_ended)
+    return PodRecord(entry.meta.uid, requests, has_node, has_ended, entry.meta.is_deleting)
 
 
 def _name(text: str) -> str:

@@ -18,7 +18,7 @@ from cfo.controllers.flux.fluxjob.step import (
     state_of,
 )
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
-from cfo.controllers.flux.queue.model import Verdict
+from cfo.controllers.flux.queue.model import PodCounts, Verdict
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process.clock import rfc3339
 from test.support.flux_environment import condition, flux_job, state
@@ -252,6 +252,125 @@ def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pa
     assert admitted.events == again.events == []  # reported once
     _, after = step(after, named_cluster=cluster_of(obj))
     assert condition(after, "MiniClusterRefused") == {}
+
+
+def launched(*true: str, **status: Any) -> tuple[Object, Object]:
+    """Return a running job that was launched at NOW, and its MiniCluster with ``true`` conditions."""
+    obj = job(JobState.RUNNING, reserved=True, size=4)
+    obj["metadata"]["creationTimestamp"] = rfc3339(NOW)
+    obj["status"]["startTime"] = rfc3339(NOW)
+    return obj, cluster_of(obj, *true, suspended=False, **status)
+
+
+def after(obj: Object, seconds: float, **seen: Any) -> JobStep:
+    """Return the step ``seconds`` after NOW; the job then has the status that it writes."""
+    result = decide_step(JobObservation(job=obj, now=NOW + timedelta(seconds=seconds), **seen))
+    obj["status"] = result.status.as_object()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("pods", "seconds"),
+    [
+        pytest.param(PodCounts(), 300, id="none"),
+        pytest.param(PodCounts(live=3), 300, id="some"),
+        pytest.param(PodCounts(live=2, ended=1), 300, id="more are missing than have failed"),
+        pytest.param(PodCounts(live=2, ended=2), 900, id="failed ones are replaced"),
+    ],
+)
+def test_quota_of_a_launched_job_without_its_pods_is_released(
+    pods: PodCounts, seconds: int
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    assert after(obj, 10, named_cluster=cluster, pods=pods).requeue_after == 20
+    assert condition(obj, "PodsReady")["reason"] == "Starting"
+    found = after(obj, 30, named_cluster=cluster, pods=pods)
+    assert (condition(obj, "PodsReady")["reason"], found.requeue_after) == ("PodsMissing", seconds)
+    waiting = after(obj, 29 + seconds, named_cluster=cluster, pods=pods)
+    assert (waiting.action, waiting.requeue_after) == (MiniClusterAction.NONE, 1)
+    evicted = after(obj, 30 + seconds, named_cluster=cluster, pods=pods)
+    assert evicted.action is MiniClusterAction.SUSPEND
+    assert [event[:2] for event in evicted.events] == [("Warning", "StartTimeout")]
+    suspended = cluster_of(obj, suspended=True)
+    after(obj, 31 + seconds, named_cluster=suspended, is_drained=True)
+    reserved = condition(obj, "QuotaReserved")
+    assert (reserved["status"], reserved["reason"]) == ("False", "StartTimeout")
+    assert f"{4 - pods.live} pods do not exist" in reserved["message"]
+
+
+def test_job_with_pods_that_are_created_late_keeps_its_quota() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    after(obj, 30, named_cluster=cluster, pods=PodCounts(live=1))
+    late = after(obj, 200, named_cluster=cluster, pods=PodCounts(live=4))
+    assert (condition(obj, "PodsReady")["reason"], late.requeue_after) == ("Starting", 300)
+    after(obj, 500, named_cluster=cluster, pods=PodCounts(live=3))
+    assert condition(obj, "QuotaReserved")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("pods", "status", "reason"),
+    [
+        (PodCounts(live=1, ended=3), {}, "BrokersReady"),
+        (PodCounts(ended=4), {"exitCode": 0}, "BrokersReady"),
+        (PodCounts(ended=4), {"exitCode": 1}, "PodsMissing"),
+        (PodCounts(), {}, "PodsMissing"),
+        (None, {}, "BrokersReady"),
+    ],
+)
+def test_job_that_ran_keeps_its_quota_while_it_has_a_pod(
+    pods: PodCounts | None, status: Object, reason: str
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning", **status)
+    for seconds in (60, 60 + 899):
+        after(obj, seconds, named_cluster=cluster, pods=pods)
+        assert condition(obj, "PodsReady")["reason"] == reason
+        assert condition(obj, "QuotaReserved")["status"] == "True"
+        if pods == PodCounts():
+            return
+    after(obj, 60 + 900, named_cluster=cluster, pods=pods)
+    assert bool(condition(obj, "Evicted")) is (reason == "PodsMissing")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_quota_of_an_admitted_job_without_its_objects_is_released(exists: bool) -> None:
+    obj = job(reserved=True)
+    cluster = None
+    if exists:
+        cluster = cluster_of(obj)
+        message = "Job sample is being deleted."
+        cluster["status"]["conditions"].append(
+            {"type": "ObjectsReady", "status": "False", "reason": "Deleting", "message": message}
+        )
+    waiting = after(obj, 299, named_cluster=cluster)
+    assert waiting.requeue_after == 1
+    after(obj, 300, named_cluster=cluster, is_drained=True)
+    assert condition(obj, "QuotaReserved")["reason"] == "StartTimeout"
+
+
+def test_job_that_kueue_admitted_is_left_to_kueue() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    condition(obj, "QuotaReserved")["reason"] = "AdmittedByKueue"
+    for seconds in (60, 1000):
+        step_taken = after(obj, seconds, named_cluster=cluster, pods=PodCounts())
+        assert (step_taken.action, step_taken.requeue_after) == (MiniClusterAction.NONE, 0)
+    assert condition(obj, "Evicted") == {}
+
+
+@pytest.mark.parametrize(("age", "pause"), [(0, 60), (400, 400), (5000, 600)])
+def test_job_that_could_not_start_is_retried_after_a_pause_that_grows(age: int, pause: int) -> None:
+    obj = job()
+    obj["metadata"]["creationTimestamp"] = rfc3339(NOW - timedelta(seconds=age))
+    reserved = condition(obj, "QuotaReserved")
+    reserved["reason"] = "StartTimeout"
+    admitted = Verdict(reason="Admitted", message="Admitted")
+    assert after(obj, pause - 1, verdict=admitted).requeue_after == 1
+    changed = {**obj, "metadata": {**obj["metadata"], "generation": 2}}
+    assert condition(step(changed, verdict=admitted)[1], "QuotaReserved")["status"] == "True"
+    after(obj, pause, verdict=admitted)
+    assert condition(obj, "QuotaReserved")["reason"] == "Retrying"
+    after(obj, pause, verdict=admitted)
+    assert condition(obj, "QuotaReserved")["status"] == "True"
 
 
 def test_job_follows_kueue_until_it_ends() -> None:

@@ -276,6 +276,21 @@ def test_only_jobs_of_lower_priority_are_evicted(
 
 
 @PROPERTY
+@given(policies(), waiting_jobs(), holdings(), st.sets(namespaces, max_size=2))
+def test_jobs_of_the_last_namespaces_change_nothing_for_those_of_others(
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding], last: set[str]
+) -> None:
+    others = [job for job in jobs if job.key.namespace not in last]
+    expected = decide(policy, others, usage, NOW)
+    decision = decide(policy, jobs, usage, NOW, last)
+    assert decision.preempt == expected.preempt
+    assert tuple(key for key in decision.admit if key.namespace not in last) == expected.admit
+    assert {
+        key: reason for key, reason in decision.blocked.items() if key.namespace not in last
+    } == expected.blocked
+
+
+@PROPERTY
 @given(policies(), waiting_jobs(), holdings())
 def test_evictions_make_room_for_the_jobs_they_are_for(
     policy: Policy, jobs: list[WaitingJob], usage: list[Holding]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -12,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.fluxsetup import START, FluxSetupReconciler
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.admissions import Admissions
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
-from cfo.controllers.flux.queue.model import position_changed
+from cfo.controllers.flux.queue.model import PodCounts, position_changed
 from cfo.controllers.flux.queue.shape import _remembered
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Channel, SystemClock
@@ -522,6 +523,65 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
     queue.remove(POD, "a-0")
     assert queue.ledger.is_drained(key)
     assert queue.notified == [key]
+
+
+def put_pod_of(queue: Queue, name: str, **metadata: Any) -> None:
+    """Add or change the pod ``a-0`` of the MiniCluster ``a``, which has no node."""
+    labels = {MINICLUSTER_LABEL: "a"}
+    queue.put(POD, {"metadata": {"name": name, "namespace": "ns", "labels": labels, **metadata}})
+
+
+def test_admitted_job_is_reconciled_when_it_has_lost_its_last_pod() -> None:
+    queue = Queue()
+    key = NamespacedName("ns", "a")
+    admitted = {**met("QuotaReserved"), "reason": "Admitted"}
+    put_job_with(queue, "a", admitted)
+    assert queue.ledger.pods_of(key) == PodCounts()
+    put_pod_of(queue, "a-0")
+    put_pod_of(queue, "a-1")
+    assert queue.ledger.pods_of(key) == PodCounts(live=2)
+    queue.notified.clear()
+    put_pod_of(queue, "a-0", deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["x/y"])
+    assert queue.notified == []
+    queue.put(
+        POD,
+        {
+            "metadata": {"name": "a-1", "namespace": "ns", "labels": {MINICLUSTER_LABEL: "a"}},
+            "status": {"phase": "Failed"},
+        },
+    )
+    assert queue.ledger.pods_of(key) == PodCounts(ended=1)
+    assert queue.notified == [key]
+
+
+def put_job_with(queue: Queue, name: str, *conditions: Object, namespace: str = "ns") -> None:
+    """Add or change a FluxJob with these conditions."""
+    status = {"jobid": name, "observedGeneration": 1, "conditions": list(conditions)}
+    queue.put(FLUX_JOB, {**flux_job(name, namespace), "status": status})
+
+
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO", "Backfill"])
+def test_namespace_that_held_quota_without_pods_comes_last_for_an_hour(strategy: str) -> None:
+    queue = Queue(max_size=2, queueingStrategy=strategy)
+    gave_up = {
+        **met("Evicted"),
+        "reason": "StartTimeout",
+        "lastTransitionTime": datetime.fromtimestamp(NOW, UTC).isoformat(),
+    }
+    put_job_with(queue, "evicted", gave_up, namespace="a")
+    put_job_with(queue, "new-name", namespace="a")
+    put_job_with(queue, "job", namespace="b")
+    assert queue.ledger.decide(SETUP, NOW + 3599).admitted == 1
+    assert queue.reason("job", "b") == "Admitted"
+    queue.remove(FLUX_JOB, "evicted", "a")
+    put_job_with(queue, "job", {**met("JobFinished")}, namespace="b")
+    put_job_with(queue, "next", namespace="b")
+    queue.ledger.decide(SETUP, NOW + 3599)
+    assert queue.reason("next", "b") == "Admitted"
+    put_job_with(queue, "next", {**met("JobFinished")}, namespace="b")
+    put_job_with(queue, "third", namespace="b")
+    queue.ledger.decide(SETUP, NOW + 3600)
+    assert queue.reason("new-name", "a") == "Admitted"
 
 
 SUSPENDED = {"startTime": "2026-01-01T00:00:00Z", "conditions": [met("Suspended")]}

@@ -1,0 +1,89 @@
+"""Until when an admitted FluxJob must have its MiniCluster and pods: pure functions.
+
+A ResourceQuota, Pod Security, finalizers and names in use can keep a job from having pods. Without a limit it would
+hold the quota of all others until it is deleted, at no cost.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from cfo.api.flux.facts import is_true, size_of
+from cfo.api.flux.names import (
+    OBJECTS_READY,
+    PODS_MISSING,
+    PODS_READY,
+    QUOTA_RESERVED,
+    USUAL_CREATION,
+    JobState,
+)
+from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus
+from cfo.controllers.flux.queue.model import ADMITTED
+from cfo.runtime import Object
+from cfo.runtime.objects import parse_time
+
+_START_TIMEOUT: Final = timedelta(minutes=5)
+"""For how long a job holds quota before its MiniCluster has all objects, and while pods of it are missing.
+
+The same as the default of Kueue's ``waitForPodsReady.timeout``."""
+
+_REPLACEMENT_TIMEOUT: Final = timedelta(minutes=15)
+"""The same if as many pods have failed as are missing: the Job controller replaces one after up to 10 minutes."""
+
+
+def start_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
+    """Return until when a job may hold quota if nothing changes; ``None``: without a limit.
+
+    There is none for jobs that Kueue has admitted.
+    """
+    reserved = status.find(QUOTA_RESERVED)
+    if reserved.get("reason") != ADMITTED:
+        return None
+    if status.state is JobState.WAITING or not status["startTime"]:
+        waiting = status.find(JobState.WAITING)
+        began = (parse_time(item.get("lastTransitionTime")) for item in (reserved, waiting))
+        return max(began) + _START_TIMEOUT
+    cluster = seen.own_cluster
+    missing = missing_pods(seen, status, cluster) if cluster is not None else 0
+    pods_ready = status.find(PODS_READY)
+    if not missing or pods_ready.get("reason") != PODS_MISSING:
+        return None
+    is_replacing = seen.pods is not None and seen.pods.ended >= missing
+    timeout = _REPLACEMENT_TIMEOUT if is_replacing else _START_TIMEOUT
+    return parse_time(pods_ready.get("lastTransitionTime")) + timeout
+
+
+def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> int:
+    """Return how many pods of a job that was launched should exist and do not.
+
+    A job whose brokers were ready keeps its quota while it has any pod. The command may have succeeded without one.
+    """
+    if seen.pods is None or seen.now < parse_time(status["startTime"]) + USUAL_CREATION:
+        return 0
+    size = size_of(cluster.get("spec") or {})
+    if not is_true(cluster, JobState.RUNNING):
+        return max(0, size - seen.pods.live)
+    has_succeeded = (cluster.get("status") or {}).get("exitCode") == 0
+    return 0 if seen.pods.live or has_succeeded else size
+
+
+def obstacle_of_start(status: JobStatus) -> str:
+    """Return the message that says why the job does not start."""
+    for kind in (PODS_READY, OBJECTS_READY):
+        if status.find(kind).get("status") == "False":
+            return str(status.find(kind).get("message"))
+    return str(status.find(JobState.WAITING).get("message"))
+
+
+def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
+    """Return when a job that holds quota may have to give it back, although no event says so."""
+    deadline = start_deadline(seen, status)
+    cluster = seen.own_cluster
+    if deadline is not None or cluster is None:
+        return deadline
+    has_pods = is_true(cluster, JobState.RUNNING) and (seen.pods is None or seen.pods.live)
+    if has_pods or status.find(QUOTA_RESERVED).get("reason") != ADMITTED:
+        return None
+    usual = parse_time(status["startTime"]) + USUAL_CREATION
+    return usual if usual > seen.now else seen.now + _START_TIMEOUT

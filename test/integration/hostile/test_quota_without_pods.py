@@ -1,0 +1,122 @@
+"""Tests that a FluxJob that has no pods does not hold the shared quota for longer than a few minutes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cfo.api.flux.names import BROKERS_READY, EVICTED, FLUX_JOB, PODS_READY, QUOTA_RESERVED
+from cfo.runtime.objects.kinds import NAMESPACE, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, new_object
+from test.support.clocks import SteppedClock
+from test.support.flux_environment import (
+    SCHEDULED,
+    FluxEnvironment,
+    condition,
+    flux_job,
+    flux_setup,
+    pod_annotations,
+    run_flux_controllers,
+    start_flux_environment,
+)
+from test.support.raycluster_environment import eventually
+
+RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
+SETUP = flux_setup(
+    namespace="operator",
+    max_size=4,
+    namespaceSelector={},
+    mini_cluster={"pod": pod_annotations(phase="Running")},
+)
+ATTACKER = NamespacedName("", "attacker")
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[FluxEnvironment]:
+    async with start_flux_environment(controllers=(*SCHEDULED, "resourcequota")) as environment:
+        for namespace in ("operator", "attacker", "victim"):
+            await environment.create_namespace(namespace)
+        await environment.create(SETUP)
+        yield environment
+
+
+def resource_quota(**hard: str) -> Object:
+    """Return a ResourceQuota for the attacker's namespace."""
+    return new_object(RESOURCE_QUOTA, "quota", "attacker", spec={"hard": hard})
+
+
+async def wait_for_quota(env: FluxEnvironment, name: str, namespace: str, *reasons: str) -> Object:
+    """Wait until the FluxJob has or lacks quota for one of the reasons; return it."""
+    return await env.wait_for(
+        lambda obj: condition(obj, QUOTA_RESERVED).get("reason") in reasons,
+        f"quota is {reasons}",
+        name=name,
+        namespace=namespace,
+        gvk=FLUX_JOB,
+    )
+
+
+async def pass_timeout(env: FluxEnvironment, clock: SteppedClock) -> None:
+    """Let the time pass after which pods are missing, and that after which their quota is released."""
+    for seconds in (31, 301):
+        await env.wait_until_idle()
+        clock.step(seconds)
+
+
+@pytest.mark.parametrize(
+    ("hard", "labels"),
+    [
+        pytest.param({"count/jobs.batch": "0"}, {}, id="no Job"),
+        pytest.param({"count/configmaps": "0"}, {}, id="no ConfigMap"),
+        pytest.param({"pods": "0"}, {}, id="no pod"),
+        pytest.param({"pods": "1"}, {}, id="one pod of four"),
+        pytest.param({}, {"pod-security.kubernetes.io/enforce": "restricted"}, id="Pod Security"),
+    ],
+)
+async def test_jobs_that_can_have_no_pods_let_those_of_others_pass(
+    env: FluxEnvironment, hard: dict[str, str], labels: dict[str, str]
+) -> None:
+    clock = SteppedClock()
+    await env.create(resource_quota(**hard))
+    await env.client.patch(NAMESPACE, ATTACKER, {"metadata": {"labels": labels}})
+    async with run_flux_controllers(env, clock=clock):
+        for number in range(3):
+            await env.create(flux_job(f"stuck-{number}", "attacker", size=4))
+        await wait_for_quota(env, "stuck-0", "attacker", "Admitted")
+        await env.create(flux_job("first", "victim", size=4))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await wait_for_quota(env, "stuck-0", "attacker", "StartTimeout")
+        assert condition(stuck, EVICTED)["status"] == "True"
+        await env.wait_for_event("StartTimeout", "could not start in time", namespace="attacker")
+        await env.create(flux_job("second", "victim", size=4))
+        await wait_for_quota(env, "second", "victim", "InsufficientQuota")
+        await env.client.delete(FLUX_JOB, NamespacedName("victim", "first"))
+        await wait_for_quota(env, "second", "victim", "Admitted")
+        for number in (1, 2):
+            await wait_for_quota(env, f"stuck-{number}", "attacker", "InsufficientQuota")
+
+
+async def test_running_job_without_pods_releases_its_quota(env: FluxEnvironment) -> None:
+    clock = SteppedClock()
+    async with run_flux_controllers(env, clock=clock):
+        await env.create(flux_job("job", "attacker", size=4))
+        await env.wait_for(
+            lambda obj: condition(obj, PODS_READY).get("reason") == BROKERS_READY,
+            "the brokers are ready",
+            name="job",
+            namespace="attacker",
+            gvk=FLUX_JOB,
+        )
+        await env.create(resource_quota(pods="0"))
+        for pod in await env.pods("attacker"):
+            await env.client.delete(POD, key_of(pod), grace_period_seconds=0)
+
+        async def are_deleted() -> bool:
+            return await env.pods("attacker") == []
+
+        await eventually(are_deleted, "the pods are deleted")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "job", "attacker", "StartTimeout")
