@@ -32,3 +32,4 @@ from .source import Channel as Channel
 from .source import InformerSync as InformerSync
 from .source import Kind as Kind
 from .source import Source as Source
+from .workqueue import LOW_PRIORITY as LOW_PRIORITY

@@ -321,6 +321,8 @@ class Controller:
             )
         if result.requeue_after > 0:
             self._metrics.requeue_after.inc()
+            if result.priority is not None:
+                priority = result.priority
             cause = Cause(CauseType.REQUEUE_AFTER, detail=f"{result.requeue_after:g} s")
             self.queue.add_after(request, result.requeue_after, priority=priority, cause=cause)
             _log.debug("Reconciled", requeue_after=result.requeue_after)

@@ -32,9 +32,12 @@ class Result:
 
     ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes). Raises
     :class:`ValueError` for one that is negative or infinite, and :class:`TypeError` for a string or a timedelta.
+    ``priority``: that of the request in the queue then; ``None``: the same as before. If the request is added meanwhile
+    for an earlier time, the higher priority applies.
     """
 
     requeue_after: float = 0.0
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -45,6 +48,8 @@ class Result:
             ) from None
         if not is_valid:
             raise ValueError(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
+        if not isinstance(self.priority, int | None):
+            raise TypeError(f"priority: {self.priority!r:.200}: must be an integer or None")
 
 
 @runtime_checkable

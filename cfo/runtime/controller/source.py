@@ -142,28 +142,40 @@ class Channel:
 
     def __init__(self) -> None:
         self._queue: WorkQueue[Request] | None = None
-        self._pending: dict[Request, tuple[int, Cause]] = {}
+        self._pending: dict[Request, tuple[int, float, Cause]] = {}
 
-    def enqueue(self, requests: Iterable[Request], *, priority: int = 0, reason: str = "") -> None:
-        """Enqueue ``requests``; requests enqueued before the start are kept until then.
+    def enqueue(
+        self,
+        requests: Iterable[Request],
+        *,
+        priority: int = 0,
+        after: float = 0.0,
+        reason: str = "",
+    ) -> None:
+        """Enqueue ``requests``, now or after ``after`` seconds; a request that waits already keeps an earlier time.
 
-        ``reason`` says why, in a few words, for log lines and debug reports.
+        Requests enqueued before the start are kept until then. ``reason`` says why, in a few words, for log lines and
+        debug reports.
         """
         cause = Cause(CauseType.GENERIC, detail=reason)
         for request in requests:
             if not is_request(request):
                 raise TypeError(f"Channel.enqueue: {request!r:.200}: must be a Request")
             if self._queue is not None:
-                self._queue.add(request, priority=priority, cause=cause)
+                self._queue.add(request, priority=priority, after=after, cause=cause)
                 continue
-            known_priority, _ = self._pending.get(request, (priority, cause))
-            self._pending[request] = (max(priority, known_priority), cause)
+            known_priority, known_after, _ = self._pending.get(request, (priority, after, cause))
+            self._pending[request] = (
+                max(priority, known_priority),
+                min(after, known_after),
+                cause,
+            )
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Enqueue the requests kept so far in ``queue``, and later requests directly."""
         self._queue = queue
-        for request, (priority, cause) in self._pending.items():
-            queue.add(request, priority=priority, cause=cause)
+        for request, (priority, after, cause) in self._pending.items():
+            queue.add(request, priority=priority, after=after, cause=cause)
         self._pending.clear()
 
     async def wait_for_sync(self) -> None:

@@ -197,6 +197,21 @@ async def test_requeued_requests_keep_their_priority() -> None:
         assert harness.reconciler.requests == [A, B, B, A]
 
 
+async def test_result_determines_the_priority_of_the_next_reconcile() -> None:
+    async def script(_: Request) -> Result:
+        return Result(requeue_after=2, priority=LOW_PRIORITY)
+
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        harness.channel.enqueue([A], after=1, priority=LOW_PRIORITY)
+        harness.channel.enqueue([B], after=1)
+        harness.reconciler.script = succeed
+        harness.clock.advance(1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B, A]
+
+
 async def test_error_is_retried_with_backoff_that_success_resets() -> None:
     async with running(
         Harness(
@@ -696,6 +711,12 @@ def test_requeue_after_of_a_string_is_rejected() -> None:
     seconds: Any = "60"
     with pytest.raises(TypeError, match="requeue_after: '60': must be a number of seconds"):
         Result(requeue_after=seconds)
+
+
+def test_priority_of_a_string_is_rejected() -> None:
+    priority: Any = "low"
+    with pytest.raises(TypeError, match="priority: 'low': must be an integer or None"):
+        Result(priority=priority)
 
 
 async def test_causes_are_in_the_context_and_in_log_lines() -> None:

@@ -299,6 +299,22 @@ async def test_channel_keeps_requests_enqueued_before_start() -> None:
     assert await take_all(queue) == [(KEY, 0)]
 
 
+async def test_delayed_request_of_a_channel_is_not_postponed() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[Request] = WorkQueue(clock=clock, rate_limiter=ExponentialRateLimiter())
+    channel = Channel()
+    channel.enqueue([KEY], after=5, priority=LOW_PRIORITY)
+    channel.enqueue([KEY], after=8)
+    await channel.start("mirror", queue)
+    for _ in range(4):
+        clock.advance(1)
+        channel.enqueue([KEY], after=5)
+    assert (len(queue), queue.waiting) == (0, 1)
+    clock.advance(1)
+    assert await take_all(queue) == [(KEY, 0)]
+    assert queue.waiting == 0
+
+
 async def test_queue_has_the_causes_of_events_and_channels() -> None:
     informer, queue, channel = FakeInformer(), create_queue(), Channel()
     source = Kind(informer, EnqueueRequestForObject(), mapper=Mapper())  # type: ignore[arg-type]
