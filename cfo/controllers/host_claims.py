@@ -6,6 +6,9 @@ An object that is not cached, because of its size or the number of others, claim
 1,000 such objects of a namespace. If there are more, the claims of the namespace are not known
 (:meth:`HostClaims.unknown`).
 
+A client can change the hosts of its objects all the time. So a change enqueues owners in other namespaces only after
+:data:`FOREIGN_DELAY`, once for all changes in that time, and with a low priority.
+
 An operator for some namespaces has a second informer for each kind, with the claims in all others
 (:data:`OTHER_NAMESPACES`). Its events never name an owner, so no object of another operator is reconciled.
 """
@@ -20,7 +23,17 @@ import msgspec
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
-from cfo.runtime import GVK, Entry, Informer, NamespacedName, Object, namespace_of, uid_of
+from cfo.runtime import (
+    GVK,
+    Channel,
+    Entry,
+    Informer,
+    NamespacedName,
+    Object,
+    namespace_of,
+    uid_of,
+)
+from cfo.runtime.controller import LOW_PRIORITY
 from cfo.runtime.manager import SelectionKeywords
 
 DASHBOARD_PATHS: Final = "/ray/"
@@ -35,6 +48,15 @@ OTHER_NAMESPACES: Final[SelectionKeywords] = {
 
 MAX_WAITING: Final = 1000
 """How many objects of a namespace can wait for hosts; more are reconciled after some minutes."""
+
+FOREIGN_DELAY: Final = 5.0
+"""Seconds until a change of hosts enqueues the owners in other namespaces that use them or wait for them."""
+
+_SPACING: Final = 0.05
+"""Seconds between the owners that one change enqueues, so that they do not keep all workers busy at the same time."""
+
+_PLACES: Final = 100
+"""After this number of owners, the next ones are enqueued together with the first ones."""
 
 _CLAIM: Final = "claim"
 
@@ -84,6 +106,20 @@ def claims_of(claimant: Entry) -> list[str]:
 def claims_in(obj: Object) -> list[str]:
     """Return the same for an object that is not cached. Raises :class:`ValueError` if it has wrong JSON types."""
     return _claims(msgspec.convert(obj, _Claimant))
+
+
+def enqueue_foreign(channel: Channel, owners: Iterable[NamespacedName]) -> None:
+    """Enqueue owners after a change of the hosts of an object in another namespace, one after the other.
+
+    The first one waits for :data:`FOREIGN_DELAY`, and none twice as long.
+    """
+    for number, owner in enumerate(owners):
+        channel.enqueue(
+            [owner],
+            priority=LOW_PRIORITY,
+            after=FOREIGN_DELAY + number % _PLACES * _SPACING,
+            reason="the hosts of an object in another namespace changed",
+        )
 
 
 def _claims(claimant: _Claimant) -> list[str]:

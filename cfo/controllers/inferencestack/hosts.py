@@ -25,6 +25,7 @@ from cfo.controllers.host_claims import (
     add_host_index,
     claims_in,
     claims_of,
+    enqueue_foreign,
 )
 from cfo.runtime import (
     GVK,
@@ -147,8 +148,12 @@ class StackHosts:
             return
         for waiting in self._claims.waiting.take(kind, event.key):
             channel = self._channels.get(waiting.owner)
-            if channel is not None:
+            if channel is None:
+                continue
+            if waiting.key.namespace == event.key.namespace:
                 channel.enqueue([waiting.key], reason="a host may be free")
+            else:
+                enqueue_foreign(channel, [waiting.key])
 
 
 def _unreadable(informer: Informer) -> str:

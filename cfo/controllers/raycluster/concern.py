@@ -56,11 +56,16 @@ def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A Kubernetes Event about a RayCluster."""
+    """A Kubernetes Event about a RayCluster.
+
+    ``about`` is what it reports, if other clients can change the message all the time: then its repetitions are
+    recognized by this, not by the message.
+    """
 
     type: EventType
     reason: str
     message: str
+    about: str = ""
 
 
 class Decision(msgspec.Struct, kw_only=True):
@@ -113,16 +118,18 @@ class Decision(msgspec.Struct, kw_only=True):
         """Record a Normal Event."""
         self.notices.append(Notice("Normal", reason, message))
 
-    def warn(self, reason: str, message: str) -> None:
-        """Record a Warning Event."""
-        self.notices.append(Notice("Warning", reason, message))
+    def warn(self, reason: str, message: str, about: str = "") -> None:
+        """Record a Warning Event; see :class:`Notice`."""
+        self.notices.append(Notice("Warning", reason, message, about))
 
-    def report_conflict(self, reason: str, message: str, *, is_watched: bool = False) -> None:
+    def report_conflict(
+        self, reason: str, message: str, about: str = "", *, is_watched: bool = False
+    ) -> None:
         """Record that something is not written because of an object of another owner, and schedule a recheck.
 
         None is needed if changes of that object enqueue the cluster (``is_watched``).
         """
-        self.warn(reason, message)
+        self.warn(reason, message, about)
         if not is_watched:
             self.retry(NAME_CONFLICT_RETRY_SECONDS)
 

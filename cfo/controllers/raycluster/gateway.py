@@ -237,10 +237,12 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
         gvk = informer.gvk
         choice = choose_host(self.claims, self.clusters, decision.cluster, gvk.kind, key, hosts)
         if choice.suffix is None:
-            decision.report_conflict(choice.reason, choice.message, is_watched=choice.is_watched)
+            decision.report_conflict(
+                choice.reason, choice.message, choice.host, is_watched=choice.is_watched
+            )
             return
         if choice.message:
-            decision.warn(choice.reason, choice.message)
+            decision.warn(choice.reason, choice.message, choice.host)
         if choice.suffix:
             route = desired(hosts.with_suffix(choice.suffix))
         belongs = partial(belongs_to, cluster=decision.cluster)

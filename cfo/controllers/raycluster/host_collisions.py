@@ -162,13 +162,14 @@ class CandidateHosts(msgspec.Struct, frozen=True):
 class HostChoice(msgspec.Struct, frozen=True):
     """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
 
-    ``reason`` and ``message`` describe the Warning Event to record, if any. ``is_watched``: a change of the object that
-    has the host enqueues the cluster.
+    ``reason`` and ``message`` describe the Warning Event to record, if any. ``host`` is the host that it is about, if
+    other clients can change the message. ``is_watched``: a change of the object that has the host enqueues the cluster.
     """
 
     suffix: str | None
     reason: str = ""
     message: str = ""
+    host: str = ""
     is_watched: bool = False
 
 
@@ -250,7 +251,7 @@ def _keep(
         f"{claimants.subject}: {noun} {host} is also used by {other}, which does not belong to this RayCluster. "
         f"Requests to the {noun} may go there. Remove the {noun} from that {other.kind}"
     )
-    return HostChoice(suffix, "HostShared", message), other
+    return HostChoice(suffix, "HostShared", message, host), other
 
 
 def _use(claimants: _Claimants, host: str, suffix: str) -> HostChoice:
@@ -263,7 +264,7 @@ def _use(claimants: _Claimants, host: str, suffix: str) -> HostChoice:
 
 def _take_hashed(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:
     message = f"{claimants.subject}: host {hosts.plain} is used by {used_by}, so {hosts.hashed} is used instead"
-    return HostChoice(hosts.suffix, "HostTaken", message)
+    return HostChoice(hosts.suffix, "HostTaken", message, hosts.hashed)
 
 
 def _take_unguessable(claimants: _Claimants, hosts: CandidateHosts, unknown: str) -> HostChoice:
@@ -272,17 +273,17 @@ def _take_unguessable(claimants: _Claimants, hosts: CandidateHosts, unknown: str
         message = (
             f"{claimants.subject} is not created: {noun} {hosts.plain} may be used by {unknown}"
         )
-        return HostChoice(None, "HostTaken", message)
+        return HostChoice(None, "HostTaken", message, hosts.plain)
     message = (
         f"{claimants.subject}: {noun} {hosts.plain} may be used by {unknown}, "
         f"so {hosts.unguessable} is used instead"
     )
-    return HostChoice(hosts.secret_suffix, "HostTaken", message)
+    return HostChoice(hosts.secret_suffix, "HostTaken", message, hosts.unguessable)
 
 
 def _take_none(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> HostChoice:
     message = f"{claimants.subject} is not created: {hosts.noun} {hosts.plain} is used by {used_by}"
-    return HostChoice(None, "HostTaken", message)
+    return HostChoice(None, "HostTaken", message, hosts.plain)
 
 
 class _Claimants:

@@ -14,7 +14,6 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -24,7 +23,12 @@ from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.controllers.host_claims import OTHER_NAMESPACES, HostClaims, add_host_index
+from cfo.controllers.host_claims import (
+    OTHER_NAMESPACES,
+    HostClaims,
+    add_host_index,
+    enqueue_foreign,
+)
 from cfo.controllers.left_out import all_keys
 from cfo.controllers.raycluster.concern import (
     ClusterConcern,
@@ -66,6 +70,7 @@ from cfo.controllers.raycluster.watches import (
 from cfo.runtime import (
     INGRESS,
     READ,
+    Channel,
     Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
@@ -144,6 +149,8 @@ class Ingresses(ClusterConcern[FoundExposure]):
             lambda: (ingresses, *kinds.routes()),
             lambda: (*self._other_ingresses, *kinds.routes_elsewhere()),
         )
+        self._foreign_claims = Channel()
+        """Enqueues RayClusters after changes of objects in other namespaces."""
         secrets = secret_informer(manager)
         if kinds.config_maps is not None:
             self.own(secrets)
@@ -156,6 +163,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         mapper = self._manager.mapper
         environment = self._environment
         changed = (CHILD_CHANGED, CLAIMS_CHANGED)  # the first reads only metadata
+        controller.watch(self._foreign_claims)
         enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_keys(self.cluster_informer))
         for informer in (self._informer, *self._other_ingresses):
             controller.watch(
@@ -194,13 +202,20 @@ class Ingresses(ClusterConcern[FoundExposure]):
             kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
 
     def _claimants(self, kind: str) -> EnqueueRequestsFromMapFunc:
-        """Return the handler of objects of this kind, which have hosts: RayClusters that use them or wait for them."""
+        """Return the handler of objects of this kind, which have hosts: RayClusters that use them or wait for them.
 
-        def clusters_of(claimant: Entry) -> Iterator[Request]:
-            for waiting in self._claims.waiting.take(kind, claimant.key):
-                yield waiting.key
+        Those in other namespaces are enqueued later.
+        """
+
+        def clusters_of(claimant: Entry) -> list[Request]:
+            waiting = self._claims.waiting.take(kind, claimant.key)
             domain = self._environment.domain.current()
-            yield from clusters_of_claims(self.clusters, claimant, domain)
+            found = [each.key for each in waiting]
+            found += clusters_of_claims(self.clusters, claimant, domain)
+            enqueue_foreign(
+                self._foreign_claims, [key for key in found if key.namespace != claimant.namespace]
+            )
+            return [key for key in found if key.namespace == claimant.namespace]
 
         return EnqueueRequestsFromMapFunc(clusters_of)
 
@@ -342,9 +357,11 @@ class Ingresses(ClusterConcern[FoundExposure]):
         key = NamespacedName(namespace_of(cluster), name)
         choice = choose_host(self._claims, self.clusters, cluster, INGRESS.kind, key, hosts)
         if choice.suffix is None:
-            decision.report_conflict(choice.reason, choice.message, is_watched=choice.is_watched)
+            decision.report_conflict(
+                choice.reason, choice.message, choice.host, is_watched=choice.is_watched
+            )
         elif choice.message:
-            decision.warn(choice.reason, choice.message)
+            decision.warn(choice.reason, choice.message, choice.host)
         return choice.suffix
 
     def _delete_ingress(self, decision: Decision, name: str) -> None:

@@ -41,7 +41,7 @@ from cfo.runtime import (
     set_finalizer,
 )
 from cfo.runtime.client import OwnerDeleted, reconcile_children
-from cfo.runtime.controller import Kind
+from cfo.runtime.controller import LOW_PRIORITY, Kind
 from cfo.runtime.objects import raise_together
 
 
@@ -141,7 +141,7 @@ class RayClusterReconciler:
             if step.spec_patch is not None and not await self._patch_spec(cluster, step.spec_patch):
                 return
             for notice in step.notices:
-                events.event(cluster, notice.type, notice.reason, notice.message)
+                events.event(cluster, notice.type, notice.reason, notice.message, notice.about)
             outcome.retry(step.retry_after)
             if step.needs_finalizer and not await self._set_finalizer(cluster):
                 return
@@ -230,10 +230,12 @@ class _CollectedEvents:
         self._events = events
         self._warnings = warnings
 
-    def event(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
+    def event(
+        self, obj: Object, type_: EventType, reason: str, message: str, about: str = ""
+    ) -> None:
         if type_ == "Warning":
             self._warnings.append(Notice(type_, reason, message))
-        self._events.event(obj, type_, reason, message)
+        self._events.event(obj, type_, reason, message, about)
 
 
 class _Outcome:
@@ -260,6 +262,10 @@ class _Outcome:
             self.errors.append(error)
 
     def result(self) -> Result:
-        """Return the result of the reconcile; raise the errors."""
+        """Return the result of the reconcile; raise the errors.
+
+        The next one has a low priority, which it keeps if another client's change needs it earlier
+        (:mod:`cfo.controllers.host_claims`): changes of RayClusters are reconciled first.
+        """
         raise_together(self.errors, "failed to reconcile several concerns")
-        return Result(requeue_after=self.retry_after)
+        return Result(requeue_after=self.retry_after, priority=LOW_PRIORITY)

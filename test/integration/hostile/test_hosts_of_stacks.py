@@ -7,6 +7,7 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.validation.settings import MAX_HOSTS
 from cfo.api.inferencestack.validation.stack import validate
+from cfo.controllers import host_claims
 from cfo.runtime import Manager
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.unstructured import NamespacedName, Object
@@ -20,6 +21,12 @@ from test.support.inference_environment import (
 from test.support.stack_gateways import GATEWAY, PARENT, gateway, hosts_of, wait_for_problem
 
 HOSTS = tuple(f"{number}.example.com" for number in range(MAX_HOSTS + 1))
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enqueue at once what waits for a host; :mod:`.test_toggled_hosts` tests the delay."""
+    monkeypatch.setattr(host_claims, "FOREIGN_DELAY", 0.0)
 
 
 def route(name: str, namespace: str, *hosts: str, path: str = "/") -> Object:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import orjson
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.controllers.host_claims import MAX_WAITING, Holder, Waiting, WaitingHosts
+from cfo.controllers.host_claims import MAX_WAITING, Holder, Waiting, WaitingHosts, enqueue_foreign
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.controller import LOW_PRIORITY, Channel, Request
+from cfo.runtime.controller.workqueue import WorkQueue
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.unstructured import NamespacedName
+from test.support.clocks import FakeClock
 
 
 def holder(name: str) -> Holder:
@@ -60,3 +63,22 @@ def test_number_of_a_namespace_is_limited_and_does_not_concern_others() -> None:
     assert hosts.set(waiting("late", "others"), holder("one"))
     hosts.set(waiting("c0"), None)
     assert hosts.set(waiting("late"), holder("one"))
+
+
+async def test_owners_in_other_namespaces_are_enqueued_once_and_one_after_the_other() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[Request] = WorkQueue(clock=clock)
+    channel = Channel()
+    await channel.start("test", queue)
+    owners = [NamespacedName("ns", f"rc-{number}") for number in range(150)]
+    for _ in range(50):
+        enqueue_foreign(channel, owners)
+        clock.advance(0.1 - 1e-6)
+    assert (len(queue), queue.waiting) == (0, 150)
+    ready = []
+    for _ in range(5):
+        clock.advance(1)
+        ready.append(len(queue))
+    assert ready == [40, 80, 110, 130, 150]
+    first, priority = await queue.get()
+    assert (first, priority) == (owners[0], LOW_PRIORITY)

@@ -37,6 +37,20 @@ def test_repeated_event_is_recorded_once_a_minute() -> None:
     assert recorded == [("1", "A"), ("2", "A"), ("1", "A")]
 
 
+def test_event_about_a_host_is_recorded_once_in_ten_minutes() -> None:
+    recorded: list[str] = []
+    recorder = SimpleNamespace(event=lambda _, __, ___, message: recorded.append(message))
+    clock = FakeClock()
+    events = RecentEvents(cast("EventRecorder", recorder), clock)
+    for number in range(60):
+        for host in ("a.test", "b.test"):
+            events.event(CLUSTER, "Warning", "HostShared", f"{host} is used by {number}", host)
+        clock.advance(10)
+    assert recorded == ["a.test is used by 0", "b.test is used by 0"]
+    events.event(CLUSTER, "Warning", "HostShared", "a.test is used by 60", "a.test")
+    assert recorded[2:] == ["a.test is used by 60"]
+
+
 def test_number_of_remembered_events_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecentEvents, "_LIMIT", 1)
     recorded: list[str] = []
