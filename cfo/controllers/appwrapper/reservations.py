@@ -163,12 +163,12 @@ class ReservationReconciler:
         self._is_divided = bool(manager.options.selectors.get(APPWRAPPER))
         """Whether AppWrappers exist that the cache does not select."""
         self._waiting: dict[Request, _Waiting] = {}
-        self._awaited: dict[str, Request] = {}
+        self._awaited: dict[str, dict[Request, None]] = {}
+        """The Workloads that wait, by namespace and uid of the AppWrapper: several can have the label with its uid."""
 
     def waiting(self, wrapper: Entry) -> Iterable[Request]:
-        """Return the Workload that waits for the AppWrapper ``wrapper``."""
-        request = self._awaited.get(wrapper.meta.uid)
-        return () if request is None else (request,)
+        """Return the Workloads that wait for the AppWrapper ``wrapper``."""
+        return tuple(self._awaited.get(controller_key(wrapper.namespace, wrapper.meta.uid), ()))
 
     async def reconcile(self, request: Request) -> Result:
         """Remove the finalizer once no pod uses the quota. Raises the errors of API requests."""
@@ -285,14 +285,18 @@ class ReservationReconciler:
             self._stop_waiting(request)
             waiting = _Waiting(uid, self._clock.monotonic())
             self._waiting[request] = waiting
-            self._awaited[uid] = request
+            self._awaited.setdefault(controller_key(request.namespace, uid), {})[request] = None
             self._namespaces.add_waiting(request.namespace)
         return waiting
 
     def _stop_waiting(self, request: Request) -> None:
         waiting = self._waiting.pop(request, None)
         if waiting is not None:
-            self._awaited.pop(waiting.uid, None)
+            key = controller_key(request.namespace, waiting.uid)
+            awaiting = self._awaited[key]
+            del awaiting[request]
+            if not awaiting:
+                del self._awaited[key]
             self._namespaces.remove_waiting(request.namespace)
 
 
