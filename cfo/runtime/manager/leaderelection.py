@@ -15,7 +15,8 @@ process that was paused for a minute writes nothing when it resumes.
 
 After the deadline, the process tries to renew the Lease once more, in client-go's manner, because a process that was
 paused has not tried before. The gate stays closed meanwhile. The attempt only succeeds if the Lease still has the
-resourceVersion of the last renewal, which proves that no other replica has been the leader. Then the gate opens again.
+resourceVersion of the last renewal, or of a later read that found no other holder. So no other replica is the leader,
+and the gate opens again; another one may have acquired and released the Lease before such a read.
 
 Limit: a write that was sent in time may be processed late by an API server that hangs. If a late write would be
 harmful, use a precondition (a resourceVersion).
@@ -312,7 +313,7 @@ class LeaderElector:
     async def _renew_late(self) -> bool:
         """Try once to renew the Lease after the deadline; return whether this process is the leader again.
 
-        The Lease is not read again: with a new resourceVersion, another replica could have been the leader meanwhile.
+        The Lease is not read again: if it has a new resourceVersion, another replica may be the leader.
         """
         options = self.options
         late = self._longest_delay
@@ -325,7 +326,7 @@ class LeaderElector:
         if self._remaining() <= 0:
             return False
         _log.warning(
-            "Renewed lease after the deadline; no other replica was the leader",
+            "Renewed lease after the deadline; no other replica is the leader",
             lease=self._lease_name,
             delay=f"{late:.1f} s",
         )
