@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cfo.api.reading import MAX_MESSAGE, text
 from cfo.runtime import GVK, Object, find_condition, namespace_of
 
 GROUP: Final = "gateway.networking.k8s.io"
@@ -70,7 +71,7 @@ def route_problems(route: Mapping[str, Any]) -> Iterator[RouteProblem]:
                     parent=_name_of_parent(parent.get("parentRef") or {}),
                     condition=name,
                     reason=str(condition.get("reason") or "NotReady"),
-                    message=str(condition.get("message") or ""),
+                    message=text(condition.get("message"), MAX_MESSAGE),
                 )
 
 

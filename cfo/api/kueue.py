@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cfo.api.reading import MAX_MESSAGE, text
 from cfo.runtime import GVK, find_condition
 
 PREFIX: Final = "kueue.x-k8s.io/"
@@ -64,4 +65,4 @@ def inadmissible_message(workload: Mapping[str, Any]) -> str | None:
     reserved = find_condition(conditions, "QuotaReserved") or {}
     if reserved.get("status") != "False" or reserved.get("reason") != INADMISSIBLE:
         return None
-    return str(reserved.get("message") or "")
+    return text(reserved.get("message"), MAX_MESSAGE)

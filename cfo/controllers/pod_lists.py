@@ -46,8 +46,13 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
         """The owner reference whose ``controller`` is true, or ``None``."""
         for owner in self.owner_references or ():
             if owner.controller:
-                return owner
+                return owner.limited()
         return None
+
+    def drop_other_owners(self) -> None:
+        """Keep only the controller, because lists are kept, and owner references can be of any number and length."""
+        controller = self.controller
+        self.owner_references = [controller] if controller is not None else None
 
     @property
     def is_forced(self) -> bool:
@@ -93,7 +98,9 @@ async def list_pods(
             resource="pods",
         )
         page = _decoder.decode((await client.transport.request(request)).body)
-        found += [pod.metadata for pod in page.items or ()]
+        for pod in page.items or ():
+            pod.metadata.drop_other_owners()
+            found.append(pod.metadata)
         if not page.metadata.continue_:
             return found
         params = {**params, "continue": page.metadata.continue_}

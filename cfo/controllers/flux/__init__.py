@@ -29,13 +29,16 @@ RULES: Final = (
 """The RBAC rules of all Flux controllers."""
 
 
+_MAX_LABEL: Final = 63
+"""The maximum length of the value of a label; with a longer one, the API server refuses the Job."""
+
 _job_labels = field_reader("spec", "jobLabels", kind=dict[str, str], default={})
 
 
 def _waiting_queue(cluster: Entry) -> str:
     """Return the LocalQueue of Kueue that a MiniCluster waits for; empty if it waits for none."""
     queue = _job_labels(cluster).get(QUEUE_NAME_LABEL, "")
-    if not queue:
+    if not queue or len(queue) > _MAX_LABEL:
         return ""
     waits = any(
         condition.type == JobState.WAITING and condition.status == "True"

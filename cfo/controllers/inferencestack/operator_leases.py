@@ -28,6 +28,9 @@ from cfo.runtime.process import Timer
 LEASE_LABELS: Final = {"app.kubernetes.io/part-of": MANAGED_BY}
 LEASE_SELECTOR: Final = f"app.kubernetes.io/part-of={MANAGED_BY}"
 
+_MAX_HOLDER: Final = 512
+"""The maximum length of a holder: more than the name of a pod and a uid have."""
+
 MAX_FOREIGN_LEASES: Final = 1000
 """How many Leases of other namespaces are considered; more than an installation has operators."""
 
@@ -198,6 +201,8 @@ class OperatorLeases:
             return  # any tenant can create Leases with our label, and any number of them
         else:
             spec = _spec_of(event.new)
+            if len(spec.holder_identity or "") > _MAX_HOLDER:
+                spec = _LeaseSpec()  # no pod has such a name, and any tenant can write it
             known = self._specs.get(key)
             if known is None or known[0] != spec:
                 self._specs[key] = (spec, self._clock.monotonic())

@@ -225,6 +225,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
     def forget(self, request: Request) -> None:
         """Forget the Secrets and the Events of a cluster."""
         self._secrets.forget(request)
+        self._head_pods.forget(request)
         self._recorded.pop(request, None)
 
     async def collect(self, request: Request) -> None:
@@ -233,7 +234,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
 
     def decide_release(self, cluster: Object) -> Decision:
         """Delete the ClusterRoleBindings of a cluster, then its finalizer; the rest is garbage-collected."""
-        self._head_pods.forget(cluster)
+        self._head_pods.forget(key_of(cluster))
         decision = Decision(cluster=cluster)
         self._release(decision)
         return decision

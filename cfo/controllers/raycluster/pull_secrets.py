@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
+from hashlib import sha256
+
+import msgspec
+import orjson
 
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import RayClusterFacts
@@ -15,10 +20,19 @@ from cfo.runtime import (
     Object,
     Reader,
     is_controlled_by,
+    key_of,
     namespace_of,
     rfc3339,
     uid_of,
 )
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """The digest of the pull secrets that an account has, of any number and length, and since when (RFC 3339)."""
+
+    cluster_uid: str
+    digest: bytes
+    since: str
 
 
 class HeadPodReplacer:
@@ -34,12 +48,11 @@ class HeadPodReplacer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[str, tuple[frozenset[str], str]] = {}
-        """By uid of the cluster: the account's pull secrets, and when they were first observed (RFC 3339)."""
+        self._seen: dict[NamespacedName, _Seen] = {}
 
-    def forget(self, cluster: Object) -> None:
-        """Forget the pull secrets of ``cluster``, which is being deleted."""
-        self._seen.pop(uid_of(cluster), None)
+    def forget(self, cluster: NamespacedName) -> None:
+        """Forget the pull secrets of ``cluster``, which is deleted."""
+        self._seen.pop(cluster, None)
 
     def decide(
         self, decision: Decision, facts: RayClusterFacts, accounts: Reader, pods: HeadPods
@@ -55,12 +68,13 @@ class HeadPodReplacer:
         required = _pull_secrets(account)
         if not required:
             return
-        seen, since = self._seen.get(uid_of(cluster), (frozenset(), ""))
-        if seen != required:
-            since = rfc3339(self._clock.now())
-            self._seen[uid_of(cluster)] = (frozenset(required), since)
+        digest = _digest(required)
+        seen = self._seen.get(key_of(cluster))
+        if seen is None or (seen.cluster_uid, seen.digest) != (uid_of(cluster), digest):
+            seen = _Seen(uid_of(cluster), digest, since=rfc3339(self._clock.now()))
+            self._seen[key_of(cluster)] = seen
         for entry in pods.of(cluster):
-            if not chosen and entry.meta.creation_timestamp > since:
+            if not chosen and entry.meta.creation_timestamp > seen.since:
                 continue
             pod = entry.object()
             if not required <= _pull_secrets(pod.get("spec") or {}):
@@ -71,6 +85,10 @@ class HeadPodReplacer:
 
 def _controls(cluster: Object, pod: Object) -> bool:
     return is_controlled_by(pod, cluster)
+
+
+def _digest(names: Collection[str]) -> bytes:
+    return sha256(orjson.dumps(sorted(names))).digest()
 
 
 def _pull_secrets(obj: Object) -> set[str]:

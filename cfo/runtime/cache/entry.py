@@ -24,7 +24,14 @@ from typing import Any, Final, Self, TypeAlias
 import msgspec
 import orjson
 
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    MAX_OWNER_PART,
+    MAX_UID,
+    NamespacedName,
+    Object,
+    owner_part,
+)
 
 Parts: TypeAlias = dict[str, msgspec.Raw]
 """The JSON of each top-level field of an object."""
@@ -69,6 +76,20 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
+    def limited(self) -> OwnerReference:
+        """Return the reference with strings that are cut (:func:`cfo.runtime.objects.unstructured.owner_part`)."""
+        longest = max(len(self.api_version), len(self.kind), len(self.name))
+        if longest <= MAX_OWNER_PART and len(self.uid) <= MAX_UID:
+            return self
+        return OwnerReference(
+            owner_part("apiVersion", self.api_version),
+            owner_part("kind", self.kind),
+            owner_part("name", self.name),
+            owner_part("uid", self.uid),
+            self.controller,
+            self.block_owner_deletion,
+        )
+
 
 class Meta(msgspec.Struct, gc=False):
     """The decoded metadata. All event handlers share it: do not modify it."""
@@ -99,10 +120,10 @@ class Meta(msgspec.Struct, gc=False):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner reference whose ``controller`` is true, or ``None``."""
+        """The owner reference whose ``controller`` is true, with strings that are cut, or ``None``."""
         for reference in self.owner_references:
             if reference.controller:
-                return reference
+                return reference.limited()
         return None
 
 

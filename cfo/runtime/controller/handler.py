@@ -16,6 +16,9 @@ from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.objects.unstructured import ObjectKind, require_kind
 from cfo.runtime.process.arguments import require_plain_function
 
+_MAX_NAME: Final = 253
+"""The maximum length of the names of objects."""
+
 _MAX_SHOWN: Final = 200
 """The maximum length of a value in an error."""
 
@@ -77,6 +80,8 @@ class EnqueueRequestForOwner(EventHandler):
             for reference in entry.meta.owner_references:
                 if reference.kind != self.owner.kind or not reference.controller:
                     continue
+                if len(reference.name) > _MAX_NAME:
+                    continue  # of no object; any client can write it
                 if reference.api_version.rpartition("/")[0] == self.owner.group:
                     found[Request(namespace, reference.name)] = None
         return found

@@ -16,6 +16,12 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, 
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
 from cfo.runtime.process.printable import printable
 
+MAX_UID: Final = 64
+"""The maximum length of the uid of an owner; an API server's uids have 36 characters."""
+
+MAX_OWNER_PART: Final = 320
+"""The maximum length of the other strings of an owner reference; the longest is an API group with its version."""
+
 _MAX_MESSAGE: Final = 32768
 
 Object: TypeAlias = dict[str, Any]
@@ -294,11 +300,23 @@ def set_controller_owner(
 
 
 def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the owner reference whose ``controller`` is true, or ``None``."""
+    """Return the owner reference whose ``controller`` is true, or ``None``; a copy, cut by :func:`owner_part`."""
     for reference in owner_references_of(obj):
         if reference.get("controller"):
-            return reference
+            return {
+                name: owner_part(name, value) if isinstance(value, str) else value
+                for name, value in reference.items()
+            }
     return None
+
+
+def owner_part(field: str, value: str) -> str:
+    """Return a string of an owner reference, cut after one more character than that of an existing object can have.
+
+    An API server accepts any strings there, so that a tenant could fill the memory of those who keep them.
+    """
+    limit = MAX_UID if field == "uid" else MAX_OWNER_PART
+    return value[: limit + 1]
 
 
 def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:

@@ -603,10 +603,21 @@ def test_left_out_object_is_found_by_its_values_with_its_controller() -> None:
     assert stores.budget.held("ns") == 0
 
 
-def test_very_long_owner_is_not_kept() -> None:
+def test_very_long_owner_is_cut() -> None:
     stores = Stores(1 << 20)
     store, feed = stores.new(max_bytes=3000, has_index=True)
     owners = [{"kind": "x" * 5000, "name": "o", "uid": "u", "controller": True}]
+    add_list(feed, 5, entry(4, hosts=["one"], ownerReferences=owners))
+    (found,) = store.indexed("hosts", "one")
+    assert found.meta.controller is not None
+    assert (found.meta.controller.uid, len(found.raw) < 1000) == ("u", True)
+
+
+def test_very_long_owner_of_large_characters_is_not_kept() -> None:
+    stores = Stores(1 << 20)
+    store, feed = stores.new(max_bytes=3000, has_index=True)
+    large = "\N{GRINNING FACE}" * 5000
+    owners = [{"kind": large, "name": large, "uid": "u", "controller": True}]
     add_list(feed, 5, entry(4, hosts=["one"], ownerReferences=owners))
     (found,) = store.indexed("hosts", "one")
     assert found.meta.controller is None
