@@ -12,6 +12,7 @@ import pytest
 
 from cfo.api.flux.names import MINICLUSTER, JobState
 from cfo.api.gateway import route_problems
+from cfo.api.inferencestack.validation.fields import _nearest, _nearest_to_short
 from cfo.api.kueue import QUEUE_NAME_LABEL, inadmissible_message
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
@@ -140,3 +141,9 @@ def test_messages_of_other_controllers_are_small() -> None:
     problems = list(route_problems(route))
     assert len(problems) == 1
     assert size_of(problems) < _SMALL
+
+
+def test_long_unknown_field_is_not_remembered() -> None:
+    _nearest_to_short.cache_clear()
+    assert _nearest("x" * _LARGE, "Spec") == ""
+    assert _nearest_to_short.cache_info().currsize == 0

@@ -211,10 +211,12 @@ def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> Non
         report.warnings.append(f"{path}: unknown field, has no effect")
 
 
-@lru_cache(maxsize=256)
 def _nearest(name: str, type_name: str) -> str:
-    if len(name) > _MAX_NAME:
-        return ""
+    return "" if len(name) > _MAX_NAME else _nearest_to_short(name, type_name)
+
+
+@lru_cache(maxsize=256)
+def _nearest_to_short(name: str, type_name: str) -> str:
     known_names = stack_types()[type_name]
     similar = [known for known in known_names if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
     for known in similar:
