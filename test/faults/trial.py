@@ -50,7 +50,7 @@ from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.options import WebhookURL
 from cfo.version import CONFIG_MAP_NAME
 from envtest import ControlPlane, EmbeddedControlPlane, RealControlPlane
-from test.faults.writes import AuditReader, Expected, Write
+from test.faults.writes import FLUX_JOBS, AuditReader, Expected, Write
 from test.support.config_map_webhooks import free_url
 from test.support.faults import repeat_until_accepted
 from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy
@@ -431,7 +431,7 @@ def tenant_objects(namespace: str) -> list[Object]:
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"size": 2, "command": "sleep 30"},
         }
-        for name in ("first", "second")
+        for name in FLUX_JOBS
     ]
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},

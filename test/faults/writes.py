@@ -13,6 +13,7 @@ import orjson
 
 __all__ = [
     "CREATED",
+    "FLUX_JOBS",
     "AuditReader",
     "Expected",
     "Write",
@@ -25,6 +26,9 @@ __all__ = [
 _VERBS = frozenset({"create", "update", "patch", "delete"})
 _BOOKKEEPING = frozenset({"events", "leases", "subjectaccessreviews", "tokenreviews"})
 """Resources of which every write is expected: Events, the heartbeat of leaders, and reviews, which store nothing."""
+
+FLUX_JOBS: Final = ("first", "second")
+"""The FluxJobs of each tenant, of which one waits for quota."""
 
 CREATED: Final = 201
 """The status code of a write that created its object."""
@@ -52,10 +56,17 @@ class Write(msgspec.Struct, frozen=True):
 
     @property
     def stable_name(self) -> str:
-        """The name, which is the same in all namespaces: that of a pod ends in random characters."""
-        if self.resource != "pods":
-            return self.name
-        return self.name.rpartition("-")[0]
+        """The name, which is the same in all namespaces: that of a pod ends in random characters.
+
+        The FluxJobs in a namespace share a name, because either can be the one that runs after etcd was restored.
+        """
+        name = self.name
+        if self.resource == "pods":
+            name = name.rpartition("-")[0]
+        first, *others = FLUX_JOBS
+        for other in others:
+            name = name.replace(other, first)
+        return name
 
     @classmethod
     def of(cls, event: dict[str, Any]) -> Write:

@@ -53,6 +53,13 @@ def test_repeated_writes_are_those_beyond_an_undisturbed_tenant() -> None:
     assert repeated(more, expected, ["jobs b/x"]) == {"secrets b/unexpected": 1}
 
 
+def test_either_flux_job_of_a_tenant_can_run() -> None:
+    expected = expected_writes([write("secrets", "a", "first-curve", 201)], "a")
+    second = write("secrets", "b", "second-curve", 201)
+    assert repeated([second], expected) == {}
+    assert repeated([second, second], expected) == {"secrets b/second-curve": 1}
+
+
 def test_replicas_that_write_in_turns_are_seen() -> None:
     users = ["one", "one", "two", "one"]
     assert writers([write("jobs", "a", "x", user=user) for user in users]) == ["one", "two", "one"]
