@@ -84,9 +84,6 @@ def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
     elif effects not in ("None", "NoneOnDryRun"):
         yield not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun"))
-    policy = webhook.get("reinvocationPolicy")
-    if policy is not None and policy not in ("Never", "IfNeeded"):
-        yield not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never"))
     seconds = webhook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= 30:
         yield invalid(
@@ -94,6 +91,9 @@ def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldErro
         )
     for name in ("namespaceSelector", "objectSelector"):
         yield from label_selector_errors(webhook.get(name), f"{path}.{name}")
+    policy = webhook.get("reinvocationPolicy")
+    if policy is not None and policy not in ("Never", "IfNeeded"):
+        yield not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never"))
     client = webhook.get("clientConfig") or {}
     if (client.get("url") is None) == (client.get("service") is None):
         yield required(f"{path}.clientConfig", "exactly one of url or service is required")
@@ -101,10 +101,10 @@ def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield from webhook_url_errors(f"{path}.clientConfig.url", client["url"])
     else:
         yield from webhook_service_errors(f"{path}.clientConfig.service", client["service"])
+    yield from condition_errors(webhook.get("matchConditions") or (), f"{path}.matchConditions")
     yield from _version_errors(
         webhook.get("admissionReviewVersions") or (), f"{path}.admissionReviewVersions"
     )
-    yield from condition_errors(webhook.get("matchConditions") or (), f"{path}.matchConditions")
 
 
 def _qualified_domain_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -138,6 +138,15 @@ def _version_errors(versions: Sequence[str], path: str) -> Iterator[FieldError]:
 
 def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of a rule, which selects requests by operation and resource."""
+    operations = rule.get("operations") or ()
+    if not operations:
+        yield required(f"{path}.operations")
+    if "*" in operations and len(operations) > 1:
+        text = "if '*' is present, must not specify other operations"
+        yield invalid(f"{path}.operations", list(operations), text)
+    for position, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            yield not_supported(f"{path}.operations[{position}]", operation, _OPERATIONS)
     for name in ("apiGroups", "apiVersions", "resources"):
         values = rule.get(name) or ()
         field_path = f"{path}.{name}"
@@ -157,15 +166,6 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     scope = rule.get("scope")
     if scope is not None and scope not in ("*", "Cluster", "Namespaced"):
         yield not_supported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced"))
-    operations = rule.get("operations") or ()
-    if not operations:
-        yield required(f"{path}.operations")
-    if "*" in operations and len(operations) > 1:
-        text = "if '*' is present, must not specify other operations"
-        yield invalid(f"{path}.operations", list(operations), text)
-    for position, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            yield not_supported(f"{path}.operations[{position}]", operation, _OPERATIONS)
 
 
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
