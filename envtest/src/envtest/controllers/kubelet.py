@@ -24,7 +24,7 @@ from envtest.controllers.pod_state import PODS, address_number, is_finished
 from envtest.simulation.ephemeral_containers import ended_ephemeral_statuses, ephemeral_statuses
 from envtest.simulation.fit import NO_FREE_PORTS, Usage, conflicts, demand_of
 from envtest.simulation.node_state import internal_address
-from envtest.simulation.pod_status import pod_state
+from envtest.simulation.pod_status import killed_statuses, pod_state
 from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
 
@@ -42,6 +42,17 @@ _DEADLINE: Final = {
     "reason": "DeadlineExceeded",
     "message": "Pod was active on the node longer than the specified deadline",
 }
+
+
+def _after_deadline(pod: Object, now: str) -> dict[str, Any]:
+    """Return how the status changes when the kubelet ends a pod because of its deadline."""
+    status = pod.get("status") or {}
+    changes: dict[str, Any] = {"phase": "Failed", **_DEADLINE}
+    changes["conditions"] = _ended_conditions(pod)
+    changes["ephemeralContainerStatuses"] = ended_ephemeral_statuses(pod, now)
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        changes[kind] = killed_statuses(status.get(kind) or (), now) or None
+    return changes
 
 
 def _ended_conditions(pod: Object) -> list[dict[str, Any]]:
@@ -140,9 +151,7 @@ class Kubelets(Controller[NamespacedName]):
         deadline = pod["spec"].get("activeDeadlineSeconds")
         remaining = None if deadline is None else begun + float(deadline) - now
         if remaining is not None and remaining <= 0:
-            await self._write(
-                pod, {"phase": "Failed", **_DEADLINE, "conditions": _ended_conditions(pod)}
-            )
+            await self._write(pod, _after_deadline(pod, self.client.now()))
             return None
         state = pod_state(pod, behavior, elapsed=max(0.0, now - begun), begin=begin)
         changes = {

@@ -11,7 +11,7 @@ from envtest.apimachinery.objects import Object, find_condition, format_time
 from envtest.simulation.model import Behavior, ImageProblem, Run
 from envtest.simulation.timeline import Progress, progress
 
-__all__ = ["PodState", "pod_state"]
+__all__ = ["PodState", "killed_statuses", "pod_state"]
 
 _BACKOFF_AFTER: Final = 10.0
 """Seconds after which the reason of an image that cannot be pulled becomes ImagePullBackOff."""
@@ -375,16 +375,26 @@ def _closed_gate(pod: Object) -> str:
     return ""
 
 
+def killed_statuses(statuses: Sequence[Object], end: str) -> list[dict[str, Any]]:
+    """Return the statuses of the containers of a pod that the kubelet ended: those that have not ended are killed."""
+    found = []
+    for each in statuses:
+        state = each.get("state") or {}
+        if "terminated" in state:
+            found.append(each)
+            continue
+        running = state.get("running") or {}
+        ended = {"exitCode": _KILLED, "reason": "Error", "finishedAt": end}
+        ended["startedAt"] = running.get("startedAt") or end
+        found.append({**each, "ready": False, "started": False, "state": {"terminated": ended}})
+    return found
+
+
 def _evicted(sim: _Simulation) -> dict[str, Any]:
     eviction = sim.behavior.evict
     assert eviction is not None
-    end = sim.clock.at(eviction.after)
-    statuses = []
-    for each in (sim.pod.get("status") or {}).get("containerStatuses") or ():
-        running = (each.get("state") or {}).get("running")
-        state = {"exitCode": _KILLED, "reason": "Error", "finishedAt": end}
-        state["startedAt"] = running["startedAt"] if running else end
-        statuses.append({**each, "ready": False, "started": False, "state": {"terminated": state}})
+    before = (sim.pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = killed_statuses(before, sim.clock.at(eviction.after))
     target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     unready = {"status": "False", "reason": "PodFailed"}
     conditions = [
