@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +26,7 @@ from cfo.runtime.objects.kinds import (
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.pki.certificates import ca_certificates_of
 from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.listener import free_port
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
 from cfo.runtime.webhook.options import (
     RotatedCertificates,
@@ -103,15 +101,8 @@ OPTIONS = WebhookOptions(
 
 
 def free_url() -> WebhookURL:
-    """Return a URL on 127.0.0.1 with a port that was free a moment ago.
-
-    It is below the ports that the kernel gives to clients, because other tests open thousands of connections meanwhile.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return WebhookURL("127.0.0.1", port)
+    """Return a URL on 127.0.0.1 with a port that was free a moment ago."""
+    return WebhookURL("127.0.0.1", free_port())
 
 
 def short_overlap(**policy: Any) -> RotatedCertificates:

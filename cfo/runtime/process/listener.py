@@ -30,8 +30,10 @@ Tried instead:
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import secrets
 import socket
 import ssl
 import traceback
@@ -335,12 +337,22 @@ def _refuse_encoded_body() -> web.Response:
     return response
 
 
+_PORTS_OF_SERVERS: Final = range(20_000, 32_000)
+"""Ports that no kernel gives to clients by default: on Linux, these are the ports from 32768."""
+
+
 def free_port() -> int:
-    """Return a port of the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback interface that is free now, and that no client gets before a server binds it."""
+    while True:
+        port = secrets.choice(_PORTS_OF_SERVERS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return port
 
 
 def bind_socket(

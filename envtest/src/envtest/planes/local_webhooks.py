@@ -10,12 +10,14 @@ each webhook is replaced by a local URL, with the CA of a certificate created fo
 from __future__ import annotations
 
 import copy
+import errno
 import os
+import secrets
 import socket
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from envtest.apimachinery.objects import Object
 from envtest.formats.certificate_authority import CertificateAuthority
@@ -94,10 +96,23 @@ class LocalWebhooks:
         config["caBundle"] = b64encode(self.ca_pem).decode()
 
 
+_PORTS_OF_SERVERS: Final = range(20_000, 32_000)
+"""Ports that no kernel gives to clients by default: on Linux, these are the ports from 32768."""
+
+
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port of ``host`` that is free now."""
+    """Return a TCP port of ``host`` that is free now, and that no client gets before a server binds it.
+
+    Raises :class:`OSError` if ``host`` is no address of this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = secrets.choice(_PORTS_OF_SERVERS)
+        with socket.socket(family) as probe:
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return port
