@@ -37,6 +37,7 @@ from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind, require_kind
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.strings import require_list
 
@@ -231,6 +232,9 @@ class Cache(ClientCache):
 
         Of the objects that do not fit into the budget of a namespace, one is reported.
         """
+        require_plain_function(
+            "report_left_out", report, "a function of the kind and what is left out"
+        )
         self._report = report
         namespaces: set[str] = set()
         for informer in self.informers:

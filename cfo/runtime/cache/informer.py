@@ -44,7 +44,7 @@ from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, labels_of
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import require_plain_function, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 
 _log = structlog.get_logger(__name__)
@@ -230,6 +230,8 @@ class Informer:
         report_restore: Callable[[], None] = lambda: None,
         budget: ByteBudget | None = None,
     ) -> None:
+        require_plain_function("report_left_out", report_left_out, "a function")
+        require_plain_function("report_restore", report_restore, "a function")
         self.gvk = gvk
         self.selection = selection or Selection()
         self.is_partial: Final = bool(self.selection.metadata_only or self.selection.fields)
@@ -352,7 +354,7 @@ class Informer:
                 while True:
                     changed = anyio.Event()
                     last = self.reader.get(key)
-                    if condition(last):
+                    if truth_of("wait_for: condition", condition(last)):
                         return last
                     await changed.wait()
         finally:
@@ -368,6 +370,7 @@ class Informer:
         With ``left_out`` also for the objects that are left out of the store, after a new list, as events with their
         state in :attr:`Event.left_out`. All handlers get these events. Nothing is listed if the store is complete.
         """
+        require_plain_function("add_handler", handler, "a function of the event")
         self._handlers.append(handler)
         for feed in self._feeds.values():
             if not feed.synced:
@@ -395,6 +398,7 @@ class Informer:
 
         It is called synchronously, must return quickly, and must not raise.
         """
+        require_plain_function("add_state_handler", handler, "a function without parameters")
         self._state_handlers.append(handler)
 
     def remove_state_handler(self, handler: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.parsers import is_label_value
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.strings import require_list
 
 
@@ -366,6 +367,11 @@ BudgetFunction: TypeAlias = Callable[[Entry], str]
 """Returns the namespace in whose budget of bytes an object counts; empty if it counts in none."""
 
 
+def require_budget_function(function: BudgetFunction) -> None:
+    """Raise :class:`TypeError` if ``budget_of`` is an async function, or no function."""
+    require_plain_function("budget_of", function, "a function that returns a namespace")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The objects of a kind that an informer lists and watches, and whether it stores only their metadata.
@@ -384,6 +390,10 @@ class Selection:
     fields: tuple[str, ...] = ()
     max_bytes: int = MAX_BYTES
     budget_of: BudgetFunction | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget_of is not None:
+            require_budget_function(self.budget_of)
 
     @classmethod
     def of(

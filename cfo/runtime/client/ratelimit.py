@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from random import random as default_random
 from typing import Final
 
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.clock import Clock, SystemClock
 
 MAX_BUCKETS: Final = 4096
@@ -126,6 +127,7 @@ class Backoff:
     """
 
     def __init__(self, clock: Clock, random: Callable[[], float] = default_random) -> None:
+        require_plain_function("random", random, "a function that returns a number")
         self._clock = clock
         self._random = random
         self._failures = 0

@@ -36,6 +36,7 @@ from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError
 from cfo.runtime.client.ratelimit import BucketRateLimiter
 from cfo.runtime.client.retry import Attempts
 from cfo.runtime.client.write_gate import write_gates
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
 
@@ -98,6 +99,10 @@ class APIRequest:
     verb: str = ""
     resource: str = ""
     on_warning: Callable[[str], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_warning is not None:
+            require_plain_function("on_warning", self.on_warning, "a function of the warning")
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -171,6 +176,8 @@ class Transport:
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if observe is not None:
+            require_plain_function("observe", observe, "a function of the exchange")
         self.config = config
         self._clock = clock or SystemClock()
         self._bucket: BucketRateLimiter | None = None

@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -309,6 +310,7 @@ class Metrics:
 
     def observe_cache(self, informers: Callable[[], Iterable[Informer]]) -> None:
         """Export the sizes of the informers that ``informers`` returns at every scrape."""
+        require_plain_function("observe_cache", informers, "a function that returns informers")
         self._caches.append(informers)
 
     def queue(self, name: str) -> QueueMetrics:

@@ -137,23 +137,24 @@ def from_functions(
 
 def and_(*predicates: Predicate) -> Predicate:
     """Return a predicate that passes an event if all ``predicates`` pass it."""
-    _check_predicates("and_", predicates)
+    require_predicates("and_", predicates)
     return lambda event: all(predicate(event) for predicate in predicates)
 
 
 def or_(*predicates: Predicate) -> Predicate:
     """Return a predicate that passes an event if at least one of ``predicates`` passes it."""
-    _check_predicates("or_", predicates)
+    require_predicates("or_", predicates)
     return lambda event: any(predicate(event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:
     """Return a predicate that passes an event if ``predicate`` does not pass it."""
-    _check_predicates("not_", [predicate])
+    require_predicates("not_", [predicate])
     return lambda event: not predicate(event)
 
 
-def _check_predicates(name: str, predicates: Iterable[Predicate]) -> None:
+def require_predicates(name: str, predicates: Iterable[Predicate]) -> None:
+    """Raise :class:`TypeError` for a predicate that is a class or an async function; ``name`` is the parameter."""
     for predicate in predicates:
         require_plain_function(
             name, predicate, "a function or an instance, such as GenerationChanged()"

@@ -15,7 +15,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.availability import is_served
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.handler import EventHandler
-from cfo.runtime.controller.predicate import Predicate
+from cfo.runtime.controller.predicate import Predicate, require_predicates
 from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.process.clock import Clock, SystemClock
@@ -56,6 +56,7 @@ class Kind:
         optional: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        require_predicates(f"predicate of {informer.gvk}", predicates)
         self.informer = informer
         self.handler = handler
         self.predicates = predicates

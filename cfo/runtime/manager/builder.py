@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 import msgspec
 
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.selectors import BudgetFunction
+from cfo.runtime.cache.selectors import BudgetFunction, require_budget_function
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import (
     EnqueueRequestForObject,
     EnqueueRequestForOwner,
     EventHandler,
 )
-from cfo.runtime.controller.predicate import Predicate
+from cfo.runtime.controller.predicate import Predicate, require_predicates
 from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.manager.leadership import ElectedControllers
@@ -59,12 +59,10 @@ class _Watch(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False
 
     def __post_init__(self) -> None:
-        for predicate in self.predicates:
-            require_plain_function(
-                f"predicate of {self.gvk}",
-                predicate,
-                "a function or an instance, such as GenerationChanged()",
-            )
+        require_predicates(f"predicate of {self.gvk}", self.predicates)
+        budget_of = self.selection.get("budget_of")
+        if budget_of is not None:
+            require_budget_function(budget_of)
 
 
 class Builder:
@@ -148,6 +146,11 @@ class Builder:
                 f"watches({gvk}): {handler!r:.200}: must be an EventHandler, such as "
                 "EnqueueRequestsFromMapFunc(function)"
             )
+        require_plain_function(
+            f"watches({gvk}): {type(handler).__name__}.requests",
+            handler.requests,
+            "a method that returns requests",
+        )
         watch = _Watch(
             gvk=gvk,
             handler=handler,

@@ -18,7 +18,7 @@ from cfo.runtime.objects.unstructured import (
     set_condition,
     to_object,
 )
-from cfo.runtime.process.arguments import require_type
+from cfo.runtime.process.arguments import require_plain_function, require_type
 from cfo.runtime.process.clock import rfc3339
 from cfo.runtime.process.strings import require_list
 
@@ -50,6 +50,8 @@ class Conditions:
         time_format: Callable[[datetime], str] = rfc3339,
     ) -> None:
         require_type("now", now, datetime, "a datetime, such as manager.clock.now()")
+        if time_format is not rfc3339:
+            require_plain_function("time_format", time_format, "a function of a datetime")
         wire = obj.to_object() if isinstance(obj, TypedObject) else obj
         self._generation = _generation_of(wire)
         self._now = time_format(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import AsyncIterator, Awaitable, Generator
 from types import UnionType
 from typing import Final
 
@@ -25,17 +26,36 @@ def require_type(
 def require_plain_function(
     name: str, function: object, allowed: str, *, can_be_class: bool = False
 ) -> None:
-    """Raise :class:`TypeError` if ``function`` cannot be called, is a class, or is a coroutine function.
+    """Raise :class:`TypeError` if ``function`` cannot be called, is a class, or is an async function.
 
     The library calls it without awaiting the result. ``name`` is the parameter, ``allowed`` describes the function.
     ``can_be_class``: a class such as ``bool`` is allowed, too.
     """
     called = getattr(function, "__call__", None)  # noqa: B004 - the method of an instance
-    is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    is_async = _is_async(function) or _is_async(called)
     is_wrong_class = isinstance(function, type) and not can_be_class
-    if is_coroutine or is_wrong_class or not callable(function):
-        shown = "async function " if is_coroutine else ""
+    if is_async or is_wrong_class or not callable(function):
+        shown = "async function " if is_async else ""
         raise TypeError(f"{name}: {shown}{function!r:.200}: must be {allowed}, without async")
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def truth_of(name: str, result: object) -> bool:
+    """Return whether ``result`` is true, which the function ``name`` of a program returned.
+
+    Raises :class:`TypeError` for what a lambda returns that calls an async function, and for a generator: both always
+    count as true. No check of the function itself can find the former.
+    """
+    if isinstance(result, bool):
+        return result
+    if isinstance(result, Awaitable | AsyncIterator | Generator):
+        if inspect.iscoroutine(result):
+            result.close()  # otherwise Python warns that it was never awaited
+        raise TypeError(f"{name}: returned {result!r:.200}: must return True or False")
+    return bool(result)
 
 
 def require_field_manager(name: str, value: object) -> None:

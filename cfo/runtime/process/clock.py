@@ -14,6 +14,8 @@ from typing import Protocol
 
 import anyio
 
+from cfo.runtime.process.arguments import require_plain_function
+
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
 
@@ -68,6 +70,7 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` in the running event loop after ``seconds``."""
+        require_plain_function("call_later", callback, "a function without parameters")
         return asyncio.get_running_loop().call_later(seconds, callback)
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from cfo.runtime.process.arguments import require_plain_function
+
 T = TypeVar("T")
 
 
@@ -37,6 +39,7 @@ class ThreadPool:
         The thread has a copy of the caller's context variables. If the caller is cancelled before the thread has
         started, the function is not called.
         """
+        require_plain_function(f"{self.name}: run", function, "a function", can_be_class=True)
         await self._places.acquire()
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()

@@ -26,6 +26,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from cfo.runtime.objects.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.strings import require_list
 from cfo.runtime.webhook.worker import ReviewWorker
 
@@ -104,6 +105,7 @@ class AdmissionRequest:
         For CPU-bound work that ends soon for any input, because a thread that is still running at the API server's
         timeout is abandoned (:mod:`~cfo.runtime.webhook.worker`). The function must change nothing that others use.
         """
+        require_plain_function("compute", function, "a function", can_be_class=True)
         if self.worker is None:
             return function(*args, **kwargs)
         return await self.worker.run(self.size, function, *args, **kwargs)

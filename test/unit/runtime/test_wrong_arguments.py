@@ -118,6 +118,13 @@ def wrong(value: object) -> Any:
             ),
         ),
         (
+            lambda: builder().watches(SERVICE, wrong(SimpleNamespace(requests=function))),
+            (
+                f"watches({SERVICE}): SimpleNamespace.requests: async function {function!r}: must be a method that "
+                "returns requests, without async"
+            ),
+        ),
+        (
             lambda: builder().for_(CONFIG_MAP).complete(wrong(max)),
             (
                 "<built-in function max>: must be an object with the method "

@@ -225,6 +225,17 @@ async def test_waiting_for_an_async_condition_is_refused() -> None:
             await informer.wait_for(KEY, condition, timeout=TIMEOUT_SECONDS)  # type: ignore[arg-type]
 
 
+async def test_waiting_for_a_coroutine_is_refused() -> None:
+    async def is_met() -> bool:
+        return False
+
+    condition: Any = lambda _: is_met()  # noqa: E731 - a lambda is what authors write
+    async with running_cache() as (server, cache):
+        informer = await start_informer(server, cache)
+        with pytest.raises(TypeError, match=r"condition: returned <coroutine .* True or False"):
+            await informer.wait_for(KEY, condition, timeout=TIMEOUT_SECONDS)
+
+
 async def test_cache_can_be_restricted_to_namespaces() -> None:
     async with running_cache(namespaces=["two", "one"]) as (server, cache):
         with pytest.raises(ValueError, match="'three': the cache is restricted to one, two"):

@@ -1,0 +1,253 @@
+"""Async functions are refused at once where the library calls a function and does not await the result.
+
+A coroutine counts as true, is never run, and its errors are never seen. The rule holds for each public parameter and
+field that is such a function; ``hack/public_api.txt`` lists them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from inspect import isawaitable
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin
+
+import pytest
+
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.selectors import Selection
+from cfo.runtime.cache.wait import wait_for
+from cfo.runtime.client.children import Child, reconcile_children
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import Resource
+from cfo.runtime.client.ratelimit import Backoff
+from cfo.runtime.client.transport import APIRequest, Transport
+from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestsFromMapFunc
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.predicate import (
+    ValueChanged,
+    and_,
+    from_functions,
+    not_,
+    on_update,
+    or_,
+)
+from cfo.runtime.controller.source import Kind
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.conditions import Conditions
+from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, new_object
+from cfo.runtime.process.clock import SystemClock
+from cfo.runtime.process.threads import ThreadPool
+from cfo.runtime.webhook.admission import AdmissionRequest
+from hack import ROOT
+from hack.generate.public_api import exported_names
+
+UNUSED: Any = SimpleNamespace()
+CONFIG = ClientConfig(server="https://127.0.0.1:1")
+KEY = NamespacedName("default", "a")
+OWNER = new_object(CONFIG_MAP, "owner", "default")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def manager() -> Manager:
+    return Manager(CONFIG)
+
+
+def cache() -> Cache:
+    return manager().cache
+
+
+def informer() -> Informer:
+    return cache().informer(CONFIG_MAP)
+
+
+def builder() -> Builder:
+    return Builder(manager(), "name")
+
+
+def client() -> Client:
+    return manager().client
+
+
+async def write(**options: Any) -> None:
+    child = Child.present(new_object(CONFIG_MAP, "a", "default"), **options)
+    await reconcile_children(client(), OWNER, [child])
+
+
+async def write_computed(function: Any) -> None:
+    await reconcile_children(client(), OWNER, [Child.computed(CONFIG_MAP, KEY, function)])
+
+
+async def create(function: Any) -> None:
+    async def resource(gvk: GVK, **_: Any) -> Resource:
+        return Resource(gvk=gvk, plural="namespaces", namespaced=False)
+
+    mapper: Any = SimpleNamespace(resource=resource)
+    creating = Client(UNUSED, mapper, field_manager="test")
+    await creating.create(new_object(NAMESPACE, "a"), on_warning=function)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "cache.cache.Cache.informer: budget_of": lambda f: cache().informer(NAMESPACE, budget_of=f),
+    "cache.cache.Cache.report_left_out: report": lambda f: cache().report_left_out(f),
+    "cache.informer.Informer.__init__: report_left_out": lambda f: Informer(
+        UNUSED, UNUSED, CONFIG_MAP, report_left_out=f
+    ),
+    "cache.informer.Informer.__init__: report_restore": lambda f: Informer(
+        UNUSED, UNUSED, CONFIG_MAP, report_restore=f
+    ),
+    "cache.informer.Informer.wait_for: condition": lambda f: informer().wait_for(
+        KEY, f, timeout=None
+    ),
+    "cache.informer.Informer.add_handler: handler": lambda f: informer().add_handler(f),
+    "cache.informer.Informer.add_state_handler: handler": lambda f: informer().add_state_handler(f),
+    "cache.informer.Informer.add_index: function": lambda f: informer().add_index("name", f),
+    "cache.selectors.Selection.budget_of": lambda f: Selection(budget_of=f),
+    "cache.selectors.Selection.of: budget_of": lambda f: Selection.of(budget_of=f),
+    "cache.wait.wait_for: condition": lambda f: wait_for(
+        client(), CONFIG_MAP, KEY, f, timeout=None
+    ),
+    "client.children.Child.compute": write_computed,
+    "client.children.Child.computed: compute": write_computed,
+    "client.children.Child.update": lambda f: write(update=f),
+    "client.children.Child.belongs": lambda f: write(belongs=f),
+    "client.children.Child.is_trusted": lambda f: write(is_trusted=f),
+    "client.children.Child.adoption": lambda f: write(adoption=f),
+    "client.children.ChildOptions.update": lambda f: write(update=f),
+    "client.children.ChildOptions.belongs": lambda f: write(belongs=f),
+    "client.children.ChildOptions.is_trusted": lambda f: write(is_trusted=f),
+    "client.children.ChildOptions.adoption": lambda f: write(adoption=f),
+    "client.client.Client.create: on_warning": create,
+    "client.ratelimit.Backoff.__init__: random": lambda f: Backoff(SystemClock(), f),
+    "client.transport.APIRequest.on_warning": lambda f: APIRequest("GET", "/", on_warning=f),
+    "client.transport.Transport.__init__: observe": lambda f: Transport(CONFIG, observe=f),
+    "controller.handler.EnqueueRequestsFromMapFunc.__init__: function": EnqueueRequestsFromMapFunc,
+    "controller.metrics.Metrics.observe_cache: informers": lambda f: Metrics().observe_cache(f),
+    "controller.predicate.ValueChanged.__init__: value": partial(ValueChanged, CONFIG_MAP),
+    "controller.predicate.and_: predicates": and_,
+    "controller.predicate.or_: predicates": or_,
+    "controller.predicate.not_: predicate": not_,
+    "controller.predicate.from_functions: create": lambda f: from_functions(create=f),
+    "controller.predicate.from_functions: update": lambda f: from_functions(update=f),
+    "controller.predicate.from_functions: delete": lambda f: from_functions(delete=f),
+    "controller.predicate.on_update: changed": on_update,
+    "controller.source.Kind.__init__: predicates": lambda f: Kind(
+        informer(), EnqueueRequestForObject(), f, mapper=UNUSED
+    ),
+    "manager.builder.Builder.for_: predicates": lambda f: builder().for_(CONFIG_MAP, f),
+    "manager.builder.Builder.owns: predicates": lambda f: builder().owns(CONFIG_MAP, f),
+    "manager.builder.Builder.watches: predicates": lambda f: builder().watches(
+        CONFIG_MAP, EnqueueRequestForObject(), f
+    ),
+    "manager.builder.SelectionKeywords.budget_of": lambda f: builder().for_(NAMESPACE, budget_of=f),
+    "objects.conditions.Conditions.__init__: time_format": lambda f: Conditions(
+        {}, now=NOW, time_format=f
+    ),
+    "process.clock.SystemClock.call_later: callback": lambda f: SystemClock().call_later(0, f),
+    "process.threads.ThreadPool.run: function": ThreadPool("pool", 1).run,
+    "webhook.admission.AdmissionRequest.compute: function": AdmissionRequest().compute,
+}
+
+EXCEPTIONS = {
+    "cache.index.IndexFunction": "a type",
+    "cache.informer.Informer.remove_handler: handler": "it was never added",
+    "cache.informer.Informer.remove_state_handler: handler": "it was never added",
+    "process.clock.Clock.call_later: callback": "a protocol, which SystemClock implements",
+}
+
+
+def is_synchronous(callback: Any) -> bool:
+    """Return whether a type is, or can be, a function whose result is not awaited."""
+    if get_origin(callback) is get_origin(Callable[[], Any]):
+        return "Awaitable" not in str(get_args(callback)[1])
+    return any(map(is_synchronous, get_args(callback)))
+
+
+def has_synchronous_callback(annotation: ast.expr, module: dict[str, Any]) -> bool:
+    """Return whether an annotation contains a function whose result is not awaited, or the name of such a type."""
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Callable":
+            arguments = node.slice
+            assert isinstance(arguments, ast.Tuple)
+            if "Awaitable" not in ast.unparse(arguments.elts[1]):
+                return True
+        if isinstance(node, ast.Name) and is_synchronous(module.get(node.id)):
+            return True
+    return False
+
+
+def module_of(name: str) -> dict[str, Any]:
+    """Return the names that the module of a public name can use."""
+    module = max((each for each in exported_names() if name.startswith(f"{each}.")), key=len)
+    return vars(import_module(f"cfo.runtime.{module}"))
+
+
+def parameters_of(signature: str) -> Iterator[ast.arg]:
+    """Yield the parameters of a function that have an annotation."""
+    function = ast.parse(f"def function{signature}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    arguments = function.args
+    for each in (*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs):
+        if each is not None and each.annotation is not None:
+            yield each
+
+
+def public_callbacks() -> Iterator[str]:
+    """Yield each public parameter, field and type that is a function whose result is not awaited."""
+    for line in (ROOT / "hack" / "public_api.txt").read_text().splitlines():
+        found = re.search(r"[a-z_]+\.[\w.]+", line)
+        assert found is not None
+        name = found.group(0)
+        rest = line[found.end() :]
+        module = module_of(name)
+        if "def " in line[: found.start()]:
+            for parameter in parameters_of(rest):
+                assert parameter.annotation is not None
+                if has_synchronous_callback(parameter.annotation, module):
+                    yield f"{name}: {parameter.arg}"
+        elif rest.startswith((": ", " = ")):
+            annotation = rest.removeprefix(": ").removeprefix(" = ").partition(" = ")[0]
+            if has_synchronous_callback(ast.parse(annotation, mode="eval").body, module):
+                yield name
+
+
+def test_each_public_function_that_is_not_awaited_has_a_case() -> None:
+    assert {*CALLS, *EXCEPTIONS} == set(public_callbacks())
+
+
+async def coroutine_function(*_: object) -> bool:
+    return True
+
+
+async def asynchronous_generator(*_: object) -> AsyncIterator[bool]:
+    yield True
+
+
+class Callback:
+    async def __call__(self, *_: object) -> bool:
+        return True
+
+
+async def call(name: str, function: Any) -> None:
+    result = CALLS[name](function)
+    if isawaitable(result):
+        await result
+
+
+@pytest.mark.parametrize(
+    "function",
+    [coroutine_function, asynchronous_generator, Callback(), partial(coroutine_function)],
+    ids=["function", "generator", "instance", "partial"],
+)
+@pytest.mark.parametrize("name", CALLS)
+async def test_async_function_is_refused(name: str, function: Any) -> None:
+    with pytest.raises(TypeError, match=r": async function .*: must be .*, without async$"):
+        await call(name, function)
