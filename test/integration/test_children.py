@@ -680,3 +680,52 @@ async def test_async_functions_of_children_are_refused(world: World, option: str
     with pytest.raises(TypeError, match=f"{option}: async function .* without async"):
         await world.write(Child.present(config_map(), **options))
     assert world.events.recorded == []
+
+
+@pytest.mark.parametrize(
+    ("option", "is_absent"), [("belongs", False), ("belongs", True), ("is_trusted", False)]
+)
+async def test_coroutine_is_not_taken_for_true(world: World, option: str, is_absent: bool) -> None:
+    """A lambda that calls an async function returns a coroutine, which counts as true."""
+
+    async def answer() -> bool:
+        return False
+
+    before = await world.client.create(config_map(mine="no"))
+    functions: Any = {"belongs": lambda _: True, option: lambda _: answer()}
+    child = Child.present(config_map(mine="yes"), **functions)
+    if is_absent:
+        child = Child.absent(CONFIG_MAP, KEY, current=before, **functions)
+    message = (
+        rf"^ConfigMap default/child: {option}: returned <coroutine .*: must return True or False$"
+    )
+    with pytest.raises(TypeError, match=message):
+        await world.write(child)
+    assert await world.stored() == before
+
+
+async def test_computed_object_must_be_the_child(world: World) -> None:
+    def compute(_: Object | None) -> Object:
+        computed = config_map()
+        computed["metadata"]["namespace"] = "kube-public"
+        return computed
+
+    with pytest.raises(ValueError, match="ConfigMap default/child") as caught:
+        await world.write(Child.computed(CONFIG_MAP, KEY, compute))
+    assert str(caught.value) == (
+        "children: ConfigMap default/child: compute returned ConfigMap kube-public/child: must return an object of "
+        "the child's kind, namespace and name"
+    )
+    assert await world.client.get(CONFIG_MAP, NamespacedName("kube-public", "child")) is None
+
+
+async def test_function_that_computes_no_object_is_refused(world: World) -> None:
+    async def computed() -> Object:
+        return config_map()
+
+    function: Any = lambda _: computed()  # noqa: E731 - a lambda is what authors write
+    with pytest.raises(
+        TypeError,
+        match=r"ConfigMap default/child: compute returned a coroutine: must return an object",
+    ):
+        await world.write(Child.computed(CONFIG_MAP, KEY, function))

@@ -13,7 +13,7 @@ A reconciler decides with pure functions which objects should exist, and describ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from itertools import chain
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
@@ -55,7 +55,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import require_plain_function, truth_of
 
 _log = structlog.get_logger(__name__)
 
@@ -154,8 +154,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ) -> Self:
         """Return a child that is computed from the existing object, for example a Secret whose keys are kept.
 
-        ``compute`` gets the existing object with its content (``None``: there is none). Its result is applied unless
-        the object has all of it already.
+        ``compute`` gets the existing object with its content (``None``: there is none). Its result, which must have
+        this kind, namespace and name, is applied unless the object has all of it already.
         """
         return cls(gvk=gvk, key=key, compute=compute, **options)
 
@@ -443,6 +443,24 @@ def _check_namespace(child: Child, owner: Object) -> None:
         )
 
 
+def _check_computed(child: Child, computed: object) -> None:
+    """Raise unless ``compute`` of a child returned the object that was checked: of its kind, namespace and name."""
+    if isinstance(computed, dict):
+        actual = gvk_of(computed), key_of(computed)
+        if actual == child.id:
+            return
+        raise ValueError(
+            f"children: {_id_text(child.id)}: compute returned {_id_text(actual)}: must return an object of the "
+            "child's kind, namespace and name"
+        )
+    if isinstance(computed, Coroutine):
+        computed.close()  # otherwise Python warns that it was never awaited
+    # Not its value, which can be that of a Secret.
+    raise TypeError(
+        f"children: {_id_text(child.id)}: compute returned a {type(computed).__name__}: must return an object, a dict"
+    )
+
+
 def _id_text(child_id: ObjectID) -> str:
     gvk, key = child_id
     return f"{gvk.kind} {key}"
@@ -575,7 +593,7 @@ class _ChildWriter:
             raise NameTaken(current, self._owner)
         if is_deleting(current):
             return _waiting(child, current)
-        if child.is_trusted is not None and not child.is_trusted(current):
+        if not _is_trusted(child, current):
             return await self._replace_object(child, current)
         stored = await self._update(child, await self._adopted(child, known))
         return ChildResult(child=child, outcome=Outcome.DONE, obj=stored)
@@ -641,8 +659,11 @@ class _ChildWriter:
             assert child.desired is not None
             return child.desired
         if child.in_thread:
-            return await to_thread.run_sync(child.compute, current)
-        return child.compute(current)
+            computed = await to_thread.run_sync(child.compute, current)
+        else:
+            computed = child.compute(current)
+        _check_computed(child, computed)
+        return computed
 
     def _with_owner(self, child: Child, desired: Object) -> Object:
         namespace = namespace_of(self._owner)
@@ -685,7 +706,7 @@ class _ChildWriter:
 
     def _belongs(self, child: Child, obj: Object) -> bool:
         if child.belongs is not None:
-            return child.belongs(obj)
+            return _truth(child, "belongs", child.belongs(obj))
         return is_controlled_by(obj, self._owner)
 
     def _report(self, result: ChildResult) -> None:
@@ -737,6 +758,19 @@ def has_everything(current: Object, desired: Object) -> bool:
 
 def _contains(current: Mapping[str, Any] | None, desired: Mapping[str, Any] | None) -> bool:
     return (desired or {}).items() <= (current or {}).items()
+
+
+def _is_trusted(child: Child, current: Object) -> bool:
+    if child.is_trusted is None:
+        return True
+    return _truth(child, "is_trusted", child.is_trusted(current))
+
+
+def _truth(child: Child, name: str, result: object) -> bool:
+    """Return whether the function ``name`` of a child returned what is true; see :func:`truth_of`."""
+    if isinstance(result, bool):
+        return result
+    return truth_of(f"{_id_text(child.id)}: {name}", result)
 
 
 def _waiting(child: Child, current: Object) -> ChildResult:
