@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import POD, Client
 from cfo.runtime.cache import OwnerReference
-from cfo.runtime.client import APIRequest
+from cfo.runtime.client import APIRequest, ResponseTooLarge
 
 ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that have not ended."""
@@ -20,9 +21,14 @@ ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _ON_NODE: Final = f"{ACTIVE},spec.nodeName!="
 """The field selector of pods that have not ended and that have a node."""
 
-_PAGE_SIZE: Final = "100"
-_MAX_PAGE_BYTES: Final = 64 << 20
-"""More than the metadata of a page can have, compressed or not."""
+_PAGE_SIZES: Final = (100, 10, 1)
+"""The numbers of pods of a page: each time that a page is too large, the next one applies."""
+
+_MAX_PAGE_BYTES: Final = 16 << 20
+"""More than the metadata of one pod: API servers store 1.5 MiB, of which JSON makes at most six times more."""
+
+_LARGE_POD_BYTES: Final = 64 << 10
+"""The size from which others run before the next pod is decoded: owner references of one pod can take 50 ms."""
 _ACCEPT: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
@@ -73,20 +79,31 @@ class _PageMeta(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Page(msgspec.Struct, gc=False):
+    """A page of a list. Its pods are decoded one by one: owner references take ten times the memory of their JSON."""
+
     metadata: _PageMeta
-    items: list[_Pod] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Page)
+_pages = msgspec.json.Decoder(_Page)
+_pods = msgspec.json.Decoder(_Pod)
 
 
 async def list_pods(
     client: Client, namespace: str, *, labels: str = "", fields: str = ACTIVE
 ) -> list[PodMeta]:
     """Return the metadata of the pods that both selectors match. Raises the errors of API requests."""
-    params = {"labelSelector": labels, "fieldSelector": fields, "limit": _PAGE_SIZE}
+    sizes = iter(_PAGE_SIZES)
+    size = next(sizes)
+    position = ""
     found: list[PodMeta] = []
     while True:
+        params = {
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "limit": str(size),
+            "continue": position,
+        }
         request = APIRequest(
             "GET",
             f"/api/{POD.version}/namespaces/{namespace}/pods",
@@ -97,13 +114,23 @@ async def list_pods(
             verb="list",
             resource="pods",
         )
-        page = _decoder.decode((await client.transport.request(request)).body)
-        for pod in page.items or ():
-            pod.metadata.drop_other_owners()
-            found.append(pod.metadata)
-        if not page.metadata.continue_:
+        try:
+            response = await client.transport.request(request)
+        except ResponseTooLarge:
+            if size == _PAGE_SIZES[-1]:
+                raise
+            size = next(sizes)
+            continue
+        page = _pages.decode(response.body)
+        for item in page.items or ():
+            pod = _pods.decode(item).metadata
+            pod.drop_other_owners()
+            found.append(pod)
+            if len(memoryview(item)) > _LARGE_POD_BYTES:
+                await checkpoint()
+        position = page.metadata.continue_
+        if not position:
             return found
-        params = {**params, "continue": page.metadata.continue_}
 
 
 async def list_pods_that_can_run(

@@ -33,6 +33,7 @@ from .errors import Forbidden as Forbidden
 from .errors import Invalid as Invalid
 from .errors import NotFound as NotFound
 from .errors import OwnerDeleted as OwnerDeleted
+from .errors import ResponseTooLarge as ResponseTooLarge
 from .errors import ServiceUnavailable as ServiceUnavailable
 from .errors import TooManyRequests as TooManyRequests
 from .errors import TransportError as TransportError

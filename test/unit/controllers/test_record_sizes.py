@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -96,6 +97,25 @@ async def test_listed_pods_are_small(field: str) -> None:
     pods = await list_pods(cast("Client", client), "ns")
     assert pods[0].controller is not None
     assert size_of(pods) < _SMALL
+
+
+@pytest.mark.anyio
+async def test_pods_of_a_page_are_decoded_one_by_one() -> None:
+    short = {"apiVersion": "v", "kind": "k", "name": "n", "uid": "u"}
+    metadata = {"name": "p", "uid": "p", "ownerReferences": [short] * 5_000}
+    body = orjson.dumps({"metadata": {}, "items": [{"metadata": metadata}] * 10})
+
+    async def request(_: Any) -> Any:
+        return SimpleNamespace(body=body)
+
+    client = SimpleNamespace(transport=SimpleNamespace(request=request))
+    tracemalloc.start()
+    try:
+        await list_pods(cast("Client", client), "ns")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(body)
 
 
 @pytest.mark.parametrize("names", [["x" * _LARGE], [f"s{number}" for number in range(20_000)]])
