@@ -225,6 +225,11 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             self._meta = meta
         return meta
 
+    @property
+    def metadata_bytes(self) -> int:
+        """The bytes of the metadata that :attr:`meta` decodes: without managedFields and annotations."""
+        return len(memoryview(self.part("metadata"))) - len(memoryview(self.meta.raw_annotations))
+
     def part(self, field: str) -> msgspec.Raw:
         """Return the JSON of a top-level field; empty if it is missing."""
         if self._parts is None:

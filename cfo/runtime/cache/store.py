@@ -40,6 +40,11 @@ MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
 
 
+MAX_METADATA_BYTES: Final = 64 << 10
+"""The maximum size of metadata without annotations: it is decoded for each event and by each reader of an entry.
+
+Users can write any number of owner references, labels and finalizers."""
+
 MAX_LEFT_OUT: Final = 1000
 """The maximum number of objects of a namespace that a store remembers to have left out, by name and by identity."""
 
@@ -330,9 +335,8 @@ class Store:
 
         ``growth`` is how many bytes the namespace would have more.
         """
-        max_bytes = self.selection.max_bytes
-        if len(entry.raw) > max_bytes:
-            cause = f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
+        cause = self._too_large_because(entry)
+        if cause:
             found = self._left_out_because(entry, "ObjectTooLarge", cause)
             self._remember_too_large(found)
             self._keep_identity(entry)
@@ -363,6 +367,18 @@ class Store:
         self._keep_identity(entry)
         self._report_once(namespace, found)
         return False
+
+    def _too_large_because(self, entry: Entry) -> str:
+        """Return why an object is too large to be stored; empty if it is not."""
+        max_bytes = self.selection.max_bytes
+        if len(entry.raw) > max_bytes:
+            return f"it has {len(entry.raw)} bytes, and at most {max_bytes} are allowed"
+        if len(entry.raw) <= MAX_METADATA_BYTES:
+            return ""
+        size = entry.metadata_bytes
+        if size <= MAX_METADATA_BYTES:
+            return ""
+        return f"its metadata without annotations has {size} bytes, and at most {MAX_METADATA_BYTES} are allowed"
 
     def _left_out_because(self, entry: Entry, reason: str, cause: str) -> LeftOut:
         message = f"The operator ignores the object: {cause}"

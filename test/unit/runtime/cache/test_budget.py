@@ -25,7 +25,8 @@ from cfo.runtime.cache.store import (
     LeftOut,
     Store,
 )
-from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from test.support.clocks import FakeClock
 
 DECODER = EntryDecoder(GVK("ray.io", "v1", "RayCluster"), field_managers=["me"])
@@ -690,6 +691,33 @@ def test_left_out_objects_are_known_by_name_and_no_other_may_exist() -> None:
     assert store.has_all_left_out_keys("other")
     assert store.may_exist(NamespacedName("ns", "one-too-many"))
     assert not store.may_exist(NamespacedName("other", "missing"))
+
+
+def pod_with(**metadata: Any) -> Entry:
+    """Return a pod with this metadata."""
+    content = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7", **metadata}
+    return EntryDecoder(POD).decode(orjson.dumps({"metadata": content}))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_stored"),
+    [
+        ({"ownerReferences": [{"kind": "k", "name": "n", "uid": "u"}] * 2_000}, False),
+        ({"labels": {f"label-{number}": "x" * 60 for number in range(1_000)}}, False),
+        ({"finalizers": [f"example.com/{number}" for number in range(5_000)]}, False),
+        ({"annotations": {"large": "x" * 200_000}}, True),
+        ({"ownerReferences": [{"kind": "k", "name": "n", "uid": "u"}] * 1_000}, True),
+    ],
+)
+def test_object_with_metadata_that_takes_long_to_decode_is_left_out(
+    metadata: Object, is_stored: bool
+) -> None:
+    stores = Stores(10 << 20)
+    store, feed = stores.new()
+    add_list(feed, 8, pod_with(**metadata))
+    assert (store.get(NamespacedName("ns", "p")) is not None) is is_stored
+    reasons = [found.reason for found in stores.reports]
+    assert reasons == ([] if is_stored else ["ObjectTooLarge"])
 
 
 # The events of objects that are left out.
