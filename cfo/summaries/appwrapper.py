@@ -64,6 +64,9 @@ _RECREATE: Final = "create the AppWrapper again"
 _CHANGE_COMPONENT: Final = "to change a component, delete the AppWrapper and create it again"
 """Components are immutable."""
 
+_DEADLINE: Final = "DeadlineExceeded"
+"""The reason of a Job or RayJob that was not finished in time, or of its pods."""
+
 _SLOW_PODS: Final = (
     f"if pods are only slow, set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration"
 )
@@ -255,7 +258,7 @@ def _condition_problems(
         if NOT_CONTROLLED in unhealthy.message:
             remedy = _TAKEN_REMEDY
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
-            remedy = _failure_remedy(wrapper, related)
+            remedy = _failure_remedy(wrapper, related, unhealthy.message)
         deployed = condition_of(conditions, "ResourcesDeployed")
         _, _, attempt = (deployed.message if deployed is not None else "").partition(
             "; next attempt at "
@@ -316,7 +319,9 @@ def _pod_failure(conditions: tuple[SummaryCondition, ...]) -> list[Problem]:
     return [Problem(message, remedy)]
 
 
-def _failure_remedy(wrapper: Object, related: Related) -> str:
+def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
+    if _DEADLINE in message:
+        return f"increase the component's deadline (activeDeadlineSeconds); {_CHANGE_COMPONENT}"
     failed = [
         text(path(pod, "metadata", "name"), 253) for pod in related.pods or () if has_failed(pod)
     ]

@@ -410,7 +410,10 @@ def _admission_problems(
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
         yield Problem(f"{reserved.reason}: {message_of(reserved)}", _WRONG_REASONS[reserved.reason])
     evicted = condition_of(conditions, EVICTED)
-    if evicted is not None and evicted.status == "True" and level is not Level.OK:
+    is_preempted = (
+        evicted is not None and evicted.status == "True" and evicted.reason == "Preempted"
+    )
+    if evicted is not None and is_preempted and level is not Level.OK:
         yield Problem(
             f"Evicted: {message_of(evicted)}",
             "none; the job starts again when there is quota for it",

@@ -102,7 +102,9 @@ class _KubeRayReconciler:
             state = status["state"]
             if state is not None and state != before.get("state"):
                 status["stateTransitionTimes"] = {state: rfc3339(self._clock.now())}
-            await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
+            # With the version that was read: an older list of conditions would replace those of others.
+            patch = {"status": status}
+            await self._client.patch_object(cluster, patch, unchanged=True, subresource="status")
         return Result(requeue_after=_RETRY_SECONDS if refused else 0.0)
 
     async def _create_pods(self, cluster: Object, existing: Iterable[Object]) -> str:

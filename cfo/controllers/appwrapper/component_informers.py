@@ -17,7 +17,7 @@ from cfo.api.appwrapper.inference import JOB_SET, MPI_JOBS, PYTORCH_JOB
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.appwrapper.train_jobs import TRAIN_JOB
-from cfo.api.reading import items, mapping
+from cfo.api.reading import items, mapping, text
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.cached_fields import field_reader
 from cfo.runtime import (
@@ -33,11 +33,15 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     controller_of,
+    find_condition,
     is_deleting,
     on_update,
     uid_of,
 )
 from cfo.runtime.controller import Kind
+
+_MAX_FAILURE_LENGTH: Final = 200
+"""Characters of the reason, and of the message, with which a component's own controller says why it has failed."""
 
 _COMPLETED: Final[Mapping[GVK, str]] = {
     JOB: "Complete",
@@ -201,16 +205,37 @@ def _result(gvk: GVK, status: object) -> tuple[bool, bool, bool]:
     return failed, completed, has_begun and not failed and not completed
 
 
+def _failure(gvk: GVK, status: object) -> str:
+    """Return why an object has failed, as its status says: reason and message, printable and limited."""
+    known = mapping(status)
+    if gvk != RAY_JOB:
+        known = find_condition(items(known.get("conditions")), "Failed") or {}
+    parts = [text(known.get(field), _MAX_FAILURE_LENGTH) for field in ("reason", "message")]
+    return ": ".join(filter(None, parts))
+
+
+def _object(
+    uid: str, *, is_owned: bool, deleting: bool, gvk: GVK, status: object
+) -> ComponentObject:
+    failed, completed, retries = _result(gvk, status)
+    failure = _failure(gvk, status) if failed else ""
+    return ComponentObject(uid, is_owned, deleting, failed, completed, retries, failure)
+
+
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
     owner = entry.meta.controller
     is_owned = owner is not None and owner.uid == owner_uid
-    return ComponentObject(
-        entry.meta.uid, is_owned, entry.meta.is_deleting, *_result(gvk, _status_of(entry))
+    return _object(
+        entry.meta.uid,
+        is_owned=is_owned,
+        deleting=entry.meta.is_deleting,
+        gvk=gvk,
+        status=_status_of(entry),
     )
 
 
 def _from_object(obj: Mapping[str, Any], owner_uid: str, gvk: GVK) -> ComponentObject:
     is_owned = (controller_of(obj) or {}).get("uid") == owner_uid
-    return ComponentObject(
-        uid_of(obj), is_owned, is_deleting(obj), *_result(gvk, obj.get("status"))
+    return _object(
+        uid_of(obj), is_owned=is_owned, deleting=is_deleting(obj), gvk=gvk, status=obj.get("status")
     )

@@ -99,7 +99,8 @@ class ComponentObject(msgspec.Struct, frozen=True):
     """The observed state of a component's object.
 
     ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of
-    the object's kind; ``retries``: that controller replaces failed pods until it reports one of them.
+    the object's kind; ``retries``: that controller replaces failed pods until it reports one of them. ``failure`` is
+    why it has failed, as that controller says.
     """
 
     uid: str = ""
@@ -108,6 +109,7 @@ class ComponentObject(msgspec.Struct, frozen=True):
     failed: bool = False
     completed: bool = False
     retries: bool = False
+    failure: str = ""
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:

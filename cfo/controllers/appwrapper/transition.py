@@ -298,7 +298,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         if obj is not None and obj.owned and not obj.deleting
     ]
     # What a component's own controller reports decides; of those that have completed, pods no longer matter.
-    failed = [component.display_name for component, obj in deployed if obj.failed]
+    failed = [_failure(component, obj) for component, obj in deployed if obj.failed]
     completed = {obj.uid: component for component, obj in deployed if obj.completed}
     unfinished = [component for component, obj in deployed if not obj.completed]
     excess = _excess_message(observation, deployed)
@@ -340,6 +340,13 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         else:
             status.clear(UNHEALTHY, "FoundNoFailedPods")
         _await_pods(observation, decision, counts, expected, retried)
+
+
+def _failure(component: Component, obj: ComponentObject) -> str:
+    """Return the name of a failed component, and why it has failed if its own controller says so."""
+    if not obj.failure:
+        return component.display_name
+    return f"{component.display_name} ({obj.failure})"
 
 
 def _retried_pods(

@@ -1134,6 +1134,35 @@ def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
     ]
 
 
+def test_job_that_exceeded_its_deadline_has_the_remedy_to_increase_it() -> None:
+    cause = "Found 1 failed components: Job j (DeadlineExceeded: Job was active longer)"
+    status = {
+        "phase": "Failed",
+        "conditions": [condition("Unhealthy", "True", "FailedComponent", cause)],
+    }
+    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
+    assert problem.message == f"FailedComponent: {cause}"
+    assert problem.remedy.startswith("increase the component's deadline (activeDeadlineSeconds)")
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Suspended", []),
+        ("Preempted", ["Evicted: message"]),
+        ("StartTimeout", ["StartTimeout: message"]),
+    ],
+)
+def test_flux_job_that_its_user_suspended_has_no_problem(reason: str, expected: list[str]) -> None:
+    conditions = [
+        condition("JobWaitingForResources", "True", "JobWaitingForResources"),
+        condition("QuotaReserved", "False", reason),
+        condition("Evicted", "True", reason),
+    ]
+    summary = summarize(FLUX_JOB, obj(FLUX_JOB, status={"conditions": conditions}))
+    assert messages(summary) == expected
+
+
 def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
     cause = "Found 1 failed components: Job j; 1 failed pods: j-x (container main: exit code 3); retry 1 of 3"
     deleted = "Resources deleted for resetting AppWrapper; next attempt at 2026-06-01 00:01:30 UTC"

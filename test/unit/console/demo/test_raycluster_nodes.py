@@ -159,11 +159,14 @@ async def test_pod_that_the_api_server_refuses_is_a_replica_failure(
     async def create(pod: Object) -> Object:
         raise error
 
-    async def patch(gvk: GVK, key: NamespacedName, change: Object, *, subresource: str) -> None:
+    async def patch_object(
+        read: Object, change: Object, *, unchanged: bool, subresource: str
+    ) -> None:
+        assert (read, unchanged, subresource) == (ray_cluster, True, "status")
         written.append(change["status"])
 
     pods = SimpleNamespace(reader=SimpleNamespace(list=lambda namespace: []))
-    client = SimpleNamespace(get=get, create=create, patch=patch)
+    client = SimpleNamespace(get=get, create=create, patch_object=patch_object)
     reconciler = _KubeRayReconciler(cast("Client", client), cast("Informer", pods), clock)
     result = await reconciler.reconcile(NamespacedName("ns", "rc"))
     assert result.requeue_after > 0

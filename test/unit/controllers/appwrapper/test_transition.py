@@ -152,9 +152,12 @@ def test_different_failure_restarts_grace_period() -> None:
 
 def test_failed_component_is_named_with_its_pods_and_the_time_of_the_next_attempt() -> None:
     obj = running_wrapper("Pod", "Job", retryPausePeriodDuration="90s")
-    objects = [ComponentObject(uid="uid-0"), ComponentObject(uid="uid-1", failed=True)]
+    failure = "BackoffLimitExceeded: Job has reached the specified backoff limit"
+    job = ComponentObject(uid="uid-1", failed=True, failure=failure)
+    objects = [ComponentObject(uid="uid-0"), job]
     obj, _ = step(obj, objects=objects, pods=[RUNNING_POD, FAILED_POD])
-    cause = "Found 1 failed components: Job job-1; 1 failed pods: p1 (container main: exit code 1); retry 1 of 3"
+    pods = "1 failed pods: p1 (container main: exit code 1)"
+    cause = f"Found 1 failed components: Job job-1 ({failure}); {pods}; retry 1 of 3"
     assert (phase(obj), condition(obj, UNHEALTHY)["message"]) == (Phase.RESETTING, cause)
     obj, _ = step(obj, objects=[None, None])
     deleted = "Resources deleted for resetting AppWrapper; next attempt at 2026-01-01 12:01:30 UTC"
@@ -864,6 +867,39 @@ def test_result_is_what_the_own_controller_of_a_component_reports(
         _from_object({"metadata": {}, "status": status}, "", gvk),
     ):
         assert (found.failed, found.completed) == (failed, completed)
+
+
+@pytest.mark.parametrize(
+    ("gvk", "status", "failure"),
+    [
+        (
+            JOB,
+            {
+                "conditions": [
+                    {
+                        "type": "Failed",
+                        "status": "True",
+                        "reason": "DeadlineExceeded",
+                        "message": "Job was active\x1b longer than specified deadline",
+                    }
+                ]
+            },
+            "DeadlineExceeded: Job was active\\x1b longer than specified deadline",
+        ),
+        (
+            RAY_JOB,
+            {"jobDeploymentStatus": "Failed", "reason": "AppFailed", "message": ["no text"]},
+            "AppFailed",
+        ),
+        (RAY_JOB, {"jobDeploymentStatus": "Failed"}, ""),
+        (RAY_JOB, {"jobDeploymentStatus": "Running", "reason": "AppFailed"}, ""),
+    ],
+)
+def test_failure_is_what_the_own_controller_of_a_component_says(
+    gvk: GVK, status: Any, failure: str
+) -> None:
+    found = _from_object({"metadata": {}, "status": status}, "", gvk)
+    assert found.failure == failure
 
 
 @pytest.mark.parametrize(
