@@ -895,7 +895,7 @@ def test_result_is_what_the_own_controller_of_a_component_reports(
         (RAY_JOB, {"jobDeploymentStatus": "Running", "reason": "AppFailed"}, ""),
     ],
 )
-def test_failure_is_what_the_own_controller_of_a_component_says(
+def test_failure_is_what_the_own_controller_of_a_component_reports(
     gvk: GVK, status: Any, failure: str
 ) -> None:
     found = _from_object({"metadata": {}, "status": status}, "", gvk)
