@@ -143,8 +143,8 @@ class AddressInUse(Exception):
         subject = "--webhook-url" if options.url else "webhooks"
         remedy = "stop it" if options.url else _ONE_OPERATOR
         return cls(
-            f"{subject}: {conflict}; {remedy}, or set another webhook.mutatingConfigurationName and "
-            f"webhook.validatingConfigurationName in ConfigMap {config_map} (--config selects another ConfigMap)"
+            f"{subject}: {conflict}; {remedy}, or, if this one is an additional operator, set webhook.enabled: false "
+            f"in ConfigMap {config_map} (--config selects another ConfigMap)"
         )
 
 

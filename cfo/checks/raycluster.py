@@ -164,6 +164,14 @@ def check_kuberay(
         yield warn("the CRD exists, but no Deployment of the KubeRay operator was found", install)
     for key, image in operators:
         yield version_finding(f"Deployment {key}", image, tested)
+    admitted = configuration.kuberay.operator_namespaces
+    namespaces = sorted({key.namespace for key, _ in operators})
+    if admitted and namespaces and not set(admitted).intersection(namespaces):
+        yield warn(
+            f"kuberay.operatorNamespaces is {', '.join(admitted)}, and KubeRay runs in {', '.join(namespaces)}, so it "
+            "cannot reach the heads of RayClusters",
+            f"set kuberay.operatorNamespaces: [{', '.join(namespaces)}] and restart the operator",
+        )
 
 
 def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterator[Finding]:

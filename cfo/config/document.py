@@ -50,6 +50,7 @@ def parse(text: str) -> ParsedConfiguration:
     if problems:
         raise ConfigurationError(*problems)
     _warn_about_disabled_queues(configuration, findings.warnings)
+    _warn_about_undetected_namespaces(configuration, findings.warnings)
     warnings = findings.warnings[:MAX_WARNINGS]
     if len(findings.warnings) > MAX_WARNINGS:
         warnings.append(f"at most {MAX_WARNINGS} warnings are shown")
@@ -136,6 +137,18 @@ def _warn_about_disabled_queues(configuration: OperatorConfiguration, warnings: 
             warnings.append(
                 f"{_APPWRAPPER}.{name} has no effect, because {_APPWRAPPER}.enabled is false"
             )
+
+
+def _warn_about_undetected_namespaces(
+    configuration: OperatorConfiguration, warnings: list[str]
+) -> None:
+    """Warn that KubeRay may not reach the heads: its namespace is detected only by an operator of all namespaces."""
+    kuberay = configuration.kuberay
+    if configuration.watch_namespaces and kuberay.enabled and not kuberay.operator_namespaces:
+        warnings.append(
+            "kuberay.operatorNamespaces is not set: with watchNamespaces the namespace of KubeRay is not detected, and "
+            "NetworkPolicies admit it to the heads only from its usual namespace"
+        )
 
 
 def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> None:

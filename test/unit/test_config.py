@@ -362,6 +362,13 @@ def test_settings_of_disabled_appwrappers_for_kueue_are_warned_about(setting: st
     assert warnings_of(f"appwrapper: {{enabled: true, {setting}}}") == []
 
 
+def test_namespace_of_kuberay_that_is_not_detected_is_warned_about() -> None:
+    (warning,) = warnings_of("watchNamespaces: [team]")
+    assert warning.startswith("kuberay.operatorNamespaces is not set: with watchNamespaces")
+    assert warnings_of("{watchNamespaces: [team], kuberay: {operatorNamespaces: [ray]}}") == []
+    assert warnings_of("{watchNamespaces: [team], kuberay: {enabled: false}}") == []
+
+
 def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     assert warnings_of("kubray: {}") == ["unknown key kubray (did you mean kuberay?), ignored"]
     assert warnings_of("kuberay: {nope: 1}\nwhatever: {a: 1}") == [

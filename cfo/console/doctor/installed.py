@@ -76,7 +76,11 @@ async def read_options(client: Client, installation: Installation) -> InstalledO
     if await _read(client, options, "prometheus", SERVICE_MONITOR, monitor) is not None:
         options.components.add("prometheus")
     hosts = host_policy.policy()[0]
-    if await _read(client, options, "reserved-hosts", gvk_of(hosts), key_of(hosts)) is not None:
+    is_first = not options.part
+    read_hosts = is_first and await _read(
+        client, options, "reserved-hosts", gvk_of(hosts), key_of(hosts)
+    )
+    if read_hosts:
         options.components.add("reserved-hosts")
     return options
 

@@ -49,6 +49,24 @@ def test_webhooks_of_an_operator_that_ended_are_not_blamed_on_a_firewall() -> No
 
 
 @pytest.mark.parametrize(
+    ("admitted", "expected"),
+    [([], ["ok"]), (["other", RAY.namespace], ["ok"]), (["other"], ["ok", "warn"])],
+)
+def test_namespaces_that_do_not_admit_kuberay_to_the_heads_are_a_warning(
+    admitted: list[str], expected: list[str]
+) -> None:
+    configuration = OperatorConfiguration.from_document(
+        {"kuberay": {"operatorNamespaces": admitted}}
+    )
+    found = list(
+        raycluster.check_kuberay(
+            CRD, [(RAY, "quay.io/kuberay/operator:v1.7.3")], configuration, "v1.7.0"
+        )
+    )
+    assert states(found) == expected
+
+
+@pytest.mark.parametrize(
     ("crd", "images", "expected"),
     [
         (InstalledCRD(exists=False), [], ["fail"]),
