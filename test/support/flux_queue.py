@@ -39,6 +39,7 @@ class Queue:
     """A ledger with one FluxSetup for all namespaces, and objects that change in it as informers report them."""
 
     def __init__(self, **spec: Any) -> None:
+        self.now = NOW
         self.notified: list[NamespacedName] = []
         self.lost: list[NamespacedName] = []
         self.decide_again: list[NamespacedName] = []
@@ -47,6 +48,7 @@ class Queue:
             self.notified.extend,
             self.lost.extend,
             self.decide_again.extend,
+            now=lambda: self.now,
         )
         self.entries: dict[tuple[GVK, NamespacedName], Entry] = {}
         self.version = 0

@@ -269,7 +269,11 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
     channel = Channel()
     lost = Channel()
     ledger = Ledger(
-        frozenset(admin_namespaces), notifications.enqueue, lost.enqueue, channel.enqueue
+        frozenset(admin_namespaces),
+        notifications.enqueue,
+        lost.enqueue,
+        channel.enqueue,
+        now=lambda: manager.clock.now().timestamp(),
     )
     lost_pods.setup(manager, ledger, lost, channel)
     channel.enqueue((START,))

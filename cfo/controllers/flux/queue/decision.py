@@ -33,6 +33,8 @@ Amounts = tuple[int, ...]
 
 _Order = Callable[[Iterable[WaitingJob]], Iterator[WaitingJob]]
 
+_NONE: Final[Mapping[str, float]] = {}
+
 _UNLIMITED: Final = 1 << 62
 
 
@@ -173,17 +175,16 @@ def _by_rank(jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
 
 
 def _with_last(
-    jobs: Iterable[WaitingJob],
-    last: Collection[str],
-    in_order: _Order,
+    jobs: Iterable[WaitingJob], last: Mapping[str, float], in_order: _Order
 ) -> Iterator[WaitingJob]:
-    """Yield jobs ``in_order``, and then those of the namespaces in ``last`` in the same order."""
+    """Yield jobs ``in_order``, and then those of each namespace in ``last``, the one with the lowest value first."""
     usual: list[WaitingJob] = []
-    others: list[WaitingJob] = []
+    others: dict[str, list[WaitingJob]] = {namespace: [] for namespace in last}
     for job in jobs:
-        (others if job.key.namespace in last else usual).append(job)
+        others.get(job.key.namespace, usual).append(job)
     yield from in_order(usual)
-    yield from in_order(others)
+    for namespace in sorted(last, key=lambda name: (last[name], name)):
+        yield from in_order(others[namespace])
 
 
 def _by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterator[WaitingJob]:
@@ -315,29 +316,36 @@ def decide(
     jobs: Collection[WaitingJob],
     usage: Collection[Holding],
     now: float,
-    last: Collection[str] = (),
+    last: Mapping[str, float] = _NONE,
+    no_evictions: Collection[str] = (),
 ) -> QueueDecision:
     """Decide which of ``jobs`` to admit, and which holders of quota to evict for them.
 
     ``usage`` is everything that holds quota of ``policy``, including jobs whose admission was decided but is not
     visible yet; a job must not be in both collections. ``now`` is in seconds since the epoch. ``last`` are namespaces
-    with jobs that come after all others, and for which no job is evicted.
+    with jobs that come after all others, the lowest value first; for jobs of ``no_evictions`` none is evicted.
 
     An admission never exceeds the quota. Deciding again after a decision was carried out admits and evicts nothing
     more, unless shares and preemption are combined: there an admission changes the order of the queue. A job that
     exceeds the quota as a whole does not block others. Costs O(n log n) for n jobs.
     """
-    return _Queue(policy, usage, now, last).decide(jobs)
+    return _Queue(policy, usage, now, last, no_evictions).decide(jobs)
 
 
 class _Queue:
     def __init__(
-        self, policy: Policy, usage: Collection[Holding], now: float, last: Collection[str]
+        self,
+        policy: Policy,
+        usage: Collection[Holding],
+        now: float,
+        last: Mapping[str, float],
+        no_evictions: Collection[str],
     ) -> None:
         self._policy = policy
         self._usage = usage
         self._now = now
         self._last = last
+        self._no_evictions = no_evictions
         self._capacity = Capacity(policy, usage)
         self._victims = _Victims(policy, self._capacity, usage)
         self._reservation: Reservation | None = None
@@ -392,7 +400,7 @@ class _Queue:
             return None if may_pass else Blocked.BEHIND
         if fits:
             return None
-        may_evict = self._policy.preempts and job.key.namespace not in self._last
+        may_evict = self._policy.preempts and job.key.namespace not in self._no_evictions
         if known is not None and not may_evict:
             return known
         return self._wait(job, amounts, may_evict=may_evict)

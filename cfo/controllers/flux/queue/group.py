@@ -54,6 +54,8 @@ class Group(msgspec.Struct, gc=False, eq=False):
     """The sum of the pods that occupy nodes."""
     live_pods: int = 0
     ended_pods: int = 0
+    had_pods: bool = False
+    """Whether all pods of the job existed at once since it was admitted."""
     waiting: WaitingJob | None = None
     holding: Holding | None = None
     is_assumed: bool = False
@@ -68,6 +70,13 @@ class Group(msgspec.Struct, gc=False, eq=False):
     def is_empty(self) -> bool:
         """Whether nothing with this name exists."""
         return self.job is None and self.cluster is None and self.batch is None and not self.pods
+
+    @property
+    def has_all_pods(self) -> bool:
+        """Whether as many pods exist, or have ended, as the MiniCluster has."""
+        if self.cluster is None:
+            return False
+        return self.live_pods + self.ended_pods >= self.cluster.size
 
     @property
     def creates_pods(self) -> bool:
@@ -98,6 +107,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
         self.pods = pods or None
         old = before.demand if before is not None else NOTHING
         new = pod.demand if pod is not None else NOTHING
+        self.had_pods = self.had_pods or self.has_all_pods
         self.held_by_pods = replace_part(self.held_by_pods, old, new)
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
@@ -169,7 +179,8 @@ def _is_queued_by_kueue(group: Group) -> bool:
 
 def _state_of(group: Group) -> _State:
     job = group.job
-    if job is not None and not job.is_finished and (job.is_reserved or group.is_assumed):
+    holds = job is not None and (job.holds or (group.is_assumed and not job.is_deleting))
+    if job is not None and holds and not job.is_finished:
         is_evicted = job.is_reserved and job.is_evicted
         if is_evicted and not group.creates_pods:
             return _State.ENDING

@@ -11,6 +11,7 @@ Nothing here is kept anywhere else, and all of it is read again from the informe
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -64,7 +65,10 @@ The namespaces of administrators have no limit.
 """
 
 _LAST_SECONDS: Final = 3600.0
-"""For how long the jobs of a namespace come after all others, from when one of them held quota without its pods."""
+"""For how long the jobs of a namespace come after all others at most, because one held quota without its pods."""
+
+_LAST_SHARE: Final = 12
+"""How many times as long as it held quota. So a namespace cannot hold more than a small share of the time."""
 
 _UNKNOWN_POD: Final = Demand(pods=1)
 """What a pod holds that could never be decoded."""
@@ -105,11 +109,15 @@ class Ledger:
     """The uids of the lost pods, by namespace and name. Nodes limit their number."""
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _classes: dict[str, int] = field(default_factory=dict)
-    _gave_up: dict[str, float] = field(default_factory=dict)
-    """When a job of each namespace last released quota because its pods did not exist, in seconds since the epoch."""
+    _last: dict[str, float] = field(default_factory=dict)
+    """Until when the jobs of a namespace come after those of all others, in seconds since the epoch."""
+    _refused: dict[str, float] = field(default_factory=dict)
+    """Until when no job is evicted for those of a namespace, because one of its MiniClusters was refused."""
     _governance: Governance = field(default_factory=Governance)
     is_started: bool = False
     """Whether :meth:`start` was called."""
+    now: Callable[[], float] = time.time
+    """Returns the time, in seconds since the epoch."""
 
     # For the reconcilers.
 
@@ -235,7 +243,10 @@ class Ledger:
     def _carry_out(self, setup: Setup, groups: list[Group], now: float) -> None:
         waiting = [group.waiting for group in groups if group.waiting is not None]
         holdings = [group.holding for group in groups if group.holding is not None]
-        decision = decide(setup.policy, waiting, holdings, now, self._last(now))
+        _forget_past(self._last, now)
+        _forget_past(self._refused, now)
+        no_evictions = self._last.keys() | self._refused.keys()
+        decision = decide(setup.policy, waiting, holdings, now, self._last, no_evictions)
         for key in decision.admit:
             group = self._groups[key.namespace][key.name]
             group.is_assumed = True
@@ -254,13 +265,6 @@ class Ledger:
             self._refresh(key)
         self.notify(decision.preempt)
         self.notify(self._blocked(decision.blocked, str(setup.key)))
-
-    def _last(self, now: float) -> Collection[str]:
-        """Return the namespaces that come after all others, because a job of theirs held quota without its pods."""
-        for namespace, gave_up in list(self._gave_up.items()):
-            if gave_up + _LAST_SECONDS <= now:
-                del self._gave_up[namespace]
-        return self._gave_up.keys()
 
     def _blocked(self, blocked: Mapping[NamespacedName, Blocked], setup: str) -> list[Request]:
         """Record why jobs wait; return those whose status does not say so."""
@@ -291,9 +295,7 @@ class Ledger:
         old = group.job
         job = _decode(event.key, job_record, event.current, old)
         group.job = job
-        if job is not None and job.gave_up:
-            known = self._gave_up.get(event.key.namespace, 0.0)
-            self._gave_up[event.key.namespace] = max(known, job.gave_up)
+        self._record_wasted_quota(event.key.namespace, group, old)
         if job is None or old is None or job.uid != old.uid or job.generation != old.generation:
             group.is_assumed = False
             group.is_evicting = False
@@ -431,6 +433,24 @@ class Ledger:
         return requests
 
     # Implementation.
+
+    def _record_wasted_quota(self, namespace: str, group: Group, old: JobRecord | None) -> None:
+        """Let jobs of the namespace come last if this job, which was ``old``, held quota without its pods."""
+        job = group.job
+        if job is not None and job.gave_up:
+            _extend(self._last, namespace, job.gave_up + _LAST_SECONDS)
+        if job is not None and job.is_refused:
+            _extend(self._refused, namespace, self.now() + _LAST_SECONDS)
+        if job is not None and job.holds and not (old is not None and old.holds):
+            group.had_pods = group.has_all_pods
+        held = old is not None and old.is_admitted and old.holds
+        if old is None or not held or (job is not None and (job.holds or job.has_succeeded)):
+            return
+        if group.had_pods or group.has_all_pods:
+            return
+        now = self.now()
+        seconds = min((now - old.started) * _LAST_SHARE, _LAST_SECONDS)
+        _extend(self._last, namespace, now + seconds)
 
     def _pod(self, key: NamespacedName) -> PodRecord | None:
         cluster = self._clusters_of_pods.get(key.namespace, _NO_LABELS).get(key.name)
@@ -621,6 +641,17 @@ def _totals_of(groups: Iterable[Group]) -> Totals:
 def _holds_without_pods(job: JobRecord | None) -> bool:
     """Return whether a job without pods must give its quota back, unless it gets others."""
     return job is not None and job.is_admitted and not job.is_evicted
+
+
+def _extend(times: dict[str, float], namespace: str, until: float) -> None:
+    times[namespace] = max(times.get(namespace, 0.0), until)
+
+
+def _forget_past(times: dict[str, float], now: float) -> None:
+    """Forget the namespaces for which ``times`` have come."""
+    for namespace, until in list(times.items()):
+        if until <= now:
+            del times[namespace]
 
 
 def _shows_admission(job: JobRecord) -> bool:

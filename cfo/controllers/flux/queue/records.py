@@ -18,6 +18,7 @@ from cfo.api.flux.names import (
     MINICLUSTER,
     OBJECTS_READY,
     QUOTA_RESERVED,
+    SUCCEEDED,
     SUSPEND_ANNOTATION,
     VALID,
     JobState,
@@ -25,6 +26,7 @@ from cfo.api.flux.names import (
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
+    MINICLUSTER_REFUSED,
     NAME_TAKEN,
     NOTHING,
     PAUSES,
@@ -52,8 +54,8 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
     controller has validated this generation. ``gave_up``: when it was evicted because its pods did not exist in time,
     in seconds since the epoch; 0 if it was not, or is admitted again. ``is_paused``: it is not admitted again yet,
-    because it could not start. ``is_too_complex``: its shape is longer than :data:`MAX_SHAPE`, so only its pods are
-    known.
+    because it could not start; ``is_refused``: because its MiniCluster was refused. ``is_too_complex``: its shape is
+    longer than :data:`MAX_SHAPE`, so only its pods are known.
     """
 
     uid: str
@@ -71,6 +73,8 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     is_observed: bool
     is_reserved: bool
     is_paused: bool
+    is_refused: bool
+    has_succeeded: bool
     is_evicted: bool
     is_finished: bool
     is_suspended: bool
@@ -78,6 +82,11 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     is_valid: bool
     is_queued_by_kueue: bool
     is_too_complex: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether the job holds its demand. A deleted job, which finalizers can keep, holds what its pods request."""
+        return self.is_reserved and not self.is_finished and not self.is_deleting
 
     @property
     def is_admitted(self) -> bool:
@@ -100,6 +109,7 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
 
     uid: str
     job_uid: str
+    size: int
     created: float
     end: float
     is_stopped: bool
@@ -244,6 +254,8 @@ def job_record(entry: Entry) -> JobRecord:
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved.status == "True",
         is_paused=reserved.reason in PAUSES and is_current,
+        is_refused=reserved.reason == MINICLUSTER_REFUSED,
+        has_succeeded=_is_true(status.conditions, SUCCEEDED),
         is_evicted=evicted.status == "True",
         is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_suspended=bool(spec.suspend),
@@ -268,6 +280,7 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     return ClusterRecord(
         uid=meta.uid,
         job_uid=_job_uid(meta),
+        size=1 if spec.size is None else spec.size,
         created=_seconds(meta.creation_timestamp),
         end=started + (spec.deadline_seconds or DEFAULT_DEADLINE),
         is_stopped=is_suspended and _observed_generation(status) == meta.generation,

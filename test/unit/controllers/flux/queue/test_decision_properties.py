@@ -276,13 +276,18 @@ def test_only_jobs_of_lower_priority_are_evicted(
 
 
 @PROPERTY
-@given(policies(), waiting_jobs(), holdings(), st.sets(namespaces, max_size=2))
+@given(
+    policies(),
+    waiting_jobs(),
+    holdings(),
+    st.dictionaries(namespaces, st.sampled_from([1.0, 2.0]), max_size=2),
+)
 def test_jobs_of_the_last_namespaces_change_nothing_for_those_of_others(
-    policy: Policy, jobs: list[WaitingJob], usage: list[Holding], last: set[str]
+    policy: Policy, jobs: list[WaitingJob], usage: list[Holding], last: dict[str, float]
 ) -> None:
     others = [job for job in jobs if job.key.namespace not in last]
     expected = decide(policy, others, usage, NOW)
-    decision = decide(policy, jobs, usage, NOW, last)
+    decision = decide(policy, jobs, usage, NOW, last, last.keys())
     assert decision.preempt == expected.preempt
     assert tuple(key for key in decision.admit if key.namespace not in last) == expected.admit
     assert {

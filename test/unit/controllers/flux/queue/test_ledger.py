@@ -554,10 +554,12 @@ def test_admitted_job_is_reconciled_when_it_has_lost_its_last_pod() -> None:
     assert queue.notified == [key]
 
 
-def put_job_with(queue: Queue, name: str, *conditions: Object, namespace: str = "ns") -> None:
+def put_job_with(
+    queue: Queue, name: str, *conditions: Object, namespace: str = "ns", **spec: Any
+) -> None:
     """Add or change a FluxJob with these conditions."""
     status = {"jobid": name, "observedGeneration": 1, "conditions": list(conditions)}
-    queue.put(FLUX_JOB, {**flux_job(name, namespace), "status": status})
+    queue.put(FLUX_JOB, {**flux_job(name, namespace, **spec), "status": status})
 
 
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO", "Backfill"])
@@ -582,6 +584,56 @@ def test_namespace_that_held_quota_without_pods_comes_last_for_an_hour(strategy:
     put_job_with(queue, "third", namespace="b")
     queue.ledger.decide(SETUP, NOW + 3600)
     assert queue.reason("new-name", "a") == "Admitted"
+
+
+HELD = {
+    **met("QuotaReserved"),
+    "reason": "Admitted",
+    "lastTransitionTime": datetime.fromtimestamp(NOW - 100, UTC).isoformat(),
+}
+
+
+@pytest.mark.parametrize("end", ["deleted", "suspended", "failed", "kept by a finalizer"])
+@pytest.mark.parametrize("has_pods", [True, False])
+def test_namespace_of_a_job_that_gave_quota_back_without_pods_comes_last(
+    end: str, has_pods: bool
+) -> None:
+    queue = Queue(max_size=2)
+    put_job_with(queue, "a", HELD)
+    queue.put_cluster("a", size=2)
+    if has_pods:
+        put_pod_of(queue, "a-0")
+        put_pod_of(queue, "a-1")
+    if end == "deleted":
+        queue.remove(FLUX_JOB, "a")
+    elif end == "suspended":
+        put_job_with(queue, "a", HELD, {**met("Evicted"), "reason": "Suspended"}, suspend=True)
+        released = {**HELD, "status": "False", "reason": "Suspended"}
+        put_job_with(queue, "a", released, suspend=True)
+    elif end == "failed":
+        put_job_with(queue, "a", met("JobFinished"))
+    else:
+        status = {"jobid": "a", "observedGeneration": 1, "conditions": [HELD]}
+        job = {**flux_job("a"), "status": status}
+        job["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
+        queue.put(FLUX_JOB, job)
+    put_job_with(queue, "next")
+    put_job_with(queue, "other", namespace="victim")
+    queue.now = NOW + 1199
+    assert queue.ledger.decide(SETUP, queue.now).admitted >= 1
+    expected = ("Admitted", "InsufficientQuota") if has_pods else ("InsufficientQuota", "Admitted")
+    assert (queue.reason("next"), queue.reason("other", "victim")) == expected
+
+
+def test_no_job_is_evicted_for_one_with_a_refused_minicluster() -> None:
+    queue = Queue(max_size=2, preemption="LowerPriority")
+    put_job_with(queue, "running", HELD, namespace="victim")
+    refused = {**met("QuotaReserved"), "status": "False", "reason": "MiniClusterRefused"}
+    put_job_with(queue, "refused", refused)
+    queue.put_job("high", priority=10)
+    queue.decide()
+    assert queue.reason("running", "victim") == ""
+    assert queue.reason("high") == "InsufficientQuota"
 
 
 SUSPENDED = {"startTime": "2026-01-01T00:00:00Z", "conditions": [met("Suspended")]}
