@@ -140,11 +140,17 @@ class AddressInUse(Exception):
         cls, conflict: str, options: WebhookOptions, config_map: NamespacedName
     ) -> Self:
         """Return the error for webhooks that another operator serves; ``conflict`` names it."""
-        subject = "--webhook-url" if options.url else "webhooks"
-        remedy = "stop it" if options.url else _ONE_OPERATOR
+        if options.url:
+            subject = "--webhook-url"
+            remedy = (
+                "stop it, or set another webhook.mutatingConfigurationName and "
+                "webhook.validatingConfigurationName"
+            )
+        else:
+            subject = "webhooks"
+            remedy = f"{_ONE_OPERATOR}, or, if this one is an additional operator, set webhook.enabled: false"
         return cls(
-            f"{subject}: {conflict}; {remedy}, or, if this one is an additional operator, set webhook.enabled: false "
-            f"in ConfigMap {config_map} (--config selects another ConfigMap)"
+            f"{subject}: {conflict}; {remedy} in ConfigMap {config_map} (--config selects another ConfigMap)"
         )
 
 
