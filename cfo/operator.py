@@ -23,6 +23,7 @@ from prometheus_client import Info
 
 from cfo.config.document import ParsedConfiguration, default_document, parse, single_document
 from cfo.config.endpoints import MetricsConfiguration, WebhookConfiguration
+from cfo.config.missing_namespaces import missing_namespaces
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
@@ -94,6 +95,9 @@ _DRAIN_SECONDS: Final = 3.0
 
 _DRAIN_SECONDS_WITH_URL: Final = 1.0
 """The same for an operator outside the cluster, whose successor listens on the same port."""
+
+_MAX_NAMED: Final = 10
+"""How many names one line of the log has at most."""
 
 _ONE_OPERATOR = (
     "only one CodeFlare operator may reconcile an object: delete the other installation (Open Data Hub's by setting "
@@ -208,6 +212,18 @@ async def _require_namespace(client: Client, namespace: str) -> None:
             raise ConfigurationError(
                 f"the operator's namespace {namespace} does not exist; create it, or set NAMESPACE to another one"
             )
+
+
+async def _warn_about_missing_namespaces(
+    client: Client, configuration: OperatorConfiguration
+) -> None:
+    for setting, names in (await missing_namespaces(client, configuration)).items():
+        _log.warning(
+            "Namespaces in the configuration do not exist; correct or create them",
+            setting=setting,
+            namespaces=names[:_MAX_NAMED],
+            missing=len(names),
+        )
 
 
 def _parse_default(document: str | None) -> ParsedConfiguration:
@@ -544,6 +560,7 @@ async def run(
                 webhook = replace(webhook, expired=expired)
             roles = await enabled_roles(client, parsed.configuration)
             await warn_about_missing_roles(client, roles)
+            await _warn_about_missing_namespaces(client, parsed.configuration)
             if stored is None:
                 _check_addresses(parsed.configuration, webhook, config_map, webhook_url)
                 await _create_configuration(client, config_map, parsed.text)

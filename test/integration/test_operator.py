@@ -17,6 +17,7 @@ from cfo.config.document import default_document
 from cfo.runtime import Rule
 from cfo.runtime.objects.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.process.listener import bind_socket
 from test.support.operator_process import (
     CONFIG_MAP_KEY,
     LOOPBACK_ADDRESSES,
@@ -51,11 +52,27 @@ async def failed_start(
     return code, lines[0]
 
 
-@pytest.mark.parametrize("document", [None, "webhook: {enabled: false}\nwatchNamespaces: [team]\n"])
+def _require_free_ports(*ports: int) -> None:
+    """Skip the test if another process has one of ``ports``."""
+    for port in ports:
+        try:
+            bind_socket((None, port)).close()
+        except OSError:
+            pytest.skip(f"port {port}, which the default configuration uses, is in use")
+
+
+GIVEN_DOCUMENT = yaml.safe_dump(
+    {**LOOPBACK_ADDRESSES, "webhook": {"enabled": False}, "watchNamespaces": ["team"]}
+)
+
+
+@pytest.mark.parametrize("document", [None, GIVEN_DOCUMENT])
 async def test_missing_config_map_is_created_with_defaults(
     tmp_path: Path, document: str | None
 ) -> None:
-    arguments = [] if document is None else ["--default-config", document]
+    arguments = ["--default-config", document] if document is not None else []
+    if document is None:
+        _require_free_ports(8080, 8081)
     async with (
         start_environment(*VANILLA_CRDS) as environment,
         run_operator(environment, tmp_path, *arguments) as operator,
@@ -68,6 +85,8 @@ async def test_missing_config_map_is_created_with_defaults(
         assert created["data"] == {"config.yaml": document or default_document()}
         operator.process.send_signal(signal.SIGTERM)
         await operator.exit_code()
+    reported = "Namespaces in the configuration do not exist" in operator.output
+    assert reported is (document is not None), operator.output
 
 
 async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:

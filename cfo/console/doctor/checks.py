@@ -29,6 +29,9 @@ from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule, key_of, policy_rules
 from cfo.runtime.pki import is_trusted, subject_names
+from cfo.summaries.conditions import condition_of, conditions_of
+from cfo.summaries.problems import completed, has_failed, pod_problems, remedy_for
+from cfo.summaries.summary import Problem
 from cfo.version import CONFIG_MAP_NAME
 from cfo.webhooks.raycluster.injection_plan import Images
 
@@ -58,18 +61,39 @@ def check_operator(
         return
     wanted = int((deployment.get("spec") or {}).get("replicas", 1))
     ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
-    logs = f"kubectl -n {installation.namespace} logs deployment/{DEPLOYMENT}"
     if wanted == 0:
         yield fail(
             "is scaled to 0 replicas, and no operator outside the cluster renews the Lease",
             f"scale the Deployment {DEPLOYMENT}, unless the operator runs outside the cluster",
         )
-    elif ready == 0:
-        yield fail(f"0 of {wanted} replicas are ready", f"{logs}; /readyz names the reason")
+        return
+    message = f"{ready} of {wanted} replicas are ready"
+    causes = list(_pod_problems(deployment, installation))
+    logs = f"kubectl -n {installation.namespace} logs deployment/{DEPLOYMENT}"
+    remedy = "solve the problems of its pods, below" if causes else logs
+    if ready == 0:
+        readiness = "" if causes else "; /readyz names the reason"
+        yield fail(message, f"{remedy}{readiness}")
     elif ready < wanted:
-        yield warn(f"{ready} of {wanted} replicas are ready", logs)
+        yield warn(message, remedy)
     else:
-        yield ok(f"{ready} of {wanted} replicas are ready")
+        yield ok(message)
+    for problem in causes:
+        finding = fail if ready == 0 else warn
+        yield finding(problem.message, problem.remedy)
+
+
+def _pod_problems(deployment: Object, installation: Installation) -> Iterator[Problem]:
+    """Yield why pods of the operator do not run, or could not be created."""
+    refused = condition_of(conditions_of(deployment), "ReplicaFailure")
+    if refused is not None and refused.status == "True":
+        events = f"kubectl -n {installation.namespace} get events"
+        yield Problem(
+            f"pods cannot be created: {refused.message}", remedy_for(refused.message, events)
+        )
+    pods = [pod for pod in installation.pods if not has_failed(pod)]  # they are replaced
+    for problem in pod_problems(pods):
+        yield Problem(problem.message, completed(problem.remedy, pods[0]))
 
 
 def _missing_deployment(
@@ -121,8 +145,13 @@ def check_version(
         yield ok(f"the operator is {tag_of(image)}, like this program")
 
 
-def check_configuration(installation: Installation, now: datetime) -> Iterator[Finding]:
-    """Check the ConfigMap: whether it is valid, and was not changed after the operator was started."""
+def check_configuration(
+    installation: Installation, now: datetime, missing: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Finding]:
+    """Check the ConfigMap: whether it is valid, and was not changed after the operator was started.
+
+    ``missing``: the namespaces that do not exist, by the setting that names them.
+    """
     config_map = installation.config_map
     parsed = installation.parsed
     if config_map is None or parsed is None:
@@ -140,6 +169,13 @@ def check_configuration(installation: Installation, now: datetime) -> Iterator[F
             f"{where}: {warning}",
             "correct the ConfigMap; cfo config check --strict finds all warnings",
         )
+    missing = missing or {}
+    for setting, names in missing.items():
+        verb = "does" if len(names) == 1 else "do"
+        yield warn(
+            f"{where}: {setting}: {_namespaces_text(names)} {verb} not exist",
+            "correct the name, or create the namespace, which needs no restart",
+        )
     changed = _changed_at(config_map)
     starts = [started_at(pod) for pod in installation.pods]
     started = min((start for start in starts if start is not None), default=None)
@@ -153,7 +189,7 @@ def check_configuration(installation: Installation, now: datetime) -> Iterator[F
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
             remedy,
         )
-    elif not parsed.warnings:
+    elif not parsed.warnings and not missing:
         yield ok(f"{where} is valid")
 
 
@@ -384,10 +420,15 @@ def _place_text(namespaces: Sequence[str]) -> str:
     """Return where a permission is missing; empty for the whole cluster."""
     if namespaces == ("",):
         return ""
+    return f" in {_namespaces_text(namespaces)}"
+
+
+def _namespaces_text(namespaces: Sequence[str]) -> str:
+    """Return up to five of ``namespaces``, and how many more there are."""
     shown = ", ".join(namespaces[:_MAX_NAMESPACES])
     more = len(namespaces) - _MAX_NAMESPACES
     noun = "namespace" if len(namespaces) == 1 else "namespaces"
-    return f" in {noun} {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"{noun} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def check_binding(namespace: str, bound: Sequence[str]) -> Iterator[Finding]:

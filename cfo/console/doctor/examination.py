@@ -11,6 +11,7 @@ import anyio
 
 from cfo.api.raycluster.names import ROUTE
 from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
+from cfo.config.missing_namespaces import missing_namespaces
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
@@ -94,7 +95,8 @@ async def examine(
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:
             raise installation.config_error
-        return checks.check_configuration(installation, clock.now())
+        missing = await missing_namespaces(client, installation.configuration)
+        return checks.check_configuration(installation, clock.now(), missing)
 
     async def trust() -> Iterable[Finding]:
         found = webhooks()

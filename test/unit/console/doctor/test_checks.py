@@ -156,6 +156,60 @@ def test_operator_has_ready_replicas_of_this_version(
     assert states(found) == expected
 
 
+def waiting_pod(name: str, reason: str, message: str = "") -> Object:
+    waiting = {"reason": reason, "message": message}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ops"},
+        "spec": {"containers": [{"image": "x"}]},
+        "status": {
+            "phase": "Pending",
+            "containerStatuses": [{"name": "manager", "state": {"waiting": waiting}}],
+        },
+    }
+
+
+@pytest.mark.parametrize(("ready", "expected"), [(0, "fail"), (1, "warn"), (2, "warn")])
+def test_pods_of_the_operator_that_do_not_run_are_named_with_their_reason(
+    ready: int, expected: str
+) -> None:
+    """Also in a rollout, while the pods of the last revision are ready."""
+    crashing = waiting_pod("m-1", "CrashLoopBackOff")
+    unpulled = waiting_pod("m-2", "ImagePullBackOff", "no such image")
+    evicted = waiting_pod("m-3", "ErrImagePull")
+    evicted["status"]["phase"] = "Failed"
+    installation = Installation(
+        "ops", deployment=deployment(ready=ready), pods=(evicted, crashing, unpulled)
+    )
+    replicas, *found = checks.check_operator(installation, [], NOW)
+    assert replicas.status == ("ok" if ready == 2 else expected)
+    assert replicas.remedy == ("" if ready == 2 else "solve the problems of its pods, below")
+    assert [(each.status, each.message, each.remedy) for each in found] == [
+        (
+            expected,
+            "Pod m-1: container manager waits: CrashLoopBackOff",
+            "read the log: kubectl logs -c manager --previous -n ops m-1",
+        ),
+        (
+            expected,
+            "Pod m-2: container manager waits: ImagePullBackOff (no such image)",
+            "check the name of the image, and the pull secret of the ServiceAccount",
+        ),
+    ]
+
+
+def test_pods_of_the_operator_that_are_refused_are_reported() -> None:
+    installed = deployment(ready=0)
+    message = 'pods "m-" is forbidden: exceeded quota: small'
+    installed["status"]["conditions"] = [
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    ]
+    _, found = checks.check_operator(Installation("ops", deployment=installed), [], NOW)
+    assert (found.status, found.message) == ("fail", f"pods cannot be created: {message}")
+    assert "ResourceQuota" in found.remedy
+
+
 @pytest.mark.parametrize(
     ("image", "port", "marked", "expected"),
     [
@@ -302,6 +356,17 @@ def test_configuration_is_valid_and_was_read_by_the_operator(
         "ops", config_map(changed), parsed, pods=(pod(), pod(started="2026-01-02T00:00:00Z"))
     )
     assert states(checks.check_configuration(installation, NOW)) == expected
+
+
+def test_namespaces_that_do_not_exist_are_warnings() -> None:
+    installation = Installation("ops", config_map("2026-01-01T09:00:00Z"), parse(""))
+    missing = {"watchNamespaces": ["a"], "flux.adminNamespaces": [*"bcdefgh"]}
+    found = list(checks.check_configuration(installation, NOW, missing))
+    assert states(found) == ["warn", "warn"]
+    assert [finding.message.removeprefix("ConfigMap ops/config: ") for finding in found] == [
+        "watchNamespaces: namespace a does not exist",
+        "flux.adminNamespaces: namespaces b, c, d, e, f and 2 more do not exist",
+    ]
 
 
 def test_missing_configuration_is_no_warning_because_the_operator_creates_it() -> None:
