@@ -89,6 +89,12 @@ def _values() -> str:
 replicas: {REPLICAS}
 {resources}nodeSelector: {{}}
 tolerations: []
+affinity: {{}}
+priorityClassName: ""
+# Secrets of the namespace with which the image is pulled, such as [{{name: registry}}].
+imagePullSecrets: []
+# Further environment variables, such as [{{name: CERT_GENERATOR_IMAGE, value: registry.example/ubi9}}].
+env: []
 # The operator's configuration (docs/configuration.md) as YAML; if empty, the operator creates its default ConfigMap.
 config: {{}}
 # Let cert-manager issue the webhooks' certificate instead of the operator.
@@ -232,13 +238,25 @@ def _deployment(obj: dict[str, Any]) -> str:
         assert before in text, before
         addition = conditional("certManager.enabled", _indented(value, indent))
         text = text.replace(before, addition + before)
-    scheduling = ""
-    for name in ("nodeSelector", "tolerations"):
+    variables = "{{- with .Values.env }}\n{{- toYaml . | nindent 12 }}\n{{- end }}"
+    insertions = {
+        "      serviceAccountName:": _pod_settings(),
+        "          ports:\n": _indented(variables, 12),
+    }
+    for before, addition in insertions.items():
+        assert before in text, f"{DEPLOYMENT}: {before}"
+        text = text.replace(before, addition + before)
+    return text
+
+
+def _pod_settings() -> str:
+    """Return the fields of the pod that values set, and that are absent by default."""
+    text = ""
+    for name in ("nodeSelector", "tolerations", "affinity", "imagePullSecrets"):
         value = f"{name}:\n  {{{{- toYaml . | nindent 8 }}}}"
-        scheduling += _indented(f"{{{{- with .Values.{name} }}}}\n{value}\n{{{{- end }}}}", 6)
-    account = "      serviceAccountName:"
-    assert account in text, DEPLOYMENT
-    return text.replace(account, scheduling + account)
+        text += _indented(f"{{{{- with .Values.{name} }}}}\n{value}\n{{{{- end }}}}", 6)
+    priority = "{{- with .Values.priorityClassName }}\npriorityClassName: {{ . }}\n{{- end }}"
+    return text + _indented(priority, 6)
 
 
 def _indented(text: str, indent: int) -> str:

@@ -72,6 +72,7 @@ from test.support.raycluster_environment import (
     INGRESS_CONFIG_CRD,
     ROUTE_CRD,
     Environment,
+    crd,
     eventually,
     ray_cluster,
     start_environment,
@@ -993,17 +994,25 @@ async def test_server_side_apply_has_no_conflict_after_a_client_side_apply() -> 
             await second.apply(obj, force=False)
 
 
+KINDS_OF_COMPONENTS = (
+    crd("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+    crd("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+    crd("cert-manager.io", "v1", "Certificate", "certificates"),
+    crd("cert-manager.io", "v1", "Issuer", "issuers"),
+)
+
+
 async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
-    """Runs the commands of docs/install.md."""
+    """Runs the commands of docs/install.md, with all components."""
     text = (ROOT / "docs" / "install.md").read_text()
     block = text.split("<!-- manual removal -->")[1].split("```sh\n")[1].split("```")[0]
     commands = [shlex.split(line, comments=True) for line in block.splitlines() if line.strip()]
-    async with start_environment(*RAY_CLUSTERS) as environment:
+    async with start_environment(*RAY_CLUSTERS, *KINDS_OF_COMPONENTS) as environment:
         await environment.create_namespace()
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
-        await install(environment, tmp_path)
+        await install(environment, tmp_path, components=sorted(COMPONENTS))
         for command in commands:
             assert command[0] == "kubectl"
             arguments = [word.replace("NAME", "rc").replace("THEIRS", "ns") for word in command[1:]]
@@ -1013,7 +1022,7 @@ async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
         assert await environment.find(RAY_CLUSTER, "rc") is None
         remaining = [
             obj["kind"]
-            for obj in render()
+            for obj in render(components=COMPONENTS)
             if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
         ]
         assert set(remaining) <= {"Namespace", "CustomResourceDefinition"}

@@ -85,6 +85,10 @@ def test_values_are_rendered() -> None:
         "resources": {"requests": {"cpu": "2"}},
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "system", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+        "imagePullSecrets": [{"name": "registry"}],
+        "env": [{"name": "CERT_GENERATOR_IMAGE", "value": "registry.test/ubi9"}],
         "config": config,
     }
     objects = by_key(render_chart("target", values))
@@ -96,7 +100,11 @@ def test_values_are_rendered() -> None:
     assert container["imagePullPolicy"] == "Always"
     assert container["resources"] == {"requests": {"cpu": "2"}}
     assert pod["nodeSelector"] == {"pool": "system"}
-    assert pod["tolerations"] == values["tolerations"]
+    for name in ("tolerations", "affinity", "priorityClassName", "imagePullSecrets"):
+        assert pod[name] == values[name]
+    names = [variable["name"] for variable in container["env"]]
+    assert names == ["NAMESPACE", "CERT_GENERATOR_IMAGE"]
+    assert container["env"][1] == {"name": "CERT_GENERATOR_IMAGE", "value": "registry.test/ubi9"}
     config_map = objects["ConfigMap", "target", "codeflare-operator-config"]
     assert yaml.safe_load(config_map["data"]["config.yaml"]) == config
 
