@@ -57,7 +57,7 @@ def check_operator(
         yield ok(f"runs outside the cluster: {outside.holder} renews the Lease, and {where}")
         return
     if deployment is None:
-        yield _missing_deployment(installation.namespace, webhooks, now)
+        yield _missing_deployment(installation, webhooks, now)
         return
     wanted = int((deployment.get("spec") or {}).get("replicas", 1))
     ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
@@ -97,13 +97,16 @@ def _pod_problems(deployment: Object, installation: Installation) -> Iterator[Pr
 
 
 def _missing_deployment(
-    namespace: str, webhooks: Sequence[WebhookConfigurationFacts], now: datetime
+    installation: Installation, webhooks: Sequence[WebhookConfigurationFacts], now: datetime
 ) -> Finding:
     if any(fact.is_abandoned(now) for fact in webhooks):
         return fail("ran outside the cluster, and does not run any more", _START_AGAIN)
     if any(fact.urls for fact in webhooks):
         return ok("runs outside the cluster, because the webhooks have a URL")
+    namespace = installation.namespace
     message = f"no Deployment {DEPLOYMENT} in namespace {namespace}"
+    if not installation.has_namespace:
+        message += ", which does not exist"
     named: set[str] = set()
     for fact in webhooks:
         named |= {service.namespace for service in fact.services}

@@ -24,6 +24,7 @@ from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.lease_holder import living_holder
+from cfo.console.namespaces import has_namespace
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -54,7 +55,8 @@ class Installation:
     ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; without a ConfigMap, it is the
     one with which the Deployment creates it, ``None`` if there is neither.
     ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read. ``lease`` is that of the
-    leader election or the heartbeat, ``None`` also if it cannot be read.
+    leader election or the heartbeat, ``None`` also if it cannot be read. ``has_namespace``: the namespace exists, or
+    cannot be read.
     """
 
     namespace: str
@@ -65,6 +67,7 @@ class Installation:
     deployment_error: APIError | None = None
     pods: tuple[Object, ...] = ()
     lease: Object | None = None
+    has_namespace: bool = True
 
     @property
     def configuration(self) -> OperatorConfiguration:
@@ -229,6 +232,7 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
         lease = await client.get(LEASE, lease_key, live=True)
     return Installation(
         namespace=namespace,
+        has_namespace=deployment is not None or await has_namespace(client, namespace),
         config_map=config_map,
         parsed=parsed,
         config_error=config_error,

@@ -118,7 +118,7 @@ def command(
 
     Shows for each RayCluster what will happen, and changes nothing without --apply. With it, refuses to start while an
     operator runs or its webhook for RayClusters is registered, which would revert the changes. Run it again after an
-    interruption, or when something is left.
+    interruption, or when something is left. --to cfo only shows what this operator itself changes when it starts.
 
     The exit code is 3 if something is left to do or blocked, and 1 if the migration of a RayCluster failed.
     """
@@ -127,9 +127,18 @@ def command(
     if names and all_namespaces:
         raise InvalidInput("names of RayClusters require --namespace")
     is_takeover = target == Target.CFO
-    if is_takeover and (apply or allow_downtime or finalizers_only or without_tls or features):
+    changing = {
+        "--apply": apply,
+        "--allow-downtime": allow_downtime,
+        "--finalizers-only": finalizers_only,
+        "--without-tls": without_tls,
+        "--kuberay-feature": bool(features),
+    }
+    excluded = [option for option, is_given in changing.items() if is_given]
+    if is_takeover and excluded:
         raise InvalidInput(
-            "--to cfo shows what the operator itself changes when it starts; it has no other options"
+            f"{', '.join(excluded)}: not with --to cfo, which only shows what the operator itself changes when it "
+            "starts"
         )
     where = namespace or ""
 

@@ -345,7 +345,10 @@ def plan_takeover(observed: ObservedCluster, *, has_proxies: bool) -> ObjectPlan
             text = f"set policyTypes of {title(policy)}"
             plan.steps.append(Step(Action.UPDATE, policy, text))
     plan.steps += release
-    plan.notes.append("pod templates, Secrets, Routes and Ingresses stay as they are")
+    plan.notes.append(
+        "pod templates stay as they are, and so do Secrets, Routes and Ingresses, unless the CA expires or the name of "
+        "the RayCluster is not valid for a Service"
+    )
     return plan
 
 

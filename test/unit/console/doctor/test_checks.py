@@ -259,6 +259,11 @@ def test_missing_deployment_is_reported_with_what_the_webhooks_name(
     assert ("cfo manifests" in finding.remedy) is is_installed_by_remedy
 
 
+def test_default_namespace_that_does_not_exist_is_reported() -> None:
+    (finding,) = checks.check_operator(Installation("ops", has_namespace=False), [], NOW)
+    assert finding.message == f"{MISSING}, which does not exist"
+
+
 def lease(holder: str = "laptop_1_https://127.0.0.1:9443", *, renewed: str = "11:59:50") -> Object:
     spec = {
         "holderIdentity": holder,

@@ -27,9 +27,15 @@ def run(*arguments: str) -> Result:
             "either --namespace NAMESPACE or --all-namespaces is required",
         ),
         (["--to", "kuberay", "-A", "rc"], "names of RayClusters require --namespace"),
-        (["--to", "cfo", "-A", "--finalizers-only"], "--to cfo shows what the operator itself"),
-        (["--to", "cfo", "-A", "--without-tls"], "--to cfo shows what the operator itself"),
-        (["--to", "cfo", "-A", "--apply"], "--to cfo shows what the operator itself"),
+        (
+            ["--to", "cfo", "-A", "--finalizers-only"],
+            "--finalizers-only: not with --to cfo, which only",
+        ),
+        (
+            ["--to", "cfo", "-A", "--apply", "--without-tls"],
+            "--apply, --without-tls: not with --to cfo",
+        ),
+        (["--to", "cfo", "-A", "--apply"], "--apply: not with --to cfo, which only shows"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], message: str) -> None:
