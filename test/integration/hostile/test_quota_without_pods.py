@@ -6,9 +6,25 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cfo.api.flux.names import BROKERS_READY, EVICTED, FLUX_JOB, PODS_READY, QUOTA_RESERVED
+from cfo.api.flux.names import (
+    BROKERS_READY,
+    EVICTED,
+    FLUX_JOB,
+    MINICLUSTER,
+    MINICLUSTER_LABEL,
+    PODS_READY,
+    QUOTA_RESERVED,
+)
 from cfo.runtime.objects.kinds import NAMESPACE, POD
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, new_object
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    key_of,
+    name_of,
+    new_object,
+    owner_reference,
+)
 from test.support.clocks import SteppedClock
 from test.support.flux_environment import (
     SCHEDULED,
@@ -39,6 +55,12 @@ async def env() -> AsyncIterator[FluxEnvironment]:
             await environment.create_namespace(namespace)
         await environment.create(SETUP)
         yield environment
+
+
+WAITING = {
+    "name": "main",
+    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}},
+}
 
 
 def resource_quota(**hard: str) -> Object:
@@ -120,3 +142,72 @@ async def test_running_job_without_pods_releases_its_quota(env: FluxEnvironment)
         await eventually(are_deleted, "the pods are deleted")
         await pass_timeout(env, clock)
         await wait_for_quota(env, "job", "attacker", "StartTimeout")
+
+
+def decoy(name: str, cluster: Object) -> Object:
+    """Return a pod of the attacker that counts for its MiniCluster, and that never starts."""
+    container = {
+        "name": "main",
+        "image": "example.com/any",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    pod = new_object(
+        POD,
+        name,
+        "attacker",
+        labels={MINICLUSTER_LABEL: name_of(cluster)},
+        annotations=pod_annotations(phase="Pending")["annotations"],
+        spec={"containers": [container]},
+    )
+    pod["metadata"]["ownerReferences"] = [owner_reference(cluster, controller=True)]
+    return pod
+
+
+async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEnvironment) -> None:
+    clock = SteppedClock()
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await env.client.patch(NAMESPACE, ATTACKER, {"metadata": {"labels": labels}})
+
+    async def pods_ready_is(job: str, *reasons: str) -> Object:
+        return await env.wait_for(
+            lambda obj: condition(obj, PODS_READY).get("reason") in reasons,
+            f"PodsReady is one of {reasons}",
+            name=job,
+            namespace="attacker",
+            gvk=FLUX_JOB,
+        )
+
+    async with run_flux_controllers(env, clock=clock):
+        for job in ("one", "two"):
+            await env.create(flux_job(job, "attacker", size=2))
+            await wait_for_quota(env, job, "attacker", "Admitted")
+        await env.create(flux_job("first", "victim", size=2))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await env.wait_until_idle()
+        clock.step(31)
+        for turn in range(2):
+            for job in ("one", "two"):
+                await pods_ready_is(job, "PodsMissing")
+                cluster = await env.client.get(MINICLUSTER, NamespacedName("attacker", job))
+                assert cluster is not None
+                for number in range(2):
+                    pod = await env.create(decoy(f"decoy-{number}-{turn}", cluster))
+                    status = {"containerStatuses": [WAITING]}
+                    await env.client.patch_object(pod, {"status": status}, subresource="status")
+                await pods_ready_is(job, "ImagePullBackOff")
+                for number in range(2):
+                    name = NamespacedName("attacker", f"decoy-{number}-{turn}")
+                    await env.client.delete(POD, name, grace_period_seconds=0)
+                await pods_ready_is(job, "PodsMissing")
+            await env.wait_until_idle()
+            clock.step(120)
+        await env.wait_until_idle()
+        clock.step(120)
+        for job in ("one", "two"):
+            await wait_for_quota(env, job, "attacker", "StartTimeout")
+        await wait_for_quota(env, "first", "victim", "Admitted")

@@ -82,6 +82,9 @@ class FluxJobStatus(APIModel):
     observed_generation: Int64 | None = optional(
         "The metadata.generation that the status is based on."
     )
+    pods_missing_seconds: Int32 | None = optional(
+        "How many seconds longer pods were missing than they all existed, when that last changed."
+    )
     position: Int32 | None = optional("Position in the queue, from 1, while the job waits.")
     start_time: Time | None = optional("Time at which the job was launched.")
 

@@ -7,6 +7,7 @@ hold the quota of all others until it is deleted, at no cost.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Final
 
 from cfo.api.flux.facts import is_true, size_of
@@ -31,6 +32,11 @@ The same as the default of Kueue's ``waitForPodsReady.timeout``."""
 _REPLACEMENT_TIMEOUT: Final = timedelta(minutes=15)
 """The same if as many pods have failed as are missing: the Job controller replaces one after up to 10 minutes."""
 
+MISSING_SECONDS: Final = "podsMissingSeconds"
+"""The field of the status that says how much longer pods were missing than they all existed, in seconds.
+
+So pods that exist for one job after the other keep the quota of two jobs, and not of any number."""
+
 
 def start_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
     """Return until when a job may hold quota if nothing changes; ``None``: without a limit.
@@ -40,18 +46,52 @@ def start_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
     reserved = status.find(QUOTA_RESERVED)
     if reserved.get("reason") != ADMITTED:
         return None
-    if status.state is JobState.WAITING or not status["startTime"]:
-        waiting = status.find(JobState.WAITING)
-        began = (parse_time(item.get("lastTransitionTime")) for item in (reserved, waiting))
-        return max(began) + _START_TIMEOUT
+    if status.state is not JobState.WAITING and status["startTime"]:
+        return _deadline_of_pods(seen, status)
+    waiting = status.find(JobState.WAITING)
+    began = (parse_time(item.get("lastTransitionTime")) for item in (reserved, waiting))
+    deadline = max(began) + _START_TIMEOUT
+    return min(deadline, _deadline_of_pods(seen, status) or deadline)
+
+
+def _deadline_of_pods(seen: JobObservation, status: JobStatus) -> datetime | None:
+    """Return until when pods may be missing; ``None`` if none is."""
     cluster = seen.own_cluster
-    missing = missing_pods(seen, status, cluster) if cluster is not None else 0
-    pods_ready = status.find(PODS_READY)
-    if not missing or pods_ready.get("reason") != PODS_MISSING:
+    if not is_missing_pods(status):
         return None
-    is_replacing = seen.pods is not None and seen.pods.ended >= missing
-    timeout = _REPLACEMENT_TIMEOUT if is_replacing else _START_TIMEOUT
-    return parse_time(pods_ready.get("lastTransitionTime")) + timeout
+    timeout = _START_TIMEOUT
+    if status.state is not JobState.WAITING and cluster is not None:
+        missing = missing_pods(seen, status, cluster)
+        if not missing:
+            return None
+        if seen.pods is not None and seen.pods.ended >= missing:
+            timeout = _REPLACEMENT_TIMEOUT
+    since = parse_time(status.find(PODS_READY).get("lastTransitionTime"))
+    return since + timeout - _missing_before(status)
+
+
+def is_missing_pods(status: JobStatus) -> bool:
+    """Return whether the status says that pods are missing."""
+    return status.find(PODS_READY).get("reason") == PODS_MISSING
+
+
+def record_missing_pods(status: JobStatus, now: datetime, *, are_missing: bool) -> None:
+    """Prepare ``PodsReady`` for its next value: its time is that from which pods are missing, or all exist again.
+
+    The time in which pods were missing counts until they have all existed for as long.
+    """
+    if are_missing == is_missing_pods(status):
+        return
+    since = status.find(PODS_READY).get("lastTransitionTime")
+    elapsed = now - parse_time(since) if since else timedelta()
+    missing = _missing_before(status)
+    missing += -elapsed if are_missing else elapsed
+    status[MISSING_SECONDS] = max(0, ceil(missing.total_seconds())) or None
+    status.remove(PODS_READY)
+
+
+def _missing_before(status: JobStatus) -> timedelta:
+    return timedelta(seconds=status[MISSING_SECONDS] or 0)
 
 
 def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> int:

@@ -37,9 +37,11 @@ from cfo.controllers.flux.fluxjob.rendering import (
     size_patch,
 )
 from cfo.controllers.flux.fluxjob.start_timeout import (
+    MISSING_SECONDS,
     missing_pods,
     next_check,
     obstacle_of_start,
+    record_missing_pods,
     start_deadline,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus, JobStep, MiniClusterAction
@@ -247,10 +249,16 @@ def _pass_on(step: JobStep, patch: Object | None) -> None:
 def _go_on(seen: JobObservation, step: JobStep) -> None:
     """Continue a job that holds quota, and come back if it may have to give that back."""
     _continue(seen, step)
-    if step.status.is_true(QUOTA_RESERVED) and not step.status.is_true(EVICTED):
-        check = next_check(seen, step.status)
+    status = step.status
+    if status.is_true(QUOTA_RESERVED) and not status.is_true(EVICTED):
+        if status.state is JobState.WAITING and status["startTime"]:
+            # its MiniCluster is being created again
+            record_missing_pods(status, seen.now, are_missing=True)
+            message = str(status.find(JobState.WAITING).get("message"))
+            status.set(PODS_READY, False, PODS_MISSING, message)
+        check = next_check(seen, status)
         if check is not None:
-            step.requeue_after = (check - seen.now).total_seconds()
+            step.requeue_after = max(0.0, (check - seen.now).total_seconds())
 
 
 def _continue(seen: JobObservation, step: JobStep) -> None:
@@ -353,7 +361,7 @@ def _release(step: JobStep, reason: str, message: str) -> None:
     step.status.remove(OBJECTS_READY)
     step.status.remove(PODS_READY)
     step.status.enter(JobState.WAITING, message)
-    for name in ("startTime", "exitCode", "miniCluster"):
+    for name in ("startTime", "exitCode", "miniCluster", MISSING_SECONDS):
         step.status[name] = None
 
 
@@ -430,8 +438,7 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
         message = f"{missing} pods do not exist. {message}"
     if problem.get("status") == "False" and reason != known:
         step.warning("PodsNotReady", message)
-    if reason == PODS_MISSING and known != PODS_MISSING:
-        status.remove(PODS_READY)  # so that its time is that from which pods are missing
+    record_missing_pods(status, seen.now, are_missing=reason == PODS_MISSING)
     status.set(PODS_READY, reason == BROKERS_READY, reason, message)
     return message
 
@@ -482,6 +489,7 @@ def _end(
     status["position"] = None
     status.remove(OBJECTS_READY)
     status.remove(PODS_READY)
+    status[MISSING_SECONDS] = None
     status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)

@@ -79,6 +79,12 @@ class Group(msgspec.Struct, gc=False, eq=False):
         return self.live_pods + self.ended_pods >= self.cluster.size
 
     @property
+    def has_pods(self) -> tuple[bool, bool]:
+        """Whether any pod exists, and whether as many as the MiniCluster has; pods that have ended do not count."""
+        size = self.cluster.size if self.cluster is not None else 0
+        return self.live_pods > 0, self.live_pods >= size
+
+    @property
     def creates_pods(self) -> bool:
         """Whether the MiniCluster, or its Job, may create pods.
 

@@ -462,9 +462,9 @@ class Ledger:
     def _set_pod(self, key: NamespacedName, cluster: str, pod: PodRecord | None) -> list[Request]:
         group_key = NamespacedName(key.namespace, cluster)
         group = self._groups.setdefault(key.namespace, {}).setdefault(cluster, Group())
-        had_pods = group.live_pods > 0
+        before = group.has_pods
         group.set_pod(key.name, pod)
-        if had_pods and not group.live_pods and _holds_without_pods(group.job):
+        if group.has_pods < before and _holds_without_pods(group.job):
             self.notify((group_key,))
         if pod is not None:
             self._clusters_of_pods.setdefault(key.namespace, {})[key.name] = intern(cluster)
@@ -581,7 +581,7 @@ class Ledger:
             demand = group.demand_of_job(setup)
             priority = self._priority(job) or 0
             return WaitingJob(
-                key, demand, priority=priority, created=job.created, duration=job.duration
+                key, demand, priority=priority, queued=job.queued, duration=job.duration
             )
         reason, _ = obstacle
         setup_name = str(setup.key) if setup is not None else ""

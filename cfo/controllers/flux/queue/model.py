@@ -37,6 +37,11 @@ WAITING_FOR_KUEUE: Final = "WaitingForKueue"
 PAUSES: Final = frozenset({MINICLUSTER_REFUSED, START_TIMEOUT})
 """The reasons for which an admitted job that could not start has released its quota, to be admitted after a pause."""
 
+LOSES_PLACE: Final = frozenset({START_TIMEOUT, SUSPENDED})
+"""The reasons of an eviction after which a job comes behind those that wait.
+
+Otherwise two jobs that take turns could hold quota without pods forever."""
+
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
     """What a job takes of a quota: the number of its pods, and ``resources``, the sums of their requests."""
@@ -82,20 +87,20 @@ class Policy:
 class WaitingJob(msgspec.Struct, frozen=True, gc=False):
     """A job that waits for quota.
 
-    ``created``: its creation time, which stays the same when it is evicted, and so does its place in the queue.
-    ``duration``: seconds after which it ends at the latest, :data:`FOREVER` without a deadline.
+    ``queued``: since when it has its place in the queue, in seconds since the epoch. ``duration``: seconds after which
+    it ends at the latest, :data:`FOREVER` without a deadline.
     """
 
     key: NamespacedName
     demand: Demand
     priority: int = 0
-    created: float = 0.0
+    queued: float = 0.0
     duration: float = FOREVER
 
     @property
     def rank(self) -> tuple[int, float, NamespacedName]:
-        """The sort key of the queue: higher priority first, then earlier creation, then namespace and name."""
-        return -self.priority, self.created, self.key
+        """The sort key of the queue: higher priority first, then the earlier one, then namespace and name."""
+        return -self.priority, self.queued, self.key
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False):

@@ -26,6 +26,7 @@ from cfo.api.flux.names import (
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
+    LOSES_PLACE,
     MINICLUSTER_REFUSED,
     NAME_TAKEN,
     NOTHING,
@@ -55,12 +56,14 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     controller has validated this generation. ``gave_up``: when it was evicted because its pods did not exist in time,
     in seconds since the epoch; 0 if it was not, or is admitted again. ``is_paused``: it is not admitted again yet,
     because it could not start; ``is_refused``: because its MiniCluster was refused. ``is_too_complex``: its shape is
-    longer than :data:`MAX_SHAPE`, so only its pods are known.
+    longer than :data:`MAX_SHAPE`, so only its pods are known. ``queued``: since when it has its place in the
+    queue, in seconds since the epoch: its creation, or when it was evicted for its own reasons.
     """
 
     uid: str
     generation: int
     created: float
+    queued: float
     shape: bytes
     duration: float
     priority: int | None
@@ -234,14 +237,19 @@ def job_record(entry: Entry) -> JobRecord:
     reserved = _find(status.conditions, QUOTA_RESERVED)
     is_current = reserved.observed_generation == meta.generation
     evicted = _find(status.conditions, EVICTED)
+    created = _seconds(meta.creation_timestamp)
+    queued = created
     gave_up = 0.0
+    if evicted.status == "True" and evicted.reason in LOSES_PLACE:
+        queued = max(created, _seconds(evicted.last_transition_time or ""))
     if evicted.status == "True" and evicted.reason == START_TIMEOUT:
-        gave_up = _seconds(evicted.last_transition_time or "")
+        gave_up = queued
     queue = meta.labels.get(QUEUE_NAME_LABEL) or (template.job_labels or {}).get(QUEUE_NAME_LABEL)
     return JobRecord(
         uid=meta.uid,
         generation=meta.generation,
-        created=_seconds(meta.creation_timestamp),
+        created=created,
+        queued=queued,
         shape=shape,
         duration=float(deadline),
         priority=spec.priority,

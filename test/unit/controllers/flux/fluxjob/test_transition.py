@@ -308,6 +308,60 @@ def test_job_with_pods_that_are_created_late_keeps_its_quota() -> None:
 
 
 @pytest.mark.parametrize(
+    ("missing", "existing", "holds"),
+    [
+        pytest.param(110, 2, False, id="pods exist for moments"),
+        pytest.param(200, 150, False, id="pods exist for less than half of the time"),
+        pytest.param(0.5, 0.2, False, id="changes within a second"),
+        pytest.param(200, 200, True, id="pods exist for half of the time"),
+        pytest.param(10, 600, True, id="pods are replaced at times"),
+    ],
+)
+def test_pods_that_exist_for_one_job_after_the_other_keep_no_quota(
+    missing: float, existing: float, holds: bool
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+
+    def pass_time(start: float, seconds: float, pods: PodCounts) -> None:
+        """Take steps at ``start``, by the event of its own write, and when a step has asked for it."""
+        moment = start
+        while moment < start + seconds and not condition(obj, "Evicted"):
+            after(obj, moment, named_cluster=cluster, pods=pods)
+            taken = after(obj, moment, named_cluster=cluster, pods=pods)
+            moment += taken.requeue_after or seconds
+
+    start = 30.0
+    while start < 3600:
+        pass_time(start, missing, PodCounts(live=3))
+        pass_time(start + missing, existing, PodCounts(live=4))
+        start += missing + existing
+    assert bool(condition(obj, "Evicted")) is not holds
+    if not holds:
+        after(obj, start, named_cluster=cluster_of(obj, suspended=True), is_drained=True)
+        assert condition(obj, "QuotaReserved")["reason"] == "StartTimeout"
+    else:
+        after(obj, start, named_cluster=cluster_of(obj, "JobFinished"))
+    assert "podsMissingSeconds" not in obj["status"]
+
+
+def test_pods_count_as_missing_while_a_deleted_minicluster_is_created_again() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    for start in (30, 120, 210):
+        after(obj, start, named_cluster=cluster, pods=PodCounts(live=4))
+        assert condition(obj, "PodsReady")["reason"] == "Starting"
+        deleted = after(obj, start + 5, pods=PodCounts())
+        assert deleted.action is MiniClusterAction.CREATE
+        assert state(obj) == [JobState.WAITING]
+        assert condition(obj, "PodsReady")["reason"] == "PodsMissing"
+        after(obj, start + 85, named_cluster=cluster_of(obj, "ObjectsReady"), pods=PodCounts())
+        assert state(obj) == [JobState.READY]
+    after(obj, 300, named_cluster=cluster, pods=PodCounts(live=4))
+    after(obj, 305, pods=PodCounts())
+    evicted = after(obj, 305 + 300 - 3 * (85 - 5), named_cluster=cluster_of(obj), pods=PodCounts())
+    assert [event[1] for event in evicted.events] == ["StartTimeout"]
+
+
+@pytest.mark.parametrize(
     ("pods", "status", "reason"),
     [
         (PodCounts(live=1, ended=3), {}, "BrokersReady"),

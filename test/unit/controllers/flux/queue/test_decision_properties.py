@@ -58,7 +58,7 @@ def waiting_jobs(draw: st.DrawFn, max_size: int = 12) -> list[WaitingJob]:
             NamespacedName(draw(namespaces), f"w{number}"),
             draw(demands),
             priority=draw(priorities),
-            created=float(draw(st.integers(0, 5))),
+            queued=float(draw(st.integers(0, 5))),
             duration=draw(durations),
         )
         for number in range(draw(st.integers(0, max_size)))
@@ -102,7 +102,7 @@ def takes(policy: Policy, job: WaitingJob | Holding) -> tuple[int, ...]:
 def admitted(job: WaitingJob, now: float = NOW) -> Holding:
     """Return what the job holds after its admission."""
     return Holding(
-        job.key, job.demand, priority=job.priority, created=job.created, end=now + job.duration
+        job.key, job.demand, priority=job.priority, created=job.queued, end=now + job.duration
     )
 
 
@@ -350,7 +350,7 @@ def arriving_jobs(draw: st.DrawFn) -> list[tuple[float, WaitingJob]]:
         demand = Demand(draw(st.integers(1, 8)))
         duration = float(draw(st.integers(1, 30)))
         key = NamespacedName("a", f"w{number:02}")
-        jobs.append((moment, WaitingJob(key, demand, created=moment, duration=duration)))
+        jobs.append((moment, WaitingJob(key, demand, queued=moment, duration=duration)))
     return jobs
 
 
@@ -364,7 +364,7 @@ def test_backfill_starves_no_job(arrivals: list[tuple[float, WaitingJob]]) -> No
     jobs = sorted((job for _, job in arrivals), key=lambda job: job.rank)
     for index, job in enumerate(jobs):
         # each job before it delays it by at most its own duration, and so do jobs that ran when it came first
-        bound = job.created + sum(before.duration for before in jobs[:index]) + 30 * (index + 1)
+        bound = job.queued + sum(before.duration for before in jobs[:index]) + 30 * (index + 1)
         assert started[job.key] <= bound
 
 
@@ -398,12 +398,12 @@ def test_jobs_pass_a_large_job_forever_only_without_backfill() -> None:
         (
             NOW + 5 * number,
             WaitingJob(
-                NamespacedName("a", f"s{number}"), Demand(4), created=NOW + 5 * number, duration=9
+                NamespacedName("a", f"s{number}"), Demand(4), queued=NOW + 5 * number, duration=9
             ),
         )
         for number in range(20)
     ]
-    large = WaitingJob(NamespacedName("a", "large"), Demand(8), created=NOW + 1, duration=9)
+    large = WaitingJob(NamespacedName("a", "large"), Demand(8), queued=NOW + 1, duration=9)
     arrivals = [*small, (NOW + 1, large)]
     starved = Simulation(Policy(pods=8)).run(arrivals)
     served = Simulation(Policy(pods=8, strategy=QueueingStrategy.BACKFILL)).run(arrivals)

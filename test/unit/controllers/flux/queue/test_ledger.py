@@ -531,18 +531,21 @@ def put_pod_of(queue: Queue, name: str, **metadata: Any) -> None:
     queue.put(POD, {"metadata": {"name": name, "namespace": "ns", "labels": labels, **metadata}})
 
 
-def test_admitted_job_is_reconciled_when_it_has_lost_its_last_pod() -> None:
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_admitted_job_is_reconciled_when_it_has_lost_a_pod_or_the_last_one(size: int) -> None:
     queue = Queue()
     key = NamespacedName("ns", "a")
     admitted = {**met("QuotaReserved"), "reason": "Admitted"}
     put_job_with(queue, "a", admitted)
+    queue.put_cluster("a", size=size)
     assert queue.ledger.pods_of(key) == PodCounts()
     put_pod_of(queue, "a-0")
     put_pod_of(queue, "a-1")
     assert queue.ledger.pods_of(key) == PodCounts(live=2)
     queue.notified.clear()
     put_pod_of(queue, "a-0", deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["x/y"])
-    assert queue.notified == []
+    assert queue.notified == ([key] if size == 2 else [])
+    queue.notified.clear()
     queue.put(
         POD,
         {
@@ -623,6 +626,26 @@ def test_namespace_of_a_job_that_gave_quota_back_without_pods_comes_last(
     assert queue.ledger.decide(SETUP, queue.now).admitted >= 1
     expected = ("Admitted", "InsufficientQuota") if has_pods else ("InsufficientQuota", "Admitted")
     assert (queue.reason("next"), queue.reason("other", "victim")) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "keeps_place"),
+    [("Preempted", True), ("Suspended", False), ("StartTimeout", False)],
+)
+def test_job_that_gave_its_quota_back_itself_comes_behind_those_that_wait(
+    reason: str, keeps_place: bool
+) -> None:
+    queue = Queue(max_size=2)
+    evicted = {
+        **met("Evicted"),
+        "reason": reason,
+        "lastTransitionTime": datetime.fromtimestamp(NOW, UTC).isoformat(),
+    }
+    put_job_with(queue, "a", evicted)
+    put_job_with(queue, "b")
+    assert queue.ledger.decide(SETUP, NOW + 3600).admitted == 1
+    admitted = "a" if keeps_place else "b"
+    assert queue.reason(admitted) == "Admitted"
 
 
 def test_no_job_is_evicted_for_one_with_a_refused_minicluster() -> None:
