@@ -208,7 +208,8 @@ def _strings(value: Any) -> list[str]:
 
 def _words(parts: Sequence[Any]) -> str:
     """Return strings as one, with single spaces."""
-    return " ".join(word for part in parts if isinstance(part, str) for word in part.split())
+    joined = " ".join(part for part in parts if isinstance(part, str))
+    return " ".join(joined.split())
 
 
 def _tolerations(pod: Mapping[str, Any]) -> set[tuple[str, ...]]:
