@@ -130,7 +130,8 @@ def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
     )
     tests = folder / "tests" / "test_operator.py"
     tests.write_text(tests.read_text().replace("move_on_after(20)", "move_on_after(3)"))
-    with pytest.raises(AssertionError, match=r"is a Rule missing\?.*not synced: ConfigMap"):
+    missing = r'ConfigMap\.v1 \(missing rule \{apiGroups: \[""\], resources: \["configmaps"\]'
+    with pytest.raises(AssertionError, match=rf"is a Rule missing\?.*not synced: {missing}"):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
 
 

@@ -37,7 +37,7 @@ from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind, require_kind
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import require_plain_function, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.strings import require_list
 
@@ -141,6 +141,19 @@ class Cache(ClientCache):
         cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         gvk = require_kind("informer", kind)
+        require_type("informer: namespace", namespace, str, "the name of a namespace, a string")
+        require_type(
+            "informer: label_selector",
+            label_selector,
+            str | Mapping | LabelSelector,
+            "a string, such as app=web",
+        )
+        require_type(
+            "informer: field_selector",
+            field_selector,
+            str | FieldSelector,
+            "a string, such as metadata.name=a",
+        )
         if max_bytes < 1:
             raise ValueError(f"max_bytes: {max_bytes}: must be 1 or more")
         if namespace and self.is_restricted and namespace not in self._namespaces:

@@ -43,8 +43,15 @@ from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapp
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, labels_of
-from cfo.runtime.process.arguments import require_plain_function, truth_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    key_of,
+    labels_of,
+    require_key,
+)
+from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 
 _log = structlog.get_logger(__name__)
@@ -208,6 +215,15 @@ class Reader:
         return [entry.object() for entry in self.entries(namespace, selector, index=index)]
 
 
+def require_wait_arguments(key: object, condition: object, timeout: object) -> None:
+    """Raise :class:`TypeError` for what no wait for an object can use."""
+    require_key("wait_for", key)
+    require_plain_function(
+        "wait_for: condition", condition, "a function of the object", can_be_class=True
+    )
+    require_type("wait_for: timeout", timeout, int | float | None, "a number of seconds, or None")
+
+
 class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
@@ -299,6 +315,14 @@ class Informer:
         return any(reflector.forbidden for reflector in self._reflectors)
 
     @property
+    def missing_rule(self) -> str:
+        """The RBAC rule that the informer lacks if :attr:`is_forbidden` is true; otherwise empty."""
+        for reflector in self._reflectors:
+            if reflector.forbidden:
+                return reflector.missing_rule
+        return ""
+
+    @property
     def is_not_served(self) -> bool:
         """Whether the API server was found not to serve the kind; the informer waits for it."""
         return self._is_not_served
@@ -333,9 +357,7 @@ class Informer:
         (``None``: waits forever), whose message contains the conditions of the object, and :class:`LookupError` if the
         informer is removed from the cache.
         """
-        require_plain_function(
-            "wait_for: condition", condition, "a function of the object", can_be_class=True
-        )
+        require_wait_arguments(key, condition, timeout)
         changed = anyio.Event()
         last: Object | None = None
 
@@ -513,11 +535,13 @@ class Informer:
             self._woken = anyio.Event()
             try:
                 resource = await self._mapper.resource(self.gvk)
-            except UnknownKind:
+            except UnknownKind as error:
                 self._stop_following()  # the API server deleted all objects together with the CRD
                 self._is_not_served = True
                 if self._set_problem(f"{self.gvk} is not served"):
-                    _log.info("Kind is not served, waiting for it", kind=str(self.gvk))
+                    _log.info(
+                        "Kind is not served, waiting for it", kind=str(self.gvk), error=str(error)
+                    )
             except (DiscoveryIncomplete, APIError, TransportError) as error:
                 # The kind may still be served, so the store keeps its objects.
                 self._is_not_served = False

@@ -244,8 +244,8 @@ class Reflector:
         return f"{self._resource.gvr} in {namespace}" if namespace else str(self._resource.gvr)
 
     @property
-    def _missing_rule(self) -> str:
-        """The missing RBAC rule, logged only once, because permissions are rarely granted soon."""
+    def missing_rule(self) -> str:
+        """The RBAC rule that it needs: missing if :attr:`forbidden` is true."""
         gvr = self._resource.gvr
         return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
 
@@ -274,7 +274,8 @@ class Reflector:
         if not self.forbidden:
             log.warning("List or watch failed, will retry")
         elif not was_forbidden:
-            log.warning("Permission denied, will retry", missing_rule=self._missing_rule)
+            # Only once, because permissions are rarely granted soon.
+            log.warning("Permission denied, will retry", missing_rule=self.missing_rule)
         self._woken = anyio.Event()
         await sleep_unless(self._clock, delay, self._woken)
 

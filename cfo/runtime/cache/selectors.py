@@ -177,7 +177,8 @@ def _from_api(selector: Mapping[str, Any]) -> list[Requirement]:
     unknown = set(selector) - {"matchLabels", "matchExpressions"}
     if unknown:
         raise SelectorError(
-            f"a label selector has matchLabels and matchExpressions, not {', '.join(sorted(unknown))}"
+            f"a label selector has matchLabels and matchExpressions, not {', '.join(sorted(unknown))}; as a string, it "
+            "is written app=web"
         )
     labels = selector.get("matchLabels") or {}
     expressions = selector.get("matchExpressions") or ()

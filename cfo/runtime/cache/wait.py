@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import anyio
 
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.informer import Informer, WaitTimeoutError
+from cfo.runtime.cache.informer import Informer, WaitTimeoutError, require_wait_arguments
 from cfo.runtime.cache.last_state import last_state
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.client.client import Client
@@ -23,7 +23,6 @@ from cfo.runtime.objects.unstructured import (
     ObjectKind,
     require_kind,
 )
-from cfo.runtime.process.arguments import require_plain_function
 
 T = TypeVar("T")
 
@@ -55,9 +54,7 @@ async def wait_for(
         return condition(decode(obj))
 
     gvk = require_kind("wait_for", kind)
-    require_plain_function(
-        "wait_for: condition", condition, "a function of the object", can_be_class=True
-    )
+    require_wait_arguments(key, condition, timeout)
     cache = client.cache
     key = cache_key(client.mapper, gvk, key)
     informer: Informer | None = None

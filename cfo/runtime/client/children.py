@@ -13,7 +13,7 @@ A reconciler decides with pure functions which objects should exist, and describ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from itertools import chain
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
@@ -405,16 +405,34 @@ def _check_children(children: Iterable[Child], owner: Object) -> None:
         while alternative is not None:
             _check_functions(alternative)
             _check_namespace(alternative, owner)
-            for required in alternative.requires:
-                if required not in possible:
-                    raise ValueError(
-                        f"children: {_id_text(child.id)}: requires {_id_text(required)}, which must be an earlier child"
-                    )
+            _check_requirements(child, alternative, possible)
             alternative = alternative.fallback
         alternative = child
         while alternative is not None:
             possible.add(alternative.id)
             alternative = alternative.fallback
+
+
+def _check_requirements(child: Child, alternative: Child, possible: Collection[ObjectID]) -> None:
+    """Raise for a requirement of ``child``, or of its fallback, that is not ``possible``: that of an earlier child."""
+    requires = alternative.requires
+    if not isinstance(requires, Collection) or not all(map(_is_id, requires)):
+        raise TypeError(
+            f"children: {_id_text(child.id)}: requires {requires!r:.200}: must be a list of the ids of earlier "
+            "children, such as [other.id]"
+        )
+    for required in requires:
+        if required not in possible:
+            raise ValueError(
+                f"children: {_id_text(child.id)}: requires {_id_text(required)}, which must be an earlier child"
+            )
+
+
+def _is_id(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    gvk, key = value
+    return isinstance(gvk, GVK) and isinstance(key, NamespacedName)
 
 
 def _check_functions(child: Child) -> None:

@@ -51,7 +51,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import require_field_manager
+from cfo.runtime.process.arguments import require_field_manager, require_type
 
 T = TypeVar("T")
 TypedT = TypeVar("TypedT", bound=TypedObject)
@@ -189,6 +189,11 @@ class Client:
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
         gvk = require_kind("list", kind)
+        require_type("list: namespace", namespace, str, "the name of a namespace, a string")
+        require_type("list: label_selector", label_selector, str, "a string, such as app=web")
+        require_type(
+            "list: field_selector", field_selector, str, "a string, such as spec.nodeName=a"
+        )
         found = await self._requests.list(gvk, namespace, label_selector, field_selector, live=live)
         return [kind.decode(obj) for obj in found]
 

@@ -188,6 +188,10 @@ class RESTMapper:
         served = self._versions_of(gvk)
         if served:
             message += f"; the API server has it in {', '.join(served)}"
+        elif known is not None:
+            for resource in known.resources:
+                if gvk.kind.lower() in (resource.plural, resource.singular):
+                    message += f'; the kind of {resource.plural} is "{resource.gvk.kind}"'
         raise UnknownKind(message)
 
     def _versions_of(self, gvk: GVK) -> list[str]:

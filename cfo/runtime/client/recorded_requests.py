@@ -36,6 +36,7 @@ from cfo.runtime.objects.unstructured import (
     controller_of,
     is_deleting,
     key_of,
+    require_key,
     resource_version_of,
     uid_of,
 )
@@ -103,12 +104,6 @@ class RequestTarget(NamedTuple):
         return name
 
 
-def _wrong_key(gvk: GVK, key: object) -> TypeError:
-    return TypeError(
-        f"{gvk}: {key!r:.200}: must be a NamespacedName, as in NamespacedName(namespace, name)"
-    )
-
-
 def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
     """Return the key under which the cache stores the object: without a namespace if the kind is cluster-scoped.
 
@@ -159,8 +154,7 @@ class RecordedRequests:
 
         Raises :class:`TypeError` for a key that is not a :class:`NamespacedName`.
         """
-        if not isinstance(key, NamespacedName):
-            raise _wrong_key(gvk, key)
+        require_key(gvk, key)
         # An empty name would result in the collection's path: deleting one object would delete all of them.
         if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
             shown = repr(key.name)[:_MAX_SHOWN]
@@ -178,11 +172,9 @@ class RecordedRequests:
 
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         """Return a copy of the object, or ``None`` if it does not exist (see :meth:`Client.get`)."""
-        try:
-            cached = cache_key(self.mapper, gvk, key)
-            namespace = cached.namespace
-        except AttributeError:
-            raise _wrong_key(gvk, key) from None
+        require_key(gvk, key)
+        cached = cache_key(self.mapper, gvk, key)
+        namespace = cached.namespace
         reader = self.cache.covering_reader(gvk, namespace) if not live else None
         if reader is not None and not self.cache.is_uncertain(gvk, cached):
             found = reader.get(cached)

@@ -148,6 +148,13 @@ class Controller:
             raise TypeError(
                 f"{type(reconciler).__name__}.reconcile: must be a coroutine function (async def)"
             )
+        try:
+            inspect.signature(reconciler.reconcile).bind(None)
+        except TypeError:
+            raise TypeError(
+                f"{type(reconciler).__name__}.reconcile: must take one argument: "
+                "async def reconcile(self, request)"
+            ) from None
         self.name = name
         self.kind = kind
         self.options = options or ControllerOptions()

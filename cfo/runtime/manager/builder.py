@@ -75,6 +75,12 @@ class Builder:
     """
 
     def __init__(self, manager: Manager, name: str = "") -> None:
+        # Not isinstance: the module of the class imports this one.
+        if not hasattr(manager, "incomplete_builders"):
+            raise TypeError(
+                f"Builder: {manager!r:.200}: must be a Manager, as in Builder(manager, 'website')"
+            )
+        require_type("Builder: name", name, str, "a string, such as website")
         self._manager = manager
         self._name = name
         self._primary: GVK | None = None

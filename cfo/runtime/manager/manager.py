@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.budget import NAMESPACE_BYTES, default_total_bytes
 from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import LeftOut
 from cfo.runtime.client.api_client import ApiClients
 from cfo.runtime.client.client import Client
@@ -62,11 +63,13 @@ if TYPE_CHECKING:
 class ManagerOptions:
     """Options of a manager.
 
-    ``field_manager`` is the field manager of its client. ``field_managers`` are the other field managers that its
-    controllers write with: the cache stores their managedFields entries, so that applies that change nothing are
-    skipped. ``namespaces`` limits the cache (``None``: the whole cluster); ``selectors`` (label selectors by kind)
-    limit it to some objects of each kind. ``metrics_bind_address`` and ``health_bind_address`` are ``HOST:PORT``,
-    ``:PORT``, or ``0`` to disable the server. ``metrics_tls`` serves metrics over HTTPS to authorized clients only.
+    ``field_manager`` is the field manager of its client. Set it to the name of the operator: operators that share one,
+    such as the default, remove each other's fields when they apply the same object. ``field_managers`` are the other
+    field managers that its controllers write with: the cache stores their managedFields entries, so that applies that
+    change nothing are skipped. ``namespaces`` limits the cache (``None``: the whole cluster); ``selectors`` (label
+    selectors by kind) limit it to some objects of each kind. ``metrics_bind_address`` and ``health_bind_address`` are
+    ``HOST:PORT``, ``:PORT``, or ``0`` to disable the server. ``metrics_tls`` serves metrics over HTTPS to authorized
+    clients only.
     ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
@@ -217,6 +220,12 @@ class Manager:
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
 
+        if not isinstance(target, ClientConfig) and not hasattr(target, "request"):
+            # Not its value, which can have the credentials of a kubeconfig.
+            raise TypeError(
+                f"Manager: a {type(target).__name__}: must be a ClientConfig, such as await load_config(), or a "
+                "Transport"
+            )
         self._owns_transport = isinstance(target, ClientConfig)
         self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
         self.mapper = RESTMapper(self.transport, clock=self.clock)
@@ -547,11 +556,20 @@ class Manager:
         waiting = ", ".join(self._lifecycle.not_started) or "nothing"
         message = f"not started yet: {waiting}"
         unsynced = [
-            str(informer.gvk) for informer in self.cache.informers if not informer.has_synced
+            _unsynced_text(informer) for informer in self.cache.informers if not informer.has_synced
         ]
         if unsynced:
             message += f"; not synced: {', '.join(unsynced)}"
         raise RuntimeError(message)
+
+
+def _unsynced_text(informer: Informer) -> str:
+    """Return the kind of an informer without data and, if it is known, what it needs."""
+    if informer.missing_rule:
+        return f"{informer.gvk} (missing rule {informer.missing_rule})"
+    if informer.is_not_served:
+        return f"{informer.gvk} (not served)"
+    return str(informer.gvk)
 
 
 def _regarding(gvk: GVK, found: LeftOut) -> Object:

@@ -98,6 +98,14 @@ def require_kind(name: str, kind: object) -> GVK:
     return gvk
 
 
+def require_key(name: object, key: object) -> None:
+    """Raise :class:`TypeError` if ``key`` is not a :class:`NamespacedName`; ``name`` is the function or kind."""
+    if not isinstance(key, NamespacedName):
+        raise TypeError(
+            f"{name}: {key!r:.200}: must be a NamespacedName, as in NamespacedName(namespace, name)"
+        )
+
+
 ByKind: TypeAlias = Mapping[GVK, V] | Mapping[ObjectKind[Any], V]
 """Values by kind; a GVK and a class of this kind are the same key."""
 

@@ -70,6 +70,10 @@ def _add(checks: dict[str, Check], name: str, check: Check) -> None:
         )
     if name in checks:
         raise ValueError(f"health check {name!r} already exists")
+    if not callable(check):
+        raise TypeError(
+            f"health check {name!r}: {check!r:.200}: must be a function that raises an exception if unhealthy"
+        )
     checks[name] = check
 
 

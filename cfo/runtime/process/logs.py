@@ -75,12 +75,11 @@ def configure(
             structlog.processors.JSONRenderer(serializer=_serialize),
         ]
     else:
-        colors = out.isatty() and not os.environ.get("NO_COLOR")
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             _make_printable,
             structlog.dev.ConsoleRenderer(
-                colors=colors, exception_formatter=_write_traceback, timestamp_key="ts"
+                colors=_has_colors(out), exception_formatter=_write_traceback, timestamp_key="ts"
             ),
         ]
     structlog.configure(
@@ -110,7 +109,14 @@ def hide_local_variables() -> None:
     processors = structlog.get_config()["processors"]
     if not structlog.is_configured() and isinstance(processors[-1], structlog.dev.ConsoleRenderer):
         # in place, so that structlog.testing.capture_logs, which does the same, can undo its own change
-        processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=_write_traceback)
+        processors[-1] = structlog.dev.ConsoleRenderer(
+            colors=_has_colors(sys.stdout), exception_formatter=_write_traceback
+        )
+
+
+def _has_colors(stream: TextIO | _Output | None) -> bool:
+    is_terminal = stream is not None and stream.isatty()
+    return is_terminal and not os.environ.get("NO_COLOR")
 
 
 class _Output:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.wait import wait_for
 from cfo.runtime.client.children import Child, reconcile_children
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -30,6 +31,8 @@ from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.kinds import CONFIG_MAP, SERVICE
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.resource.crd import custom_resource_definition
+from cfo.runtime.objects.resource.custom_resource import CustomResource
+from cfo.runtime.objects.resource.declaration import PrinterColumn
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -63,6 +66,16 @@ def builder() -> Builder:
 
 async def function(_: Any) -> Any:
     return Result()
+
+
+class WithoutRequest:
+    async def reconcile(self) -> Result:
+        return Result()
+
+
+def declare(**keywords: Any) -> None:
+    class Site(CustomResource, group="example.com", version="v1", **keywords):
+        """A class whose declaration is invalid."""
 
 
 def wrong(value: object) -> Any:
@@ -125,6 +138,64 @@ def wrong(value: object) -> Any:
             ),
         ),
         (
+            lambda: Builder(wrong("m")),
+            "Builder: 'm': must be a Manager, as in Builder(manager, 'website')",
+        ),
+        (
+            lambda: Builder(new_manager(), wrong(SERVICE)),
+            f"Builder: name: {SERVICE!r}: must be a string, such as website",
+        ),
+        (
+            lambda: Manager(wrong("https://127.0.0.1:1")),
+            ("Manager: a str: must be a ClientConfig, such as await load_config(), or a Transport"),
+        ),
+        (
+            lambda: builder().for_(CONFIG_MAP).complete(wrong(WithoutRequest())),
+            "WithoutRequest.reconcile: must take one argument: async def reconcile(self, request)",
+        ),
+        (
+            lambda: new_manager().health.add_ready_check("x", wrong(True)),
+            "health check 'x': True: must be a function that raises an exception if unhealthy",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE, namespace=wrong(KEY_OF_A)),
+            f"informer: namespace: {KEY_OF_A!r}: must be the name of a namespace, a string",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE, label_selector=wrong(["app"])),
+            "informer: label_selector: ['app']: must be a string, such as app=web",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE, field_selector=wrong({"a": "b"})),
+            "informer: field_selector: {'a': 'b'}: must be a string, such as metadata.name=a",
+        ),
+        (
+            lambda: declare(printer_columns=[("Ready", ".status.ready")]),
+            "class Site: printer_columns: [('Ready', '.status.ready')]: must be a list of PrinterColumn(...)",
+        ),
+        (
+            lambda: declare(printer_columns=PrinterColumn("Ready", ".status.ready")),
+            (
+                f"class Site: printer_columns: {PrinterColumn('Ready', '.status.ready')!r}: must be a list of "
+                "PrinterColumn(...)"
+            ),
+        ),
+        (
+            lambda: declare(validations="self.x"),
+            "class Site: validations: 'self.x': must be a list of CELRule(...)",
+        ),
+        (
+            lambda: declare(scale=".spec.replicas"),
+            "class Site: scale: '.spec.replicas': must be Scale(...)",
+        ),
+        (
+            lambda: declare(short_name="ws"),
+            (
+                "class Site: keyword short_name: must be one of group, version, kind, plural, singular, scope, "
+                "short_names, categories, printer_columns, validations, scale, storage, served, deprecation_warning"
+            ),
+        ),
+        (
             lambda: builder().for_(CONFIG_MAP).complete(wrong(max)),
             (
                 "<built-in function max>: must be an object with the method "
@@ -161,6 +232,58 @@ def wrong(value: object) -> Any:
 def test_argument_of_another_type_is_rejected(call: Callable[[], object], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         call()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"namespace": KEY_OF_A},
+            f"list: namespace: {KEY_OF_A!r}: must be the name of a namespace, a string",
+        ),
+        (
+            {"label_selector": {"app": "web"}},
+            "list: label_selector: {'app': 'web'}: must be a string, such as app=web",
+        ),
+        (
+            {"field_selector": {"spec.nodeName": "a"}},
+            "list: field_selector: {'spec.nodeName': 'a'}: must be a string, such as spec.nodeName=a",
+        ),
+    ],
+)
+async def test_selector_that_is_no_text_is_rejected(options: Any, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        await new_manager().client.list(CONFIG_MAP, **options)
+    assert str(caught.value) == message
+
+
+async def wait_with_cache(key: Any, timeout: Any) -> None:
+    informer = new_manager().cache.informer(CONFIG_MAP)
+    await informer.wait_for(key, bool, timeout=timeout)
+
+
+async def wait_without_cache(key: Any, timeout: Any) -> None:
+    await wait_for(new_manager().client, CONFIG_MAP, key, bool, timeout=timeout)
+
+
+@pytest.mark.parametrize("wait", [wait_with_cache, wait_without_cache])
+@pytest.mark.parametrize(
+    ("key", "timeout", "message"),
+    [
+        ("a", 1.0, f"wait_for: 'a': {KEY}"),
+        (
+            KEY_OF_A,
+            timedelta(seconds=1),
+            "wait_for: timeout: datetime.timedelta(seconds=1): must be a number of seconds, or None",
+        ),
+    ],
+)
+async def test_wait_with_other_types_is_rejected(
+    wait: Callable[[Any, Any], Awaitable[None]], key: Any, timeout: Any, message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        await wait(key, timeout)
     assert str(caught.value) == message
 
 
@@ -234,6 +357,17 @@ async def test_children_that_cannot_all_be_as_desired_are_rejected_before_any_re
     with pytest.raises(ValueError, match="children: ConfigMap") as caught:
         await reconcile_children(new_manager().client, owner, children)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("requires", [child("b").id, "b", [child("b")], [()], child("b"), None])
+async def test_requirements_that_are_no_list_of_ids_are_rejected(requires: Any) -> None:
+    children = [child("b"), child("a", requires=requires)]
+    with pytest.raises(TypeError) as caught:
+        await reconcile_children(new_manager().client, OWNER, children)
+    assert str(caught.value) == (
+        f"children: ConfigMap default/a: requires {requires!r:.200}: must be a list of the ids of earlier "
+        "children, such as [other.id]"
+    )
 
 
 async def test_error_of_a_function_of_a_child_is_not_taken_for_a_wrong_child() -> None:

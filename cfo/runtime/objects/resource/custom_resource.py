@@ -35,7 +35,7 @@ from cfo.runtime.objects.field import FieldError, Path, invalid, required
 from cfo.runtime.objects.kinds import plural as guess_plural
 from cfo.runtime.objects.resource.declaration import Declaration, PrinterColumn, Scale
 from cfo.runtime.objects.resource.field_types import Int64, Time
-from cfo.runtime.objects.resource.model import APIModel, CELRule, mark_changes
+from cfo.runtime.objects.resource.model import APIModel, CELRule, mark_changes, require_items
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -126,6 +126,9 @@ class CustomResource(APIModel, TypedObject):
         for name, values in {"short_names": short_names, "categories": categories}.items():
             if isinstance(values, str):
                 raise SchemaError(f"class {kind}: {name}: {values!r}: must be a list of strings")
+        require_items(kind, "printer_columns", printer_columns, PrinterColumn)
+        if scale is not None and not isinstance(scale, Scale):
+            raise SchemaError(f"class {kind}: scale: {scale!r:.200}: must be Scale(...)")
         cls.declaration = Declaration(
             group=group,
             version=version,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
 from functools import cache
+from inspect import Parameter, signature
 from typing import Annotated, Any, ClassVar, Final, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -64,6 +65,24 @@ def validations(*rules: CELRule) -> Any:
     return Field(json_schema_extra={VALIDATIONS: [rule.entry() for rule in rules]})
 
 
+def require_items(class_name: str, keyword: str, values: Any, expected: type) -> None:
+    """Raise :class:`SchemaError` unless ``values``, which a class keyword has, is a list of ``expected`` instances."""
+    is_list = isinstance(values, Sequence)
+    if not is_list or not all(isinstance(value, expected) for value in values):
+        raise SchemaError(
+            f"class {class_name}: {keyword}: {values!r:.200}: must be a list of {expected.__name__}(...)"
+        )
+
+
+def _unknown_keywords(cls: type, keywords: Iterable[str]) -> str:
+    """Return the error for class keywords that no class takes."""
+    parameters = signature(cls.__init_subclass__).parameters.values()
+    allowed = [each.name for each in parameters if each.kind is Parameter.KEYWORD_ONLY]
+    return (
+        f"class {cls.__name__}: keyword {', '.join(keywords)}: must be one of {', '.join(allowed)}"
+    )
+
+
 class APIModel(BaseModel):
     """Base class of API types and their parts: camelCase on the wire, unknown fields are preserved.
 
@@ -77,7 +96,13 @@ class APIModel(BaseModel):
     _validations: ClassVar[tuple[CELRule, ...]] = ()
 
     def __init_subclass__(cls, *, validations: Sequence[CELRule] = (), **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
+        try:
+            super().__init_subclass__(**keywords)
+        except TypeError as error:
+            if not keywords:
+                raise
+            raise SchemaError(_unknown_keywords(cls, keywords)) from error
+        require_items(cls.__name__, "validations", validations, CELRule)
         cls._validations = (*cls._validations, *validations)
 
     @classmethod

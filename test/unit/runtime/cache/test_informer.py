@@ -374,5 +374,8 @@ async def test_problem_reports_why_the_list_fails() -> None:
         await wait_until(lambda: "access denied" in informer.problem)
         assert informer.problem.startswith("list rayclusters.ray.io")
         assert informer.is_forbidden
+        assert informer.missing_rule == (
+            '{apiGroups: ["ray.io"], resources: ["rayclusters"], verbs: ["list", "watch"]}'
+        )
         await asyncio.wait_for(informer.wait_for_sync(unless_forbidden=True), 1.0)
         assert not informer.has_synced

@@ -96,6 +96,17 @@ async def test_unknown_version_of_a_kind_names_those_that_are_served(
         await mapper.resource(RAY._replace(version="v9"))
 
 
+@pytest.mark.parametrize("name", ["rayclusters", "raycluster", "Raycluster"])
+async def test_name_of_a_resource_in_place_of_its_kind_is_explained(
+    server: ApiServer, mapper: RESTMapper, name: str
+) -> None:
+    serve(server, WITH_RAY)
+    with pytest.raises(
+        UnknownKind, match=r'no matches for kind .*; the kind of rayclusters is "RayCluster"$'
+    ):
+        await mapper.resource(RAY._replace(kind=name))
+
+
 async def test_removed_kind_is_unknown_after_invalidation(
     server: ApiServer, mapper: RESTMapper
 ) -> None:

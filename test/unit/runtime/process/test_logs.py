@@ -217,3 +217,17 @@ def test_line_that_cannot_be_written_is_counted_and_not_an_error(
     assert "first after the failures" in first
     assert re.search(r'unwrittenLines("|\x1b\[\S+)?[:=]\S*3', first)
     assert "unwrittenLines" not in second
+
+
+def test_log_of_a_program_that_configures_none_has_no_colors_in_a_pipe() -> None:
+    program = """
+        import structlog
+        from cfo.runtime import ClientConfig, Manager
+        Manager(ClientConfig(server="https://127.0.0.1:1"))
+        structlog.get_logger().info("Started")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, check=True
+    )
+    assert b"Started" in done.stdout
+    assert b"\x1b" not in done.stdout
