@@ -52,12 +52,15 @@ def reserved_host_errors(value: Any, path: Path) -> Iterator[FieldError]:
 
 
 def generated_host_errors(template: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield an error for a Route without a host whose name would give it a reserved one on OpenShift."""
+    """Yield an error for a Route without a host whose subdomain or name would give it a reserved one on OpenShift."""
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
     is_route = str(template.get("apiVersion")).startswith("route.openshift.io/")
     if not is_route or not isinstance(spec, Mapping) or spec.get("host"):
         return
+    subdomain = spec.get("subdomain")
+    if isinstance(subdomain, str) and is_reserved(subdomain):
+        yield _error(path.child("spec", "subdomain"))
     for field in ("name", "generateName"):
         name = metadata.get(field)
         if isinstance(name, str) and is_reserved(name):

@@ -37,6 +37,8 @@ _HOSTS: Final = (
     " + (has(object.spec.hostnames) ? object.spec.hostnames.map(host, string(host)) : [])"
     " + (has(object.spec.host) && object.spec.host != '' ? [string(object.spec.host)]"
     " : (request.kind.kind == 'Route' ? [object.metadata.name] : []))"
+    # a router of OpenShift appends its domain to it
+    " + (has(object.spec.subdomain) ? [string(object.spec.subdomain)] : [])"
 )
 _OWNERS: Final = (
     "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(owner,"

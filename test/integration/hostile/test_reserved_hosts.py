@@ -59,6 +59,10 @@ def template(api_version: str, kind: str, spec: dict[str, Any], name: str = "x")
             "metadata.name",
         ),
         (
+            template("route.openshift.io/v1", "Route", {"subdomain": "ray-dashboard-prod-victim"}),
+            "spec.subdomain",
+        ),
+        (
             template(
                 "networking.istio.io/v1", "VirtualService", {"hosts": ["RAYCLIENT-prod-victim.x"]}
             ),
@@ -187,6 +191,17 @@ async def test_route_with_a_generated_name_gets_no_reserved_host() -> None:
         assert "reserved for RayClusters" in await denial(env, route)
         route["metadata"]["generateName"] = "shop-"
         assert await denial(env, route) == ""
+
+
+@pytest.mark.parametrize("host", [{}, {"host": ""}, {"host": "shop.apps.test"}])
+async def test_route_gets_no_reserved_host_by_its_subdomain(host: dict[str, str]) -> None:
+    async with start_policy() as env:
+        spec = {"to": {"kind": "Service", "name": "x"}, **host, "subdomain": "shop"}
+        route = template("route.openshift.io/v1", "Route", spec)
+        route["metadata"]["namespace"] = "attacker"
+        assert await denial(env, route) == ""
+        spec["subdomain"] = "ray-dashboard-prod-victim"
+        assert "reserved for RayClusters" in await denial(env, route)
 
 
 async def test_policy_limits_the_hosts_of_one_object() -> None:
