@@ -263,14 +263,14 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
     related = related or Related()
     try:
         summary = view.summarize(obj, related)
+        if view.operator and not summary.conditions and may_become_overdue(summary):
+            missing = missing_state(obj, view.operator, related.now, view.setting)
+            problems = distinct_problems([*summary.problems, *missing])
+            level = Level.WARNING if problems else summary.level
+            summary = replace(summary, problems=problems, level=level)
         if related.queue_problem is not None and summary.waits:
             return _with_problem(summary, _completed(related.queue_problem, obj))
-        if not view.operator or not may_become_overdue(summary):
-            return summary
-        missing = missing_state(obj, view.operator, related.now, view.setting)
-        problems = distinct_problems([*summary.problems, *missing])
-        level = Level.WARNING if problems else summary.level
-        return replace(summary, problems=problems, level=level)
+        return summary
     except MALFORMED:
         metadata = mapping(obj.get("metadata"))
         problem = "Fields of the object have types that its API does not have"
@@ -335,8 +335,9 @@ def missing_kueue(queue: str) -> Problem:
 
 
 def may_become_overdue(summary: Summary) -> bool:
-    """Return whether an operator has yet to write the state of the object."""
-    return not summary.state and summary.level in (Level.PROGRESSING, Level.WARNING)
+    """Return whether an operator has yet to write the state of the object, also of one that is suspended."""
+    levels = (Level.PROGRESSING, Level.WARNING, Level.WAITING)
+    return not summary.state and summary.level in levels
 
 
 def new_summary(

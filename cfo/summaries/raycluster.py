@@ -147,7 +147,9 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     others = [each for each in warnings if each.reason not in _CREATION_FAILURES]
     problems = [*_status_problems(cluster, state), *_warning_problems(facts, refused)]
     problems += slow_deletion(cluster, related.now)
-    if not state and level is Level.PROGRESSING:
+    # MultiKueue writes no state while the RayCluster waits in its queue
+    is_due = level is Level.PROGRESSING or not facts.is_managed_by_multikueue
+    if not state and is_due:
         problems += missing_state(cluster, "KubeRay", related.now)
     if level is not Level.WAITING:
         problems += _pod_problems(cluster, related)

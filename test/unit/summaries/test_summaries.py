@@ -1406,6 +1406,15 @@ def test_remedy_names_the_setting_that_enables_the_kind(gvk: GVK, setting: str) 
     [
         (obj(FLUX_JOB, creationTimestamp=OLD), "the CodeFlare operator has not written a state"),
         (obj(RAY_CLUSTER, creationTimestamp=OLD), "KubeRay has not written a state"),
+        *(
+            (obj(gvk, creationTimestamp=OLD, spec={"suspend": True}), f"{operator} has not written")
+            for gvk, operator in (
+                (APPWRAPPER, "the CodeFlare operator"),
+                (FLUX_JOB, "the CodeFlare operator"),
+                (MINICLUSTER, "the CodeFlare operator"),
+                (RAY_CLUSTER, "KubeRay"),
+            )
+        ),
         (
             obj(RAY_CLUSTER, creationTimestamp=OLD, spec={"managedBy": "example.com/other"}),
             "spec.managedBy is example.com/other",
@@ -1423,7 +1432,17 @@ def test_remedy_names_the_setting_that_enables_the_kind(gvk: GVK, setting: str) 
             "Unclaimed: No operator",
         ),
     ],
-    ids=["fluxjob", "raycluster", "other controller", "operatorVersion", "claimed"],
+    ids=[
+        "fluxjob",
+        "raycluster",
+        "suspended appwrapper",
+        "suspended fluxjob",
+        "suspended minicluster",
+        "suspended raycluster",
+        "other controller",
+        "operatorVersion",
+        "claimed",
+    ],
 )
 def test_object_that_no_operator_takes_is_a_problem(one: Object, message: str) -> None:
     gvk = GVK.parse(one["apiVersion"], one["kind"])
@@ -1436,6 +1455,13 @@ def test_object_that_no_operator_takes_is_a_problem(one: Object, message: str) -
     }
     if "conditions" not in one["status"]:
         assert messages(summarize(gvk, with_state, related())) == []
+
+
+def test_suspended_raycluster_of_multikueue_needs_no_state() -> None:
+    """MultiKueue writes one when the RayCluster runs in another cluster."""
+    spec = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
+    summary = summarize(RAY_CLUSTER, obj(RAY_CLUSTER, creationTimestamp=OLD, spec=spec), related())
+    assert (summary.level, messages(summary)) == (Level.WAITING, [])
 
 
 def waiting_pod(reason: str) -> Object:
