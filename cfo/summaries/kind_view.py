@@ -269,8 +269,7 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             level = Level.WARNING if problems else summary.level
             summary = replace(summary, problems=problems, level=level)
         if related.queue_problem is not None and summary.waits:
-            return _with_problem(summary, _completed(related.queue_problem, obj))
-        return summary
+            summary = _with_problem(summary, _completed(related.queue_problem, obj))
     except MALFORMED:
         metadata = mapping(obj.get("metadata"))
         problem = "Fields of the object have types that its API does not have"
@@ -286,6 +285,7 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             created=text(metadata.get("creationTimestamp"), 40),
             problems=(Problem(problem, "correct the object"),),
         )
+    return summary
 
 
 def _completed(problem: Problem, obj: Object) -> Problem:

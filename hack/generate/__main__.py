@@ -16,6 +16,7 @@ from hack.generate import (
     matrix,
     olm,
     public_api,
+    ray_types,
     stack_types,
     what_passes,
 )
@@ -31,6 +32,7 @@ def files() -> dict[str, str]:
         helm,
         configuration,
         builtin_types,
+        ray_types,
         stack_types,
         public_api,
         drawings,

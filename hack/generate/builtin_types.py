@@ -21,6 +21,9 @@ STARTS = (
     "io.k8s.api.core.v1.PodSpec",
     "io.k8s.api.core.v1.ServicePort",
     "io.k8s.api.apps.v1.DeploymentStrategy",
+    "io.k8s.api.apps.v1.DeploymentSpec",
+    "io.k8s.api.apps.v1.StatefulSetSpec",
+    "io.k8s.api.batch.v1.JobSpec",
     "io.k8s.api.autoscaling.v2.MetricSpec",
     "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior",
 )

@@ -12,7 +12,7 @@ Only names that the API server would reject are changed: see :func:`fit` and :fu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
 
@@ -75,6 +75,11 @@ _SUBDOMAIN_LIMIT = 253
 _KUBERAY_LIMIT = 50
 
 
+DASHBOARD_LIMIT: Final = _LABEL_LIMIT - len("ray-dashboard--")
+"""How many characters the names of RayCluster and namespace can have together in the host of a dashboard."""
+CLIENT_LIMIT: Final = _LABEL_LIMIT - len("rayclient--")
+"""The same for the host of a Ray client."""
+
 HASH_DIGITS: Final = 8
 """The length of a hash that makes a name unique."""
 
@@ -89,6 +94,22 @@ def ignored_name(name: str) -> str:
     if name and not _DNS_1035_LABEL.fullmatch(name):
         return "is not a DNS-1035 label (a letter, then letters, digits and -)"
     return ""
+
+
+def name_warnings(name: str, namespace: str, host_limit: int = 0) -> Iterator[str]:
+    """Yield the warnings about the name of a new RayCluster, which cannot be changed later.
+
+    ``host_limit`` is :data:`DASHBOARD_LIMIT` or :data:`CLIENT_LIMIT`; 0 if the RayCluster gets no hosts.
+    """
+    ignored = ignored_name(name)
+    length = len(name) + len(namespace)
+    if ignored:
+        yield f"metadata.name: {ignored}; KubeRay 1.3 and later ignore RayClusters with such names"
+    elif host_limit and length > host_limit:
+        yield (
+            f"metadata.name: {name}: the names of RayCluster and namespace have {length} characters "
+            f"together; with more than {host_limit}, DNS cannot resolve a host of the RayCluster (HostTooLong)"
+        )
 
 
 def digest(text: str, digits: int = HASH_DIGITS) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cfo.api.raycluster.names import VERSION_ANNOTATION, ignored_name
-from cfo.runtime import Object, annotations_of, is_deleting, name_of
+from cfo.api.raycluster.names import VERSION_ANNOTATION, name_warnings
+from cfo.runtime import Object, annotations_of, is_deleting, name_of, namespace_of
 from cfo.webhooks.raycluster.injection_plan import (
     OAUTH,
     InjectionPlan,
@@ -48,7 +48,7 @@ def default_readable(
     result = _copied(cluster)
     warnings = list(_set_version(result, old, settings.version))
     if old is None:
-        warnings += _name_warnings(name_of(cluster))
+        warnings += name_warnings(name_of(cluster), namespace_of(cluster), settings.host_limit)
     plan = plan_injection(result, old, settings, enforces=True)
     if plan.enforcement:
         result["spec"] = plan.facts.cluster["spec"]
@@ -115,12 +115,6 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
         metadata["annotations"] = result
     else:
         metadata.pop("annotations", None)
-
-
-def _name_warnings(name: str) -> Iterator[str]:
-    problem = ignored_name(name)
-    if problem:
-        yield f"metadata.name: {problem}; KubeRay 1.3 and later ignore RayClusters with such names"
 
 
 def _setting_warnings(plan: InjectionPlan, settings: InjectionSettings) -> Iterator[str]:

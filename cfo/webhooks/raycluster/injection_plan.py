@@ -83,7 +83,7 @@ class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     the features of other actors that are known to be active (:mod:`cfo.api.raycluster.facts`).
     ``requests_certificates`` is whether Ray nodes request their certificates from the operator, instead of signing them
     with the key of the CA. ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it
-    enforces.
+    enforces. ``host_limit`` is how long the names in hosts can be (``DASHBOARD_LIMIT``).
     """
 
     version: str
@@ -95,6 +95,7 @@ class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_certificates: bool = False
     profile: str = ""
     enforced: frozenset[Concern] = frozenset()
+    host_limit: int = 0
     images: Images = msgspec.field(default_factory=Images)
 
 

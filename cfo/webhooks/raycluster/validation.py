@@ -9,9 +9,9 @@ finalizers can be removed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -46,8 +46,6 @@ from cfo.webhooks.raycluster.pod_additions import (
     mount_key,
     ray_container_index,
 )
-
-_MAX_REPLICA_WARNINGS: Final = 10
 
 _NAME_LIMIT: Final = 63
 """KubeRay labels each pod with the name of its RayCluster, and label values have at most 63 characters."""
@@ -341,52 +339,3 @@ def _mount_errors(
             yield required(path, message)
         else:
             yield invalid(path, found, f"{message}{hint}")
-
-
-# --- Warnings about numbers of workers --------------------------------------------------------------------------------
-# KubeRay's CRD and validation accept any integers. Its controller runs ``replicas`` limited to the range from
-# ``minReplicas`` (default 0) to ``maxReplicas`` (default unlimited) workers (``GetWorkerGroupDesiredReplicas``).
-
-
-def replica_warnings(cluster: Object, old: Object | None = None) -> list[str]:
-    """Return the warnings about the worker groups of ``cluster``, at most 10, except those that ``old`` also has."""
-    known = set(_all_warnings(old)) if old is not None else set()
-    new = (warning for warning in _all_warnings(cluster) if warning not in known)
-    return list(islice(new, _MAX_REPLICA_WARNINGS))
-
-
-def _all_warnings(cluster: Object) -> Iterator[str]:
-    """Yield the warnings about ``cluster``; no webhook may have validated it, so values can have any type."""
-    spec = cluster.get("spec")
-    if not isinstance(spec, Mapping):
-        return
-    groups = spec.get("workerGroupSpecs")
-    if not isinstance(groups, list):
-        return
-    for index, group in enumerate(groups):
-        if isinstance(group, Mapping):
-            for problem in _problems(group):
-                yield f"spec.workerGroupSpecs[{index}]: {problem}"
-
-
-def _problems(group: Mapping[str, Any]) -> Iterator[str]:
-    replicas = _integer(group.get("replicas"))
-    least = _integer(group.get("minReplicas"))
-    most = _integer(group.get("maxReplicas"))
-    for name, value in (("minReplicas", least), ("maxReplicas", most)):
-        if value is not None and value < 0:
-            yield f"{name} is negative: {value}"
-    lower = max(least or 0, 0)
-    if most is not None and most >= 0 and lower > most:
-        yield f"minReplicas ({lower}) is greater than maxReplicas ({most})"
-    elif replicas is not None and replicas < lower:
-        yield f"replicas is {replicas}, but KubeRay runs minReplicas: {lower}"
-    elif replicas is not None and most is not None and replicas > most >= 0:
-        yield f"replicas is {replicas}, but KubeRay runs maxReplicas: {most}"
-
-
-def _integer(value: object) -> int | None:
-    """Return ``value`` if it is an integer, else ``None``; in Python, a bool is one as well."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value

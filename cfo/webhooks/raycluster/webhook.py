@@ -8,8 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from cfo.api.raycluster.facts import Concern
-from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config.kuberay import NamespaceSettings
+from cfo.api.raycluster.names import CLIENT_LIMIT, DASHBOARD_LIMIT, RAY_CLUSTER
+from cfo.api.raycluster.spec_warnings import spec_warnings
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import (
     APIError,
@@ -26,7 +27,6 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import (
     create_errors,
-    replica_warnings,
     submission_errors,
     update_errors,
 )
@@ -72,7 +72,7 @@ class RayClusterWebhook(Validator[Object]):
         errors = await request.compute(create_errors, obj, settings)
         if errors:
             raise FieldErrors(errors)
-        request.warn(*replica_warnings(obj))
+        request.warn(*spec_warnings(obj))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
@@ -82,7 +82,7 @@ class RayClusterWebhook(Validator[Object]):
         errors = await request.compute(update_errors, old, obj, settings)
         if errors:
             raise FieldErrors(errors)
-        request.warn(*replica_warnings(obj, old))
+        request.warn(*spec_warnings(obj, old))
 
     async def submission_errors(
         self, cluster: Object, request: AdmissionRequest
@@ -124,8 +124,27 @@ class RayClusterWebhook(Validator[Object]):
             requests_certificates=config.ca.issuer == "certificateSigningRequest",
             profile=settings.profile,
             enforced=frozenset(Concern(name) for name in settings.enforced),
+            host_limit=_host_limit(config, oauth=oauth),
             images=self.images,
         )
+
+
+def _host_limit(config: KubeRayConfiguration, *, oauth: bool) -> int:
+    """Return how long names in hosts can be; 0 if the operator exposes no dashboard, as by default on Kubernetes.
+
+    ``oauth``: OpenShift's OAuth server logs users in.
+    """
+    is_exposed = (
+        oauth
+        or not config.ray_dashboard_oauth_enabled
+        or config.authentication.enabled
+        or "authOptions" in config.kuberay_features
+    )
+    if not is_exposed:
+        return 0
+    if not config.gateway.dashboard_host:
+        return DASHBOARD_LIMIT
+    return CLIENT_LIMIT if config.gateway.client_listener else 0
 
 
 def _with_name(obj: Object, request: AdmissionRequest) -> Object:

@@ -105,7 +105,10 @@ def triggered(
     """Return a stack whose application has a trigger of KEDA with this kind of authentication."""
     reference = {"name": "shared"} if kind is None else {"name": "shared", "kind": kind}
     trigger = {"type": "metrics-api", "metadata": {"url": address}, "authenticationRef": reference}
-    section = {"scaling": {"enabled": True, "spec": {"triggers": [trigger]}, **scaling}}
+    section = {
+        "readerConfig": {"modelName": "org/model"},
+        "scaling": {"enabled": True, "spec": {"triggers": [trigger]}, **scaling},
+    }
     return stack({"a": {**section, "resources": {"limits": {"memory": "1Gi"}}}}, version=version)
 
 

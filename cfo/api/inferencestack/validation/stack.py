@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
-from cfo.api.inferencestack.engines import engine_of
+from cfo.api.inferencestack.engines import TAKEOFF, engine_of
 from cfo.api.inferencestack.kinds import (
     OPERATOR_VERSION_LABEL,
     is_operator_version,
@@ -32,6 +32,7 @@ from cfo.runtime.objects import is_dns_label, is_label_value
 from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden, invalid
 
 _MAX_NAME: Final = 63
+_MODEL_VARIABLE: Final = "TAKEOFF_MODEL_NAME"
 _MAX_APPLICATION: Final = _MAX_NAME - len(APPLICATION_PREFIX)
 _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -114,12 +115,29 @@ def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator
             )
 
 
+def _names_model(stack: ResolvedStack, name: str) -> bool:
+    """Return whether the stack names a model for the reader of an application, also by a variable or in the template.
+
+    Without one, it has the original's default, which is a dummy.
+    """
+    template = stack.spec.get("applicationTemplate") or {}
+    for section in (template, stack.spec["applications"][name]):
+        reader = section.get("readerConfig") or {}
+        if reader.get("modelName") or reader.get("model_name"):
+            return True
+    variables = stack.applications[name].get("env") or ()
+    return any(variable.get("name") == _MODEL_VARIABLE for variable in variables)
+
+
 def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
     """Yield the warnings about the settings of ``stack``, whose JSON types are correct."""
     yield from _port_warnings(stack)
     for name, section in stack.applications.items():
         path = APPLICATIONS.key(name)
         yield from gpu_warnings(section, path)
+        if engine_of(section) is TAKEOFF and not _names_model(stack, name):
+            used = (section.get("readerConfig") or {}).get("modelName") or "no model"
+            yield f"{path}.readerConfig.modelName: not set, so the application serves {used}"
         if (section.get("readerConfig") or {}).get("accessToken"):
             yield (
                 f"{path}.readerConfig.accessToken: the token is in clear in this stack and in a ConfigMap; use "

@@ -34,7 +34,10 @@ def route_rule(rule: Any) -> dict[str, Any]:
 
 ROUTE = "spec.gateway.httpRoute.rules[0]"
 
-QUIET = {"resources": {"limits": {"memory": "1Gi"}}}
+QUIET = {
+    "resources": {"limits": {"memory": "1Gi"}},
+    "env": [{"name": "TAKEOFF_MODEL_NAME", "value": "m"}],
+}
 """An application without warnings."""
 
 
@@ -402,6 +405,22 @@ def test_warning_about_an_application(application: dict[str, Any], warning: str 
     found = application_warnings(**application)
     assert len(found) == (1 if warning else 0), found
     assert not warning or f"spec.applications[a].{warning}" in found[0]
+
+
+def test_application_without_model_is_warned_about_the_dummy_that_it_serves() -> None:
+    application = {"resources": QUIET["resources"]}
+    named = {"readerConfig": {"modelName": "org/model"}}
+    for quiet in (
+        stack({"a": {**application, **named}}),
+        stack({"a": application}, applicationTemplate=named),
+        stack({"a": {**application, "engine": "external"}}),
+    ):
+        assert warnings(quiet) == []
+    (warning,) = warnings(stack({"a": application}))
+    assert (
+        warning
+        == f"{A}.readerConfig.modelName: not set, so the application serves TitanML/dummy_model"
+    )
 
 
 def test_warnings_about_the_stack() -> None:

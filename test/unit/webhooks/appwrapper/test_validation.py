@@ -9,9 +9,12 @@ import pytest
 
 from cfo.api.appwrapper.names import USER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.manifests.stack import components
 from cfo.runtime.client.discovery import Resource
+from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.access import Access
+from cfo.webhooks.appwrapper.component_fields import field_warnings
 from cfo.webhooks.appwrapper.validation import (
     change_warnings,
     component_kinds,
@@ -385,3 +388,58 @@ def test_worker_group_declared_with_its_replicas_is_admitted_with_a_warning() ->
     obj["spec"]["components"][0]["podSets"][1]["replicas"] = 3
     (error,) = errors(obj, RAY_KINDS)
     assert "replica count 3 differs from inferred count 5" in error
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+def test_mistyped_fields_of_a_ray_component_cause_warnings(kind: str) -> None:
+    """As long as the AppWrapper waits for quota, nothing else would tell."""
+    group = {
+        "groupName": "w",
+        "replica": 2,
+        "replicas": 1,
+        "maxReplicas": 1,
+        "rayStartParams": {"num-cpus": 1},
+        "template": {"spec": POD_SPEC},
+    }
+    spec = {
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": POD_SPEC}},
+        "workerGroupSpecs": [group, group],
+        "rayVersions": "2.9",
+    }
+    field = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(kind, "")
+    given = {field: spec, "submissionMode": "HTTPMode"} if field else spec
+    obj = wrapper(template("ray.io/v1", kind, **given))
+    gvk = GVK("ray.io", "v1", kind)
+    assert errors(obj, {gvk: resource(gvk, f"{kind.lower()}s")}) == []
+    path = ".".join(filter(None, ["spec.components[0].template.spec", field]))
+    found = list(create_warnings(obj, counts_added_pods=True))
+    dropped = "unknown field in KubeRay 1.7, whose value the API server drops"
+    for index in (0, 1):
+        where = f"{path}.workerGroupSpecs[{index}]"
+        assert f"{where}.replica: {dropped}" in found
+        wrong = f"{where}.rayStartParams[num-cpus]: must be a string, or the component cannot be created"
+        assert wrong in found
+    assert f"{path}.rayVersions: {dropped}" in found
+    (same_name,) = [warning for warning in found if "is also the name of" in warning]
+    assert same_name.startswith(f"{path}.workerGroupSpecs[1].groupName: 'w'")
+    assert len(found) == 6
+
+
+def test_mistyped_fields_of_built_in_components_cause_warnings() -> None:
+    job = template("batch/v1", "Job", paralellism=1, template={"spec": POD_SPEC})
+    (warning,) = warnings(wrapper(job))
+    dropped = "unknown field in Kubernetes 1.36, whose value the API server drops"
+    assert warning == f"spec.components[0].template.spec.paralellism: {dropped}"
+    deployment = template(
+        "apps/v1", "Deployment", **{f"a{n}": 1 for n in range(20)}, template={"spec": POD_SPEC}
+    )
+    assert len(warnings(wrapper(deployment))) == 10, "limited"
+
+
+def test_fields_are_those_of_the_tested_kuberay() -> None:
+    """The package ships the CRD of this release, from which the table of fields is generated."""
+    version = dict(components())["KubeRay"].removeprefix("v")
+    cluster = template("ray.io/v1", "RayCluster", rayVersions="2.9")
+    (warning,) = field_warnings(cluster, Path("x"))
+    release = version.rpartition(".")[0]
+    assert f"unknown field in KubeRay {release}," in warning

@@ -18,6 +18,8 @@ from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import Cluster, head_pod, names_in, ray_cluster, worker
 
+GATEWAY = {"name": "g", "namespace": "gateways", "dashboardListener": "https"}
+
 
 class FakePlatform:
     """The platform on which the webhook runs, and a record of what the webhook looked up."""
@@ -38,8 +40,10 @@ class FakePlatform:
         self.lookups.append("domain")
         return self.domain
 
-    def webhook(self, *, oauth: bool = True, mtls: bool = True) -> RayClusterWebhook:
-        config = KubeRayConfiguration.from_document(
+    def webhook(
+        self, *, oauth: bool = True, mtls: bool = True, config: KubeRayConfiguration | None = None
+    ) -> RayClusterWebhook:
+        config = config or KubeRayConfiguration.from_document(
             {"rayDashboardOAuthEnabled": oauth, "mTLSEnabled": mtls}
         )
         return RayClusterWebhook(
@@ -54,6 +58,39 @@ class FakePlatform:
 def request(old: Cluster | None = None) -> AdmissionRequest:
     operation = Operation.CREATE if old is None else Operation.UPDATE
     return AdmissionRequest(operation=operation, kind=RAY_CLUSTER, namespace="ns", old_object=old)
+
+
+@pytest.mark.parametrize(
+    ("openshift", "settings", "limit"),
+    [
+        (True, {}, 48),
+        (False, {}, 0),
+        (False, {"rayDashboardOAuthEnabled": False}, 48),
+        (False, {"authentication": {"enabled": True}}, 48),
+        (False, {"kubeRayFeatures": ["authOptions"]}, 48),
+        (True, {"gateway": {**GATEWAY, "dashboardHost": "ray.test"}}, 0),
+        (
+            True,
+            {"gateway": {**GATEWAY, "dashboardHost": "ray.test", "clientListener": "ray"}},
+            52,
+        ),
+    ],
+)
+async def test_new_names_that_are_too_long_for_hosts_cause_a_warning(
+    openshift: bool, settings: dict[str, Any], limit: int
+) -> None:
+    """Only if the operator exposes RayClusters; names cannot be changed later."""
+    config = KubeRayConfiguration.from_document({"ingressDomain": "apps.test", **settings})
+    webhook = FakePlatform(openshift=openshift).webhook(config=config)
+    for length in (48, 49, 52, 53):
+        cluster = ray_cluster()
+        cluster["metadata"]["name"] = "a" * (length - len("ns"))
+        new, update = request(), request(cluster)
+        await webhook.default(cluster, new)
+        await webhook.default(cluster, update)
+        found = [warning for warning in new.warnings if "HostTooLong" in warning]
+        assert len(found) == (0 < limit < length)
+        assert not any("HostTooLong" in warning for warning in update.warnings)
 
 
 async def test_defaulted_cluster_is_valid() -> None:

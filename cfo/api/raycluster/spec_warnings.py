@@ -1,0 +1,71 @@
+"""Warnings about the spec of a RayCluster: what KubeRay accepts, and then does not do as it was written.
+
+KubeRay's CRD accepts any integers. Its controller runs ``replicas`` limited to the range from ``minReplicas`` (default
+0) to ``maxReplicas`` (default unlimited) workers (``GetWorkerGroupDesiredReplicas``). It finds the pods of a worker
+group by the group's name, so groups with one name delete and count each other's pods; only KubeRay's optional webhook
+refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from cfo.api.reading import text
+from cfo.runtime import Object
+
+_MAX_WARNINGS: Final = 10
+
+
+def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
+    """Return the warnings about the worker groups of ``cluster``, at most 10, except those that ``old`` also has."""
+    known = set(_all_warnings(old)) if old is not None else set()
+    new = (warning for warning in _all_warnings(cluster) if warning not in known)
+    return list(islice(new, _MAX_WARNINGS))
+
+
+def _all_warnings(cluster: Object) -> Iterator[str]:
+    """Yield the warnings about ``cluster``; no webhook may have validated it, so values can have any type."""
+    spec = cluster.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    groups = spec.get("workerGroupSpecs")
+    if not isinstance(groups, list):
+        return
+    first: dict[str, int] = {}
+    for index, group in enumerate(groups):
+        if not isinstance(group, Mapping):
+            continue
+        where = f"spec.workerGroupSpecs[{index}]"
+        name = group.get("groupName")
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            yield (
+                f"{where}.groupName: {text(name, 63)!r} is also the name of workerGroupSpecs[{first[name]}], and "
+                "KubeRay takes the pods of both for one group; use another name"
+            )
+        for problem in _problems(group):
+            yield f"{where}: {problem}"
+
+
+def _problems(group: Mapping[str, Any]) -> Iterator[str]:
+    replicas = _integer(group.get("replicas"))
+    least = _integer(group.get("minReplicas"))
+    most = _integer(group.get("maxReplicas"))
+    for name, value in (("minReplicas", least), ("maxReplicas", most)):
+        if value is not None and value < 0:
+            yield f"{name} is negative: {value}"
+    lower = max(least or 0, 0)
+    if most is not None and most >= 0 and lower > most:
+        yield f"minReplicas ({lower}) is greater than maxReplicas ({most})"
+    elif replicas is not None and replicas < lower:
+        yield f"replicas is {replicas}, but KubeRay runs minReplicas: {lower}"
+    elif replicas is not None and most is not None and replicas > most >= 0:
+        yield f"replicas is {replicas}, but KubeRay runs maxReplicas: {most}"
+
+
+def _integer(value: object) -> int | None:
+    """Return ``value`` if it is an integer, else ``None``; in Python, a bool is one as well."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value

@@ -1,0 +1,80 @@
+"""Warns of what a component contains that its kind does not have, or that KubeRay does not do as it is written.
+
+The CRD of AppWrappers accepts any component. The API server drops such a field only when the component is created,
+which can be long after, if the AppWrapper waits for quota. Pod templates are not checked here: validation refuses those
+with unknown fields. The kinds are those of a known release, and a newer one can have more fields, so these are no
+errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path as FilePath
+from typing import Final
+
+import orjson
+
+from cfo.api.appwrapper.inference import RAY_SPECS, STATEFUL_SET
+from cfo.api.appwrapper.paths import value_or_none
+from cfo.api.builtin_types import TypeTable, builtin_types, type_problems
+from cfo.api.raycluster.names import RAY_CLUSTER, name_warnings
+from cfo.api.raycluster.spec_warnings import spec_warnings
+from cfo.api.reading import text
+from cfo.runtime import DEPLOYMENT, JOB, Object, gvk_of, name_of
+from cfo.runtime.objects.field import Path
+
+_MAX_WARNINGS: Final = 10
+_MAX_PATH: Final = 300
+_BUILTIN_SPECS: Final = {
+    DEPLOYMENT: "DeploymentSpec",
+    STATEFUL_SET: "StatefulSetSpec",
+    JOB: "JobSpec",
+}
+_RAY_CLUSTER_SPEC: Final = "RayClusterSpec"
+
+
+def field_warnings(template: Object, path: Path) -> list[str]:
+    """Return the warnings about a component, at most 10; ``path`` is that of its ``template``."""
+    return list(islice(_field_warnings(template, path), _MAX_WARNINGS))
+
+
+def _field_warnings(template: Object, path: Path) -> Iterator[str]:
+    gvk = gvk_of(template)
+    field = RAY_SPECS.get(gvk, "template.spec")
+    if gvk in RAY_SPECS:
+        yield from _ray_warnings(template, path)
+        release, shape, types = "KubeRay 1.7", _RAY_CLUSTER_SPEC, _ray_types()
+    elif gvk in _BUILTIN_SPECS:
+        release, shape, types = "Kubernetes 1.36", _BUILTIN_SPECS[gvk], builtin_types()
+    else:
+        return
+    spec = value_or_none(template, field)
+    if spec is None:
+        return
+    where = str(path.child(*field.split(".")[1:]))
+    for problem in type_problems(spec, shape, types, path=where):
+        name = text(problem.path, _MAX_PATH)
+        if problem.expected:
+            yield f"{name}: must be {problem.expected}, or the component cannot be created"
+        else:
+            yield f"{name}: unknown field in {release}, whose value the API server drops"
+
+
+def _ray_warnings(template: Object, path: Path) -> Iterator[str]:
+    """Yield the warnings about the RayCluster in a component, with its own paths."""
+    field = RAY_SPECS[gvk_of(template)]
+    if gvk_of(template) == RAY_CLUSTER:
+        for warning in name_warnings(name_of(template), ""):
+            yield f"{path}.{warning}"
+    for warning in spec_warnings({"spec": value_or_none(template, field)}):
+        yield f"{path.child(*field.split('.')[1:])}{warning.removeprefix('spec')}"
+
+
+@cache
+def _ray_types() -> TypeTable:
+    """Return the types of the spec of a RayCluster, which ``hack/generate/ray_types.py`` writes."""
+    table = FilePath(__file__).parents[2] / "api" / "raycluster" / "types.json"
+    types: dict[str, dict[str, str]] = orjson.loads(table.read_bytes())
+    return types

@@ -1,0 +1,79 @@
+"""Warnings about names, and about worker groups with numbers or names that KubeRay does not accept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.raycluster.names import CLIENT_LIMIT, DASHBOARD_LIMIT, name_warnings
+from cfo.api.raycluster.spec_warnings import spec_warnings
+
+
+def cluster(*groups: Any) -> dict[str, Any]:
+    return {"spec": {"workerGroupSpecs": list(groups)}}
+
+
+@pytest.mark.parametrize(
+    ("group", "problem"),
+    [
+        ({"replicas": 1}, ""),
+        ({"replicas": 1, "minReplicas": 1, "maxReplicas": 1}, ""),
+        ({"replicas": 0, "minReplicas": 0, "maxReplicas": 5}, ""),
+        ({"replicas": "1", "minReplicas": True}, ""),
+        ("no group", ""),
+        ({"replicas": -1}, "replicas is -1, but KubeRay runs minReplicas: 0"),
+        ({"replicas": 1, "minReplicas": 2}, "replicas is 1, but KubeRay runs minReplicas: 2"),
+        ({"replicas": 7, "maxReplicas": 5}, "replicas is 7, but KubeRay runs maxReplicas: 5"),
+        (
+            {"replicas": 3, "minReplicas": 4, "maxReplicas": 2},
+            "minReplicas (4) is greater than maxReplicas (2)",
+        ),
+        ({"minReplicas": -2}, "minReplicas is negative: -2"),
+        ({"maxReplicas": -2}, "maxReplicas is negative: -2"),
+    ],
+)
+def test_numbers_that_kuberay_replaces_cause_a_warning(group: Any, problem: str) -> None:
+    expected = [f"spec.workerGroupSpecs[1]: {problem}"] if problem else []
+    assert spec_warnings(cluster({"replicas": 1}, group)) == expected
+
+
+def test_known_warnings_are_not_repeated_and_their_number_is_limited() -> None:
+    bad = {"replicas": -1}
+    assert spec_warnings(cluster(bad, bad), cluster(bad)) == [
+        "spec.workerGroupSpecs[1]: replicas is -1, but KubeRay runs minReplicas: 0"
+    ]
+    assert len(spec_warnings(cluster(*[bad] * 500))) == 10
+    assert spec_warnings({}) == []
+
+
+def test_worker_groups_with_one_name_cause_a_warning() -> None:
+    groups = [{"groupName": name} for name in ("a", "b", "a", "a")]
+    assert spec_warnings(cluster(*groups, {"groupName": 1}, {"groupName": 1}, {})) == [
+        f"spec.workerGroupSpecs[{index}].groupName: 'a' is also the name of workerGroupSpecs[0], and KubeRay takes the "
+        "pods of both for one group; use another name"
+        for index in (2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("length", "limit", "expected"),
+    [
+        (40, DASHBOARD_LIMIT, ""),
+        (41, DASHBOARD_LIMIT, "have 49 characters together; with more than 48, DNS cannot"),
+        (41, CLIENT_LIMIT, ""),
+        (45, CLIENT_LIMIT, "have 53 characters together; with more than 52, DNS cannot"),
+        (53, 0, ""),
+        (54, 0, "longer than 53 characters; KubeRay 1.3 and later ignore RayClusters with such"),
+        (54, DASHBOARD_LIMIT, "longer than 53 characters"),
+    ],
+)
+def test_names_that_are_too_long_cause_one_warning(length: int, limit: int, expected: str) -> None:
+    found = list(name_warnings("a" * length, "team-abc", limit))
+    assert len(found) == bool(expected)
+    assert expected in "".join(found)
+
+
+def test_name_that_kuberay_ignores_causes_a_warning() -> None:
+    (warning,) = name_warnings("1st", "team")
+    assert warning.startswith("metadata.name: is not a DNS-1035 label")
