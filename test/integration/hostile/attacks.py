@@ -47,13 +47,13 @@ TENANTS: Final = {
             (
                 "configmaps",
                 "persistentvolumeclaims",
-                "pods",
                 "secrets",
                 "serviceaccounts",
                 "services",
             ),
             "create",
         ),
+        Rule("", "pods", ("create", "patch")),
         Rule("apps", "deployments", "create"),
         Rule("batch", "jobs", "create"),
         Rule("networking.k8s.io", ("ingresses", "networkpolicies"), "create"),
@@ -233,6 +233,17 @@ async def take_hosts(client: Client, hosts: list[str], until: float) -> int:
     return count
 
 
+async def switch_hosts(client: Client, until: float, *, number: int) -> int:
+    """Switch Ingresses between the hosts of many RayClusters in another namespace; return how often."""
+    victims = [f"ray-dashboard-victim-{at}-honest.apps.test" for at in range(1, 101)]
+    halves = [victims[:50], victims[50:]]
+    ingresses = [ingress(f"switched-{at}", "ingresses", *halves[0]) for at in range(number)]
+    switches: list[Object] = [
+        {"spec": ingress("switched", "ingresses", *half)["spec"]} for half in halves
+    ]
+    return await _change(client, ingresses, switches, until, pause=0.1)
+
+
 async def create_failing_wrappers(client: Client, until: float) -> int:
     """Create AppWrappers with many components, whose creation is retried; return how many."""
     count = 0
@@ -270,11 +281,17 @@ async def store(client: Client, *objects: Object) -> None:
 
 
 async def _change(
-    client: Client, objects: Sequence[Object], patches: Sequence[Object], until: float
+    client: Client,
+    objects: Sequence[Object],
+    patches: Sequence[Object],
+    until: float,
+    *,
+    pause: float = 0.2,
 ) -> int:
     """Create the objects, then patch all of them again and again; return how often one was written.
 
-    The API server must have time for others, because the latency of the operator is measured, not its own.
+    ``pause`` is in seconds. The API server must have time for others, because the latency of the operator is measured,
+    not its own.
     """
     await store(client, *objects)
     count = len(objects)
@@ -285,7 +302,7 @@ async def _change(
                     with suppress(APIError):
                         await client.patch(gvk_of(obj), key_of(obj), patch)
                         count += 1
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(pause)
     return count
 
 
@@ -414,6 +431,20 @@ def decoy_pods(number: int) -> list[Object]:
         editor_object(POD, f"decoy-{at}", spec, labels={APPWRAPPER_LABEL: "digits"})
         for at in range(number)
     ]
+
+
+async def change_owners(client: Client, until: float, *, number: int, owners: int) -> int:
+    """Change pods with many owner references, which count for a MiniCluster and an AppWrapper, again and again."""
+    references = [
+        {"apiVersion": "v", "kind": "k", "name": "n", "uid": str(at)} for at in range(owners)
+    ]
+    metadata = {
+        "labels": {APPWRAPPER_LABEL: "digits", MINICLUSTER_LABEL: "digits"},
+        "ownerReferences": references,
+    }
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    pods = [editor_object(POD, f"owned-{at}", spec, **metadata) for at in range(number)]
+    return await _change(client, pods, _TOUCHES, until)
 
 
 async def change_large_clusters(client: Client, until: float, number: int = 4) -> int:
