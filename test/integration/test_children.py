@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from cfo.runtime.client import (
     ChildResult,
     ChildResults,
     Exchange,
+    NameTaken,
     Outcome,
     Update,
     apply_status,
@@ -465,6 +467,35 @@ async def test_failed_write_does_not_prevent_the_others(world: World) -> None:
     assert message.startswith("ConfigMap first could not be written: ")
     with pytest.raises(Invalid):
         results.raise_errors()
+
+
+async def test_results_keep_only_what_the_caller_needs_of_objects(world: World) -> None:
+    """A tenant can make objects large, and all results exist at the same time."""
+    await world.client.create(config_map("taken", large="x"))
+    refused = config_map("refused", world.owner, large="x")
+    await world.client.create({**refused, "immutable": True})
+    kinds: list[str] = []
+
+    def keep(obj: Object) -> Object:
+        kinds.append(obj["kind"])
+        return {"metadata": {"name": obj["metadata"]["name"]}}
+
+    names = ("taken", "refused", "done")
+    children = [Child.present(config_map(name, large="y")) for name in names]
+    results = await world.write(*children, keep=keep)
+    outcomes = [Outcome.TAKEN, Outcome.REFUSED, Outcome.DONE]
+    assert [result.outcome for result in results] == outcomes
+    kept = [result.obj for result in results]
+    assert kept == [{"metadata": {"name": "taken"}}, None, {"metadata": {"name": "done"}}]
+    assert kinds == ["ConfigMap", "ConfigMap"]
+    taken, error = (result.error for result in results if result.error is not None)
+    assert isinstance(taken, NameTaken)
+    assert taken.obj == kept[0]
+    for cause in (taken, taken.__context__, error):
+        assert cause is not None
+        frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
+        assert frames
+        assert not any(frame.f_locals for frame in frames)
 
 
 async def test_manifest_that_does_not_fit_the_schema_is_refused(world: World) -> None:

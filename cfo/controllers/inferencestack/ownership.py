@@ -11,9 +11,12 @@ the API server has the managedFields of other clients.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import orjson
+from anyio.lowlevel import checkpoint
 
 from cfo.api.inferencestack.names import (
     AUTOSCALED,
@@ -30,7 +33,7 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.controllers.inferencestack.children import StackInformers
-from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment, StoredConfig
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -41,6 +44,7 @@ from cfo.runtime import (
     annotations_of,
     controller_of,
     gvk_of,
+    key_of,
     labels_of,
     name_of,
     namespace_of,
@@ -49,6 +53,20 @@ from cfo.runtime import (
 
 _CHART: Final = re.compile(rf"{CHART_NAME}-[0-9].*")
 """The values of the label ``helm.sh/chart`` on objects of the original chart: its name and version."""
+
+_MAX_ENCODED_BYTES: Final = 256 << 10
+"""The maximum JSON of a Deployment that is kept, and of all objects that are kept decoded. A reconcile reads the others
+once more."""
+
+_IDENTITY: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "deletionTimestamp",
+)
+"""The metadata that identifies the state of an object."""
 
 
 def belongs_to(obj: Object, stack: Object) -> bool:
@@ -167,16 +185,73 @@ def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+class StoredDeployments(Mapping[str, Object]):
+    """The Deployments of a stack by name. Each access decodes one.
+
+    They are kept as JSON, which the cache shares: all of them decoded could take more than a gigabyte, because users
+    can add fields to them.
+    """
+
+    def __init__(self) -> None:
+        self._json: dict[str, bytes] = {}
+
+    def store(self, name: str, deployment: Object, encoded: bytes) -> None:
+        """Add a Deployment, or replace it; ``encoded`` is its JSON. Of a large one, only the facts are kept."""
+        if len(encoded) > _MAX_ENCODED_BYTES:
+            encoded = orjson.dumps(without_pods(deployment))
+        self._json[name] = encoded
+
+    def __getitem__(self, name: str) -> Object:
+        decoded: Object = orjson.loads(self._json[name])
+        return decoded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._json)
+
+    def __len__(self) -> int:
+        return len(self._json)
+
+
+def without_pods(obj: Object) -> Object:
+    """Return of an object only what identifies it, and of a Deployment what its facts and its status are read from."""
+    metadata = obj["metadata"]
+    kept: Object = {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "metadata": {name: metadata[name] for name in _IDENTITY if name in metadata},
+    }
+    controller = controller_of(obj)
+    if controller is not None:
+        kept["metadata"]["ownerReferences"] = [controller]
+    if gvk_of(obj) == DEPLOYMENT:
+        live = LiveDeployment.of(obj)
+        kept["metadata"]["labels"] = live.labels
+        template = {"labels": live.template_labels, "annotations": live.template_annotations}
+        kept["spec"] = {"replicas": live.replicas, "template": {"metadata": template}}
+        kept["status"] = obj.get("status") or {}
+    return kept
+
+
 @dataclass(slots=True)
 class StackObservation:
     """The existing objects of a stack: its Deployments by name, and the facts for rendering.
 
-    ``uncached`` are those that were read from the API server, because they are not in their informers.
+    ``uncached`` are those that were read from the API server, because they are not in their informers, up to
+    :data:`_MAX_ENCODED_BYTES` in all. ``has_uncached``: whether there are any.
     """
 
-    deployments: dict[str, Object] = field(default_factory=dict)
+    deployments: StoredDeployments = field(default_factory=StoredDeployments)
     facts: Facts = field(default_factory=Facts)
     uncached: dict[tuple[GVK, NamespacedName], Object] = field(default_factory=dict)
+    has_uncached: bool = False
+    _uncached_bytes: int = 0
+
+    def add_uncached(self, obj: Object, encoded: bytes) -> None:
+        """Record an object that was read from the API server, and ``encoded``, its JSON."""
+        self.has_uncached = True
+        self._uncached_bytes += len(encoded)
+        if self._uncached_bytes <= _MAX_ENCODED_BYTES:
+            self.uncached[gvk_of(obj), key_of(obj)] = obj
 
 
 def application_names(stack: Object) -> list[str]:
@@ -190,14 +265,16 @@ async def observe(client: Client, children: StackInformers, stack: Object) -> St
     found = StackObservation()
     names = names_of(stack)
     deployments: dict[str, LiveDeployment] = {}
-    config_maps: dict[str, Object] = {}
+    config_maps: dict[str, StoredConfig] = {}
     applications = [names.application(application) for application in application_names(stack)]
     for name in [names.gateway, *applications]:
+        await checkpoint()  # a large Deployment takes milliseconds
         key = NamespacedName(namespace_of(stack), name)
-        obj, managers = await _read(client, children, DEPLOYMENT, key, found)
-        if obj is None or not belongs_to(obj, stack):
+        read = await _read(client, children, DEPLOYMENT, key, found)
+        if read is None or not belongs_to(read.obj, stack):
             continue
-        found.deployments[name] = obj
+        obj, encoded, managers = read
+        found.deployments.store(name, obj, encoded)
         deployments[name] = LiveDeployment.of(
             obj,
             owns_replicas=owns_replicas(managers),
@@ -205,25 +282,34 @@ async def observe(client: Client, children: StackInformers, stack: Object) -> St
         )
         if CONFIG_HASH in deployments[name].template_annotations:
             continue
-        config_map, _ = await _read(client, children, CONFIG_MAP, key, found)
-        if config_map is not None and belongs_to(config_map, stack):
-            config_maps[name] = config_map
+        config_map = await _read(client, children, CONFIG_MAP, key, found)
+        if config_map is not None and belongs_to(config_map.obj, stack):
+            config_maps[name] = StoredConfig.of(config_map.obj)
     found.facts = Facts(served=children.served, deployments=deployments, config_maps=config_maps)
     return found
 
 
+class _Read(NamedTuple):
+    """An object, its JSON, and its managedFields: from an informer, only those of our own field managers."""
+
+    obj: Object
+    encoded: bytes
+    managers: Iterable[Mapping[str, Any]]
+
+
 async def _read(
     client: Client, children: StackInformers, gvk: GVK, key: NamespacedName, found: StackObservation
-) -> tuple[Object | None, Iterable[Mapping[str, Any]]]:
-    """Return an object, and its managedFields; from an informer, only those of our own field managers."""
+) -> _Read | None:
+    """Return an object; ``None`` if it does not exist."""
     entry = children.entry(gvk, key)
     if entry is not None:
-        return entry.object(), entry.managers
+        return _Read(entry.object(), entry.raw, entry.managers)
     obj = await client.get(gvk, key, live=True)
     if obj is None:
-        return None, ()
-    found.uncached[gvk, key] = obj
-    return obj, managers_of(obj)
+        return None
+    encoded = orjson.dumps(obj)
+    found.add_uncached(obj, encoded)
+    return _Read(obj, encoded, managers_of(obj))
 
 
 async def _is_scaled_by_others(

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import orjson
 import structlog
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import checkpoint
@@ -32,7 +33,12 @@ from cfo.api.inferencestack.queue import queue_of
 from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.hosts import CLAIMANTS
-from cfo.controllers.inferencestack.ownership import StackObservation, application_names, observe
+from cfo.controllers.inferencestack.ownership import (
+    StackObservation,
+    application_names,
+    observe,
+    without_pods,
+)
 from cfo.controllers.inferencestack.pods import UNKNOWN_PODS, PodInformers, component_pods
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
@@ -195,7 +201,9 @@ class InferenceStackReconciler:
         if not paused and not written.failures:
             await self._remove_helm_finalizers(stored)
         retry_after = written.retry_after
-        if existing.uncached:  # changes of an object that is too large for the cache cause no event
+        if (
+            existing.has_uncached
+        ):  # changes of an object that is too large for the cache cause no event
             retry_after = min(
                 retry_after or NAME_CONFLICT_RETRY_SECONDS, NAME_CONFLICT_RETRY_SECONDS
             )
@@ -225,13 +233,15 @@ class InferenceStackReconciler:
             prune=self._unwanted(stack, desired),
             max_created=_MAX_CREATED,
             max_deleted=_MAX_DELETED,
+            keep=without_pods,
         )
         for result in results:
             gvk = result.child.gvk
             if result.outcome is Outcome.UNSERVED:
                 self.children.set_unserved(gvk)
             elif gvk == DEPLOYMENT and result.is_done and result.obj is not None:
-                existing.deployments[result.child.key.name] = result.obj
+                name = result.child.key.name
+                existing.deployments.store(name, result.obj, orjson.dumps(result.obj))
         return written_of(results, conflicts)
 
     def _unwanted(self, stack: Object, desired: Iterable[Object]) -> Iterator[ObjectID]:

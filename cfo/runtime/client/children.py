@@ -13,6 +13,7 @@ A reconciler decides with pure functions which objects should exist, and describ
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from itertools import chain
@@ -206,9 +207,9 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What became of ``child``.
 
     ``obj`` is the object as stored or, if the name is ``TAKEN`` or the outcome is ``WAITING``, the object that was
-    found. ``is_new`` and ``is_deleted``: whether a request created or deleted it. ``message`` is a sentence about any
-    outcome except ``DONE``, without the consequence. ``warnings`` are those of the API server about its
-    creation, for example about fields that it dropped; a creation by an apply only logs them.
+    found, or what ``keep`` returned for it. ``is_new`` and ``is_deleted``: whether a request created or deleted it.
+    ``message`` is a sentence about any outcome except ``DONE``, without the consequence. ``warnings`` are those of the
+    API server about its creation, for example about fields that it dropped; a creation by an apply only logs them.
     """
 
     child: Child
@@ -345,6 +346,7 @@ async def reconcile_children(
     block_owner_deletion: bool | None = None,
     max_created: int = 0,
     max_deleted: int = 0,
+    keep: Callable[[Object], Object] | None = None,
 ) -> ChildResults:
     """Bring ``children`` of ``owner`` to their desired state, one after the other, and return what became of them.
 
@@ -356,6 +358,8 @@ async def reconcile_children(
     :param max_created: the maximum number of objects to create; 0 means no limit. :attr:`ChildResults.is_limited` then
         asks for another reconcile.
     :param max_deleted: the same for objects to delete, absent children and pruned objects together.
+    :param keep: returns what the results keep of an object (default: all). Many large objects take a multiple of their
+        JSON.
 
     The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
     :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`. Before the first request, raises
@@ -366,7 +370,9 @@ async def reconcile_children(
     listed = list(children)
     owner = to_object(owner)
     _check_children(listed, owner)
-    writer = _ChildWriter(client, owner, events, block_owner_deletion)
+    if keep is not None:
+        require_plain_function("keep", keep, "a function of an object")
+    writer = _ChildWriter(client, owner, events, block_owner_deletion, keep)
     results = writer.results
 
     def pruned() -> Iterator[Child]:
@@ -493,8 +499,10 @@ class _ChildWriter:
         owner: Object,
         events: EventSink | None,
         block_owner_deletion: bool | None,
+        keep: Callable[[Object], Object] | None,
     ) -> None:
         self.results = ChildResults(owner, client.name_checks)
+        self._keep = keep
         self._client = client
         self._owner = owner
         self._events = events
@@ -505,7 +513,7 @@ class _ChildWriter:
         if child.requires and not self.results.is_done(*child.requires):
             result = self._skipped(child)
         else:
-            result = await self._attempt(child)
+            result = self._kept(await self._attempt(child))
         if child.fallback is None or not result.uses_fallback:
             self._report(result)
             self.results.add(result)
@@ -515,6 +523,17 @@ class _ChildWriter:
         if replacement.is_done and child.consequence:  # without one, nothing is wrong for the user
             self._report(result)
         return replacement
+
+    def _kept(self, result: ChildResult) -> ChildResult:
+        """Return the result without what it need not keep in memory while the other children are written."""
+        if result.error is not None:
+            _clear_frames(result.error)
+        if self._keep is None or result.obj is None:
+            return result
+        kept = self._keep(result.obj)
+        if isinstance(result.error, NameTaken):
+            result.error.obj = kept
+        return msgspec.structs.replace(result, obj=kept)
 
     def _skipped(self, child: Child) -> ChildResult:
         unmet = [required for required in child.requires if not self.results.is_done(required)]
@@ -816,6 +835,14 @@ def _is_of_predecessor(obj: Object, owner: Object) -> bool:
     # Kinds of two API groups can have the same name, as those of InferenceStacks do.
     gvk = GVK.parse(str(reference.get("apiVersion")), str(reference.get("kind")))
     return gvk.same_kind(gvk_of(owner)) and reference.get("uid") != uid_of(owner)
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Clear the local variables in the tracebacks of an error, which would keep the objects of its request."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__context__
 
 
 def _title(obj: Object) -> str:

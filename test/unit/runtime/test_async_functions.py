@@ -116,6 +116,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         client(), CONFIG_MAP, KEY, f, timeout=None
     ),
     "client.children.Child.compute": write_computed,
+    "client.children.reconcile_children: keep": lambda f: reconcile_children(
+        client(), OWNER, [], keep=f
+    ),
     "client.children.Child.computed: compute": write_computed,
     "client.children.Child.update": lambda f: write(update=f),
     "client.children.Child.belongs": lambda f: write(belongs=f),

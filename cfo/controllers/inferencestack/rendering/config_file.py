@@ -8,7 +8,6 @@ lost) and on the Deployment, and the annotation is added only when the file diff
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -19,13 +18,15 @@ import msgspec
 from cfo.api.inferencestack.names import (
     ADOPTED_CONFIG_HASH,
     CONFIG_HASH,
-    CONFIG_KEY,
     GATEWAY_INTERNAL_PORT,
 )
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.inferencestack.snake_case import snake_case
-from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
-from cfo.runtime import Object, annotations_of
+from cfo.controllers.inferencestack.rendering.facts import (
+    LiveDeployment,
+    StoredConfig,
+    config_hash,
+)
 
 _PLAIN: Final = re.compile(
     r"(?![-?:](?: |$))[^\s,\[\]{}#&*!|>'\"%@`](?:.*[^\s:])?|\[[A-Za-z0-9_./ ,-]*\]"
@@ -82,11 +83,6 @@ def _scalar(value: Any) -> str:
     return _UNPRINTABLE.sub(lambda character: f"\\u{ord(character[0]):04x}", quoted)
 
 
-def config_hash(content: str) -> str:
-    """Return the hash of a configuration file, for annotations."""
-    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
-
-
 class ConfigAnnotations(msgspec.Struct, frozen=True):
     """The metadata of the objects that a configuration file concerns."""
 
@@ -97,7 +93,7 @@ class ConfigAnnotations(msgspec.Struct, frozen=True):
 
 
 def config_annotations(
-    content: str, deployment: LiveDeployment | None, config_map: Object | None
+    content: str, deployment: LiveDeployment | None, config_map: StoredConfig | None
 ) -> ConfigAnnotations:
     """Return the annotations for the file ``content``, given the Deployment and ConfigMap that exist."""
     current = config_hash(content)
@@ -105,9 +101,7 @@ def config_annotations(
         return ConfigAnnotations({CONFIG_HASH: current}, {})
     adopted = deployment.labels.get(ADOPTED_CONFIG_HASH)
     if config_map is not None:
-        stored = str((config_map.get("data") or {}).get(CONFIG_KEY) or "")
-        recorded = annotations_of(config_map).get(ADOPTED_CONFIG_HASH)
-        adopted = recorded or adopted or config_hash(stored)
+        adopted = config_map.recorded or adopted or config_map.content_hash
     kept = {ADOPTED_CONFIG_HASH: adopted} if adopted else {}
     if adopted == current:
         return ConfigAnnotations({}, kept)

@@ -14,24 +14,41 @@ both would change it again and again; ``replicaCount`` is written once when it c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT, SERVICE_MONITOR
 from cfo.api.inferencestack.names import (
+    ADOPTED_CONFIG_HASH,
     AUTOSCALED,
+    CONFIG_HASH,
+    CONFIG_KEY,
+    HELM_LABELS,
     KEPT_FOR_REPLICA_COUNT,
     KEPT_REPLICAS,
     SCALED_BY_OTHERS,
 )
-from cfo.runtime import GVK, Object, labels_of
+from cfo.runtime import GVK, Object, annotations_of, labels_of
 
 OPTIONAL_KINDS = frozenset({HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR})
 """The kinds of rendered objects that a cluster might not serve."""
 
 _MAX_REPLICAS = 2**31 - 1
+
+_MAX_VALUE: Final = 63
+"""The maximum length of a label's value."""
+
+_LABELS: Final = (
+    ADOPTED_CONFIG_HASH,
+    AUTOSCALED,
+    KEPT_FOR_REPLICA_COUNT,
+    KEPT_REPLICAS,
+    SCALED_BY_OTHERS,
+)
+"""The labels of a Deployment that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,8 @@ class LiveDeployment:
     """An existing Deployment of the stack.
 
     ``owns_replicas`` is whether our field manager owns ``spec.replicas`` (through server-side apply): if it does not,
-    an autoscaler, Helm or a user has set it. ``is_autoscaled`` is whether an autoscaler has.
+    an autoscaler, Helm or a user has set it. ``is_autoscaled`` is whether an autoscaler has. Of labels and
+    annotations, only those are kept that are read, because users can add any number of them.
     """
 
     replicas: int = 1
@@ -61,10 +79,36 @@ class LiveDeployment:
             replicas=1 if replicas is None else int(replicas),
             owns_replicas=owns_replicas,
             is_autoscaled=is_autoscaled,
-            labels=labels_of(deployment),
-            template_labels=metadata.get("labels") or {},
-            template_annotations=metadata.get("annotations") or {},
+            labels=_selected(labels_of(deployment), _LABELS),
+            template_labels=_selected(metadata.get("labels"), HELM_LABELS),
+            template_annotations=_selected(metadata.get("annotations"), (CONFIG_HASH,)),
         )
+
+
+def _selected(values: Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str]:
+    """Return those of ``values`` with these names; what is too long for a label is cut."""
+    found = values or {}
+    return {name: found[name][:_MAX_VALUE] for name in names if name in found}
+
+
+def config_hash(content: str) -> str:
+    """Return the hash of a configuration file, for annotations."""
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConfig:
+    """The configuration in an existing ConfigMap: its hash, and the one that was ``recorded`` at the adoption."""
+
+    content_hash: str
+    recorded: str = ""
+
+    @classmethod
+    def of(cls, config_map: Object) -> StoredConfig:
+        """Return the facts about ``config_map``."""
+        content = str((config_map.get("data") or {}).get(CONFIG_KEY) or "")
+        recorded = annotations_of(config_map).get(ADOPTED_CONFIG_HASH, "")
+        return cls(config_hash(content), recorded[:_MAX_VALUE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +118,7 @@ class Facts:
     served: frozenset[GVK] = OPTIONAL_KINDS
     """The kinds of :data:`OPTIONAL_KINDS` that the cluster serves."""
     deployments: Mapping[str, LiveDeployment] = field(default_factory=dict)
-    config_maps: Mapping[str, Object] = field(default_factory=dict)
+    config_maps: Mapping[str, StoredConfig] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

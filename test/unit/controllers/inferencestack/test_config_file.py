@@ -15,11 +15,13 @@ from cfo.controllers.inferencestack.rendering.config_file import (
     ConfigAnnotations,
     application_file,
     config_annotations,
-    config_hash,
     gateway_file,
 )
-from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
-from cfo.runtime import Object
+from cfo.controllers.inferencestack.rendering.facts import (
+    LiveDeployment,
+    StoredConfig,
+    config_hash,
+)
 from test.support.inference_stacks import stack
 
 V2 = newest_profile("v2")
@@ -118,8 +120,10 @@ def test_reference_to_the_access_token_is_not_in_the_file() -> None:
 OLD, NEW = "old\n", "new\n"
 
 
-def stored(content: str, annotations: dict[str, str] | None = None) -> Object:
-    return {"metadata": {"annotations": annotations or {}}, "data": {CONFIG_KEY: content}}
+def stored(content: str, annotations: dict[str, str] | None = None) -> StoredConfig:
+    return StoredConfig.of(
+        {"metadata": {"annotations": annotations or {}}, "data": {CONFIG_KEY: content}}
+    )
 
 
 def adopted(**labels: str) -> LiveDeployment:
@@ -170,7 +174,7 @@ def adopted(**labels: str) -> LiveDeployment:
 )
 def test_pods_restart_only_if_their_configuration_changes(
     deployment: LiveDeployment | None,
-    config_map: Object | None,
+    config_map: StoredConfig | None,
     template: dict[str, str],
     metadata: dict[str, str],
 ) -> None:

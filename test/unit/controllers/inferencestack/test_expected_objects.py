@@ -14,7 +14,7 @@ import yaml
 from cfo.api.inferencestack.names import CONFIG_HASH, HELM_LABELS, MANAGED_BY, MANAGED_BY_LABEL
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.profile_choice import adopted_profile
-from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment, StoredConfig
 from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import expected_objects, needs_samples, samples
@@ -113,7 +113,7 @@ def test_adopted_stack_keeps_its_pod_templates(sample: str, expected: str, profi
         deployments={
             name: LiveDeployment.of(obj, owns_replicas=False) for name, obj in deployments.items()
         },
-        config_maps=config_maps,
+        config_maps={name: StoredConfig.of(obj) for name, obj in config_maps.items()},
     )
     for obj in render(stack, found, facts):
         if gvk_of(obj).kind == "Deployment":
