@@ -84,6 +84,20 @@ def is_runner(container: Mapping[str, Any], containers: Sequence[Mapping[str, An
     return len(containers) == 1 or bool(container.get("runFlux"))
 
 
+def fixed_size(own: Mapping[str, Any]) -> int:
+    """Return the size in the spec ``own`` of a FluxJob; 0 if it has none, or is elastic."""
+    template: Mapping[str, Any] = own.get("template") or {}
+    if template.get("maxSize"):
+        return 0
+    return int(own.get("size") or template.get("size") or 0)
+
+
+def deadline_of(own: Mapping[str, Any]) -> int:
+    """Return the ``deadlineSeconds`` in the spec ``own`` of a FluxJob; 0 if it has none."""
+    template: Mapping[str, Any] = own.get("template") or {}
+    return int(own.get("deadlineSeconds") or template.get("deadlineSeconds") or 0)
+
+
 def cluster_spec(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
     """Return the spec of the MiniCluster of a FluxJob with the spec ``own``.
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
-from cfo.api.flux.facts import is_true, size_of
+from cfo.api.flux.facts import fixed_size, is_true, size_of
 from cfo.api.flux.names import (
     OBJECTS_READY,
     PODS_MISSING,
@@ -97,11 +97,12 @@ def _missing_before(status: JobStatus) -> timedelta:
 def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> int:
     """Return how many pods of a job that was launched should exist and do not.
 
-    A job whose brokers were ready keeps its quota while it has any pod. The command may have succeeded without one.
+    A job whose brokers were ready keeps its quota while it has any pod. The command may have succeeded without one. The
+    job holds quota for its own size, also if its MiniCluster was made smaller.
     """
     if seen.pods is None or seen.now < parse_time(status["startTime"]) + USUAL_CREATION:
         return 0
-    size = size_of(cluster.get("spec") or {})
+    size = max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec))
     if not is_true(cluster, JobState.RUNNING):
         return max(0, size - seen.pods.live)
     has_succeeded = (cluster.get("status") or {}).get("exitCode") == 0

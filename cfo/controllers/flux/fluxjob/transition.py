@@ -14,7 +14,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.api.flux.facts import is_false, is_true, message_of, own_queue, queue_of
+from cfo.api.flux.facts import (
+    deadline_of,
+    is_false,
+    is_true,
+    message_of,
+    own_queue,
+    queue_of,
+)
 from cfo.api.flux.names import (
     BROKERS_READY,
     EVICTED,
@@ -75,6 +82,9 @@ _RETRY_AFTER: Final = timedelta(minutes=1)
 """The shortest pause before a job that could not start is admitted again."""
 
 _LONGEST_PAUSE: Final = timedelta(minutes=10)
+
+_AFTER_DEADLINE: Final = timedelta(minutes=1)
+"""For how long after its deadline a job may hold quota: the Job controller needs some time."""
 
 _SPEC_CHANGED: Final = "SpecChanged"
 _PASSING_REASONS: Final = frozenset({"Creating", "Deleting", "Invalid", "NamespaceTerminating"})
@@ -256,7 +266,8 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
             record_missing_pods(status, seen.now, are_missing=True)
             message = str(status.find(JobState.WAITING).get("message"))
             status.set(PODS_READY, False, PODS_MISSING, message)
-        check = next_check(seen, status)
+        checks = (next_check(seen, status), _latest_end(seen, status))
+        check = min((time for time in checks if time is not None), default=None)
         if check is not None:
             step.requeue_after = max(0.0, (check - seen.now).total_seconds())
 
@@ -267,7 +278,7 @@ def _continue(seen: JobObservation, step: JobStep) -> None:
     if seen.own_cluster is None and cluster is not None:
         _wait_for_the_name(seen, step, cluster)
         return
-    if _is_evicted(seen, step):
+    if _is_evicted(seen, step) or _is_overdue(seen, step):
         return
     if cluster is None:
         _create(seen, step)
@@ -353,6 +364,35 @@ def _cause_of_eviction(seen: JobObservation, status: JobStatus) -> tuple[str, st
     if deadline is not None and deadline <= seen.now:
         return START_TIMEOUT, f"The job could not start in time: {obstacle_of_start(status)}"
     return None
+
+
+def _latest_end(seen: JobObservation, status: JobStatus) -> datetime | None:
+    """Return when a launched job must have ended; ``None`` if it has no deadline, or Kueue has admitted it.
+
+    The Job of its MiniCluster ends at the deadline. But users can raise that of the MiniCluster, or delete the
+    MiniCluster, and the queue has promised the quota to others.
+    """
+    deadline = deadline_of(seen.spec)
+    started = status["startTime"]
+    if not deadline or not started or status.find(QUOTA_RESERVED).get("reason") != ADMITTED:
+        return None
+    return parse_time(started) + timedelta(seconds=deadline) + _AFTER_DEADLINE
+
+
+def _is_overdue(seen: JobObservation, step: JobStep) -> bool:
+    """End the job if it has run for longer than its deadline; return whether that is so."""
+    cluster = seen.own_cluster
+    latest = _latest_end(seen, step.status)
+    if latest is None or seen.now < latest:
+        return False
+    if cluster is not None and is_true(cluster, JobState.FINISHED):
+        return False
+    deadline = deadline_of(seen.spec)
+    message = f"The job ran for longer than its deadlineSeconds ({deadline})"
+    _end(step, "DeadlineExceeded", message, succeeded=False)
+    if cluster is not None and not _is_suspended(cluster):
+        step.action = MiniClusterAction.SUSPEND
+    return True
 
 
 def _release(step: JobStep, reason: str, message: str) -> None:

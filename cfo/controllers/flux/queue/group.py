@@ -218,10 +218,7 @@ def _end_of(group: Group) -> float:
     cluster = group.cluster
     if job is None or not job.started:
         return cluster.end if cluster is not None else FOREVER
-    end = job.started + job.duration
-    if cluster is not None and _owns_cluster(group):
-        return max(end, cluster.end)  # its deadline may have been raised directly
-    return end
+    return job.started + job.duration
 
 
 def _creation_of(group: Group) -> float:

@@ -344,6 +344,44 @@ def test_pods_that_exist_for_one_job_after_the_other_keep_no_quota(
     assert "podsMissingSeconds" not in obj["status"]
 
 
+def test_job_with_a_smaller_minicluster_needs_the_pods_of_its_own_size() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    cluster["spec"]["size"] = 1
+    after(obj, 30, named_cluster=cluster, pods=PodCounts(live=1))
+    assert condition(obj, "PodsReady")["message"].startswith("3 pods do not exist")
+    evicted = after(obj, 330, named_cluster=cluster, pods=PodCounts(live=1))
+    assert [event[1] for event in evicted.events] == ["StartTimeout"]
+
+
+@pytest.mark.parametrize(
+    "deadline", [{"deadlineSeconds": 100}, {"template": {"deadlineSeconds": 100}}]
+)
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_job_ends_after_its_deadline_also_if_its_minicluster_has_a_later_one(
+    deadline: dict[str, Any], is_deleted: bool
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning")
+    obj["spec"] |= deadline
+    cluster["spec"]["deadlineSeconds"] = 10**7
+    pods = PodCounts(live=4)
+    assert after(obj, 0, named_cluster=cluster, pods=pods).requeue_after == 160
+    assert after(obj, 159, named_cluster=cluster, pods=pods).requeue_after == 1
+    seen = {} if is_deleted else {"named_cluster": cluster}
+    ended = after(obj, 160, pods=pods, **seen)
+    assert state(obj) == [JobState.FINISHED]
+    succeeded = condition(obj, "Succeeded")
+    assert (succeeded["status"], succeeded["reason"]) == ("False", "DeadlineExceeded")
+    expected = MiniClusterAction.NONE if is_deleted else MiniClusterAction.SUSPEND
+    assert ended.action is expected
+
+
+def test_result_of_a_job_that_ended_at_its_deadline_is_that_of_its_minicluster() -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning", "JobFinished", "Succeeded")
+    obj["spec"]["deadlineSeconds"] = 100
+    after(obj, 500, named_cluster=cluster)
+    assert condition(obj, "Succeeded")["status"] == "True"
+
+
 def test_pods_count_as_missing_while_a_deleted_minicluster_is_created_again() -> None:
     obj, cluster = launched("JobMiniClusterReady")
     for start in (30, 120, 210):

@@ -295,19 +295,22 @@ def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_
     assert queue.reason("a") == "Preempted"
 
 
-def test_deadline_that_was_raised_in_the_minicluster_delays_the_planned_end() -> None:
+@pytest.mark.parametrize(("seconds", "reason"), [(50, "Admitted"), (51, "BehindOtherJobs")])
+def test_deadline_that_was_raised_in_the_minicluster_does_not_delay_the_planned_end(
+    seconds: int, reason: str
+) -> None:
     queue = Queue(max_size=3, queueingStrategy="Backfill")
     status = {
         "jobid": "a",
-        "startTime": "2026-01-01T00:00:00Z",
+        "startTime": datetime.fromtimestamp(NOW - 50, UTC).isoformat(),
         "conditions": [met("QuotaReserved")],
     }
     queue.put(FLUX_JOB, {**flux_job("a", deadlineSeconds=100), "status": status})
     queue.put_cluster("a", size=2, deadlineSeconds=int(NOW))
     queue.put_job("b", size=3)
-    queue.put_job("c", size=1, deadlineSeconds=50)
+    queue.put_job("c", size=1, deadlineSeconds=seconds)
     queue.decide()
-    assert queue.reason("c") == "Admitted"  # it ends before b can start
+    assert queue.reason("c") == reason
 
 
 def test_pod_counts_by_its_label_with_any_controller_or_none() -> None:
