@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.appwrapper.created_components import recorded_uid
-from cfo.api.appwrapper.inference import SERVICES, pod_numbers
+from cfo.api.appwrapper.inference import SERVICES, completions_of, pod_numbers
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     ANNOTATION_PROBLEM,
@@ -25,7 +25,7 @@ from cfo.api.appwrapper.names import (
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text
-from cfo.runtime import Object, gvk_of, is_deleting, labels_of
+from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
@@ -54,10 +54,11 @@ from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
 
+_KEPT_FOR: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
+_FIRST_ATTEMPT: Final = f'with {ANNOTATION_PREFIX}retryLimit: "0", those of the first'
 _KEEP_PODS: Final = (
-    f"to keep the pods of the last attempt for their logs, set the annotation "
-    f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration: 1h "
-    f'(with {ANNOTATION_PREFIX}retryLimit: "0", those of the first)'
+    "to keep the pods of the last attempt for their logs, set the annotation "
+    f"{_KEPT_FOR}: 1h ({_FIRST_ATTEMPT})"
 )
 
 _RECREATE: Final = "create the AppWrapper again"
@@ -119,7 +120,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     if phase != Phase.SUCCEEDED:
         of_pods += pod_problems(related.pods or ())
     if level is Level.PROGRESSING:
-        of_pods += created_problems(related.created_events, related.pods)
+        of_pods += created_problems(related.created_events, related.pods, shown=found)
         of_pods = of_pods or _pod_failure(conditions)
     of_pods = list(map(_of_component, of_pods))
     # What the pods wait for is the cause of a reset; what containers print is a detail of their failure.
@@ -209,14 +210,17 @@ def _ready(
         return f"{wanted}/{wanted}"
     if related.pods is None and phase == Phase.RUNNING:
         return ""
-    return f"{sum(map(is_ready_pod, related.pods or ()))}/{wanted}"
+    # A Job replaces pods that have succeeded until it is complete, and some kinds have one pod more while they update.
+    ready = min(sum(map(is_ready_pod, related.pods or ())), wanted)
+    return f"{ready}/{wanted}"
 
 
 def _expected_pods(component: Mapping[str, Any], recorded: Mapping[str, Any]) -> int:
-    """Return how many pods a component needs; ``recorded`` is its status."""
+    """Return how many pods a component needs until it has completed; ``recorded`` is its status."""
     try:
         template = dict(mapping(component.get("template")))
-        return pod_numbers(template, list(items(recorded.get("podSets")))).expected
+        expected = pod_numbers(template, list(items(recorded.get("podSets")))).expected
+        return max(expected, completions_of(template))
     except PodSetError:  # admission rejects it
         return 0
 
@@ -325,11 +329,13 @@ def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
     failed = [
         text(path(pod, "metadata", "name"), 253) for pod in related.pods or () if has_failed(pod)
     ]
-    return (
-        f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}; {_KEEP_PODS}"
-        if failed
-        else _KEEP_PODS
-    )
+    keep = _KEEP_PODS
+    kept_for = text(annotations_of(wrapper).get(_KEPT_FOR), 20)
+    if kept_for:
+        keep = f"the pods of the last attempt are kept for {kept_for}, as {_KEPT_FOR} says ({_FIRST_ATTEMPT})"
+    if failed:
+        return f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}; {keep}"
+    return keep
 
 
 def _annotation_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:

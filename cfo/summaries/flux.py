@@ -146,7 +146,8 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         *_admission_problems(conditions, level),
     ]
     is_launched = bool(path(job, "status", "miniCluster"))
-    problems += _start_problems(job, conditions, related if is_launched else Related())
+    of_launched = related if is_launched else Related()
+    problems += _start_problems(job, conditions, of_launched, problems)
     problems += slow_deletion(job, related.now)
     if level is not Level.OK:
         problems += _event_problems(conditions, related)
@@ -225,7 +226,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         *slow_deletion(cluster, related.now),
     ]
     if level is not Level.OK:
-        problems += _start_problems(cluster, conditions, related)
+        problems += _start_problems(cluster, conditions, related, problems)
         problems += _event_problems(conditions, related)
     ready = number(path(cluster, "status", "ready"))
     return new_summary(
@@ -326,14 +327,22 @@ def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem
 
 
 def _start_problems(
-    obj: Object, conditions: tuple[SummaryCondition, ...], related: Related
+    obj: Object,
+    conditions: tuple[SummaryCondition, ...],
+    related: Related,
+    shown: Sequence[Problem],
 ) -> Iterator[Problem]:
-    """Yield why pods do not start: what the pods say, or else the condition of the object that was launched."""
+    """Yield why pods do not start: what the pods say, or else the condition of the object that was launched.
+
+    ``shown`` are the other problems, which can have the same cause.
+    """
     pods_ready = condition_of(conditions, PODS_READY)
     found: list[Problem] = []
     if pods_ready is None or pods_ready.status == "False":
         found += pod_problems(_pods_to_explain(related.pods or ()))
-        found += created_problems(related.created_events, related.pods, remedies=_POD_REMEDIES)
+        found += created_problems(
+            related.created_events, related.pods, remedies=_POD_REMEDIES, shown=shown
+        )
     is_wrong = pods_ready is not None and pods_ready.status == "False"
     if pods_ready is not None and is_wrong and not found and pods_ready.reason != STARTING:
         message = message_of(pods_ready)

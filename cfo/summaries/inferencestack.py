@@ -105,7 +105,7 @@ def _level(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
     if is_deleting(stack):
         return Level.PROGRESSING
     if is_true(conditions, "Degraded"):
-        return Level.FAILED
+        return Level.WARNING  # what waits for an image, for example, starts when the image exists
     if path(stack, "spec", "suspend") is True or is_true(conditions, "Paused"):
         return Level.WAITING
     if _waits_for_quota(conditions):
@@ -123,10 +123,10 @@ def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[
     yield "openai", text(path(stack, "status", "openai"))
     gateway = condition_of(conditions, "GatewayReady")
     if gateway is not None:
-        shown = text(f"{gateway.reason}: {gateway.message}", MAX_MESSAGE)
+        shown = ": ".join(filter(None, [gateway.reason, gateway.message]))
         if gateway.status == "True":
             shown = "ready"
-        yield "gateway", shown
+        yield "gateway", text(shown, MAX_MESSAGE)
     yield "queue", text(labels_of(stack).get(QUEUE_NAME_LABEL), 63)
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None:

@@ -286,13 +286,15 @@ def created_problems(
     pods: Iterable[Object] | None,
     *,
     remedies: PodRemedies = _ANY_POD,
+    shown: Iterable[Problem] = (),
 ) -> Iterator[Problem]:
     """Yield what Warning Events say about objects that were created for another one, each reason once for an object.
 
-    Events about an object whose newest pod of ``pods`` (``None``: unknown) is younger than they are left out: a refusal
-    that holds is recorded again.
+    What one of the problems ``shown`` says already is left out. So are Events about an object whose newest pod of
+    ``pods`` (``None``: unknown) is younger than they: a refusal that holds is recorded again.
     """
     newest = newest_pods(pods or ())
+    known = "\n".join(problem.message for problem in shown)
     found: dict[tuple[str, str, str], str] = {}
     for event in events:
         regarding = path(event, "involvedObject")
@@ -302,7 +304,9 @@ def created_problems(
         youngest = newest.get((kind, name))
         if youngest is not None and last is not None and last < youngest:
             continue
-        found[kind, name, text(event.get("reason"), 80)] = event_message(event)
+        message = event_message(event)
+        if not message or message not in known:
+            found[kind, name, text(event.get("reason"), 80)] = message
     for (kind, name, reason), message in found.items():
         remedy = CREATION_REMEDIES.get(reason)
         remedy = remedy or _events_command(kind, name)

@@ -25,7 +25,7 @@ class Level(Enum):
     """How an object is, in one word. The order is from what needs attention first to what needs none."""
 
     FAILED = "failed"
-    """It has failed, or cannot work until someone acts."""
+    """It has failed, and does not start again by itself."""
     WARNING = "warning"
     """It works or may start, but something is wrong with it."""
     PROGRESSING = "progressing"

@@ -54,6 +54,7 @@ DIFFERENCES = {
     "config-failure-grace": "the pause starts after the reset",
     "component-deleted": "the message names the missing component",
     "component-kind-withdrawn": "the message names the missing component and the kind that is no longer served",
+    "config-ceiling": "the condition reports the annotation that is above the ceiling",
     "create-exists": "the existing object is kept",
     "failed-kept-for-a-while": "there is one pause",
     "exit-code-both": "the condition reports the annotations that cannot be parsed",
@@ -505,7 +506,8 @@ def compare_states(
         )
         recorded = without_initial_suspension(recorded, wrappers[name])
         problems = Settings.of(wrappers[name], config.fault_tolerance).problems
-        assert bool(problems) == (recording["name"] in ("malformed-annotations", "exit-code-both"))
+        has_problems = ("malformed-annotations", "exit-code-both", "config-ceiling")
+        assert bool(problems) == (recording["name"] in has_problems)
         expected = ADJUSTMENTS.get(recording["name"], lambda states: states)(
             with_annotation_problems(recorded, problems)
         )

@@ -107,7 +107,16 @@ class _AnnotationReader:
 
     def period(self, name: str, default: timedelta) -> timedelta:
         duration = self._parsed(name, _duration, _DURATION_RULE, format_duration(default))
-        return min(max(default if duration is None else duration, _ZERO), self._ceiling)
+        if duration is None:
+            duration = default
+        elif duration < _ZERO:
+            self._report(name, format_duration(duration), "is negative; 0s is used")
+        elif duration > self._ceiling:
+            ceiling = format_duration(self._ceiling)
+            self._report(
+                name, format_duration(duration), f"must be at most {ceiling}, which is used"
+            )
+        return min(max(duration, _ZERO), self._ceiling)
 
     def time_to_live(self, name: str, ceiling: timedelta) -> timedelta:
         duration = self._parsed(name, _duration, _DURATION_RULE, format_duration(ceiling))
@@ -115,7 +124,11 @@ class _AnnotationReader:
 
     def number(self, name: str, default: int) -> int:
         number = self._parsed(name, parse_integer, "must be an integer", default)
-        return default if number is None else number
+        if number is None:
+            return default
+        if number < 0:
+            self._report(name, str(number), "is negative; 0 is used")
+        return max(number, 0)
 
     def codes(self, name: str) -> frozenset[int]:
         text = self._value(name) or ""

@@ -632,6 +632,7 @@ def _retry_pause(observation: WrapperObservation, status: WrapperStatus) -> time
 
 def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status = decision.status
+    status.clear(PODS_READY, "Failed", "The AppWrapper has failed")
     delay = observation.settings.deletion_on_failure_grace
     if status.is_true(RESOURCES_DEPLOYED):
         if delay and not observation.suspended and not status.is_true(DELETING_RESOURCES):

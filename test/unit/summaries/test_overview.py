@@ -428,7 +428,7 @@ def test_queue_of_a_degraded_stack_is_a_problem_as_well(
     assert found[0] == "LocalQueue team doesn't exist"
     assert any("x: unknown" in message for message in found)
     key = NamespacedName("ns", "one")
-    assert overview._summaries[gvk, key].level is Level.FAILED
+    assert overview._summaries[gvk, key].level is Level.WARNING
 
 
 def test_object_that_does_not_wait_needs_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:

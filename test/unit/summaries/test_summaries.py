@@ -1163,6 +1163,71 @@ def test_flux_job_that_its_user_suspended_has_no_problem(reason: str, expected: 
     assert messages(summary) == expected
 
 
+def test_deadline_of_a_flux_job_is_one_problem() -> None:
+    """The Event of the Job has the same cause as the condition."""
+    cause = "Job was active longer than specified deadline"
+    conditions = [
+        condition("JobFinished", "True"),
+        condition("Succeeded", "False", "DeadlineExceeded", f"The Job failed: {cause}"),
+    ]
+    event = {
+        "reason": "DeadlineExceeded",
+        "message": cause,
+        "involvedObject": {"kind": "Job", "name": "j"},
+    }
+    for kind in (FLUX_JOB, MINICLUSTER):
+        job = obj(kind, status={"miniCluster": "j", "conditions": conditions})
+        summary = summarize(kind, job, related(created_events=[event]))
+        assert messages(summary) == [f"The Job failed: {cause}"]
+
+
+def test_remedy_of_a_failure_does_not_name_an_annotation_that_is_set() -> None:
+    annotation = "workload.codeflare.dev.appwrapper/deletionOnFailureGracePeriodDuration"
+    conditions = [condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: p")]
+    status = {"phase": "Failed", "conditions": conditions}
+    wrapper = obj(APPWRAPPER, status=status, annotations={annotation: "30m"})
+    (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[pod("Failed")])).problems
+    assert problem.remedy == (
+        f"kubectl logs -n n p; the pods of the last attempt are kept for 30m, as {annotation} says "
+        '(with workload.codeflare.dev.appwrapper/retryLimit: "0", those of the first)'
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "succeeded", "ready"),
+    [
+        ({"parallelism": 2, "completions": 4}, 3, "3/4"),
+        ({"parallelism": 2, "completions": 4}, 4, "4/4"),
+        ({"parallelism": 2}, 3, "2/2"),
+    ],
+)
+def test_pods_that_a_job_replaces_count_until_it_is_complete(
+    job: dict[str, int], succeeded: int, ready: str
+) -> None:
+    template = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {**job, "template": {"spec": {"containers": [{"name": "c"}]}}},
+    }
+    component = {"podSets": [{"path": "template.spec.template", "replicas": 2}]}
+    wrapper = obj(
+        APPWRAPPER,
+        spec={"components": [{"template": template}]},
+        status={"phase": "Running", "componentStatus": [component]},
+    )
+    pods = [pod("Succeeded", f"p{number}") for number in range(succeeded)]
+    assert summarize(APPWRAPPER, wrapper, related(pods=pods)).ready == ready
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"), [("", "Suspended"), ("spec.suspend", "Suspended: spec.suspend")]
+)
+def test_gateway_of_a_suspended_stack_shows_its_reason(message: str, shown: str) -> None:
+    conditions = [condition("GatewayReady", "False", "Suspended", message)]
+    stack = obj(INFERENCE_STACKS[0], status={"conditions": conditions})
+    assert summarize(INFERENCE_STACKS[0], stack).fact("gateway") == shown
+
+
 def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
     cause = "Found 1 failed components: Job j; 1 failed pods: j-x (container main: exit code 3); retry 1 of 3"
     deleted = "Resources deleted for resetting AppWrapper; next attempt at 2026-06-01 00:01:30 UTC"
@@ -1573,7 +1638,7 @@ def test_inferencestack_shows_applications_and_their_failures(gvk: GVK) -> None:
     summary = summarize(gvk, obj(gvk, status=status, labels={"operatorVersion": "v2"}))
     assert (summary.state, summary.level, summary.ready) == (
         "ApplicationsNotReady",
-        Level.FAILED,
+        Level.WARNING,
         "0/1",
     )
     assert messages(summary) == ["application chat: ImagePullBackOff", "Broken: message"]

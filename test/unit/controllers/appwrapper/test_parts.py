@@ -59,11 +59,35 @@ def settings(**annotations: str) -> Settings:
 
 @pytest.mark.parametrize(
     ("string", "seconds"),
-    [("90s", 90), ("1h30m", 5400), ("-5s", 0), ("48h", 86400), ("0", 0), (" 2s ", 2)],
+    [("90s", 90), ("1h30m", 5400), ("0", 0), (" 2s ", 2)],
 )
 def test_period_annotation_is_parsed(string: str, seconds: float) -> None:
     result = settings(failureGracePeriodDuration=string)
     assert (result.failure_grace.total_seconds(), result.problems) == (seconds, ())
+
+
+@pytest.mark.parametrize(
+    ("string", "seconds", "problem"),
+    [
+        ("-5s", 0, "is negative; 0s is used"),
+        ("48h", 86400, "must be at most 24h, which is used"),
+    ],
+)
+def test_period_out_of_range_is_limited_and_reported(
+    string: str, seconds: float, problem: str
+) -> None:
+    result = settings(failureGracePeriodDuration=string)
+    assert result.failure_grace.total_seconds() == seconds
+    name = "workload.codeflare.dev.appwrapper/failureGracePeriodDuration"
+    assert result.problems == (f"annotation {name}: '{string}': {problem}",)
+
+
+def test_negative_number_of_retries_is_zero_and_reported() -> None:
+    """It is no way to retry forever."""
+    result = settings(retryLimit="-1")
+    assert result.retry_limit == 0
+    name = "workload.codeflare.dev.appwrapper/retryLimit"
+    assert result.problems == (f"annotation {name}: '-1': is negative; 0 is used",)
 
 
 @pytest.mark.parametrize("string", ["soon", "", "5", "1d", "5 s", "1e9h"])

@@ -205,7 +205,7 @@ def test_each_retry_limit_reads_right(limit: int, outcome: str) -> None:
         ({"retryableExitCodes": "3"}, 4, "exit code 4 is not retried"),
         ({"retryableExitCodes": "3", "terminalExitCodes": "3"}, 3, "exit code 3 is not retried"),
         ({"retryLimit": "0"}, 1, "not retried, because the retry limit is 0"),
-        ({"retryLimit": "-1"}, 1, "not retried, because the retry limit is -1"),
+        ({"retryLimit": "-1"}, 1, "not retried, because the retry limit is 0"),
     ],
 )
 def test_failure_is_retried_or_the_refusal_is_reported(
@@ -224,6 +224,23 @@ def test_failure_is_retried_or_the_refusal_is_reported(
         ]
     assert condition(obj, UNHEALTHY)["message"] == message
     assert phase(obj) == (Phase.FAILED if refusal else Phase.RESETTING)
+
+
+def test_pods_of_a_failed_appwrapper_are_not_ready() -> None:
+    """Also while they are kept for their logs."""
+    obj = running_wrapper(
+        failureGracePeriodDuration="0s",
+        retryLimit="0",
+        deletionOnFailureGracePeriodDuration="1h",
+    )
+    obj, _ = step(obj, pods=[RUNNING_POD, RUNNING_POD])
+    assert condition(obj, PODS_READY)["status"] == "True"
+    obj, _ = step(obj, pods=[RUNNING_POD, FAILED_POD])
+    obj, _ = step(obj, pods=[RUNNING_POD, FAILED_POD])
+    ready = condition(obj, PODS_READY)
+    assert (ready["status"], ready["reason"]) == ("False", "Failed")
+    assert ready["message"] == "The AppWrapper has failed"
+    assert phase(obj) == Phase.FAILED
 
 
 @pytest.mark.parametrize(
