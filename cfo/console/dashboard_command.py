@@ -104,7 +104,7 @@ def command(
             if open_browser and not webbrowser.open(server.url):
                 click.echo("no browser was found; open the address", err=True)
 
-    logs.configure("console", "warning")
+    logs.configure("console", "error")  # the page shows what is forbidden, or cannot be read
     try:
         run_async(serve)
     except AddressUnavailable as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 from click.testing import CliRunner
 
@@ -100,6 +101,7 @@ def test_address_is_printed_without_credentials_of_the_kubeconfig(
 
     def open_browser(url: str) -> bool:
         opened.append(url)
+        structlog.get_logger("cfo.runtime").warning("Permission denied")  # the page says so
         running[-1].cancel()
         return True
 
