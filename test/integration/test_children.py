@@ -693,13 +693,17 @@ async def test_patch_has_preconditions(world: World) -> None:
     assert key_of(changed) == KEY
 
 
-async def test_child_in_another_namespace_must_be_recognized_without_an_owner(world: World) -> None:
-    child = config_map()
-    child["metadata"]["namespace"] = "elsewhere"
+@pytest.mark.parametrize("is_absent", [False, True])
+async def test_child_in_another_namespace_must_be_recognized_without_an_owner(
+    world: World, is_absent: bool
+) -> None:
+    obj = config_map()
+    obj["metadata"]["namespace"] = "elsewhere"
+    child = Child.absent(CONFIG_MAP, key_of(obj)) if is_absent else Child.present(obj)
     with pytest.raises(
         ValueError, match=r"ConfigMap elsewhere/.* not in the namespace of its owner"
     ):
-        await world.write(Child.present(child))
+        await world.write(child)
 
 
 @pytest.mark.parametrize("option", ["belongs", "is_trusted", "adoption", "update"])
@@ -727,9 +731,7 @@ async def test_coroutine_is_not_taken_for_true(world: World, option: str, is_abs
     child = Child.present(config_map(mine="yes"), **functions)
     if is_absent:
         child = Child.absent(CONFIG_MAP, KEY, current=before, **functions)
-    message = (
-        rf"^ConfigMap default/child: {option}: returned <coroutine .*: must return True or False$"
-    )
+    message = rf"^ConfigMap default/child: {option}: returned a value of type coroutine: must return True or False$"
     with pytest.raises(TypeError, match=message):
         await world.write(child)
     assert await world.stored() == before
@@ -757,6 +759,6 @@ async def test_function_that_computes_no_object_is_refused(world: World) -> None
     function: Any = lambda _: computed()  # noqa: E731 - a lambda is what authors write
     with pytest.raises(
         TypeError,
-        match=r"ConfigMap default/child: compute returned a coroutine: must return an object",
+        match=r"ConfigMap default/child: compute: returned a value of type coroutine: must return an object",
     ):
         await world.write(Child.computed(CONFIG_MAP, KEY, function))

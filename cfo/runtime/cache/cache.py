@@ -36,7 +36,14 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
-from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, ObjectKind, require_kind
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    ByKind,
+    NamespacedName,
+    ObjectKind,
+    require_kind,
+    require_namespace,
+)
 from cfo.runtime.process.arguments import require_plain_function, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.strings import require_list
@@ -141,7 +148,7 @@ class Cache(ClientCache):
         cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         gvk = require_kind("informer", kind)
-        require_type("informer: namespace", namespace, str, "the name of a namespace, a string")
+        require_namespace("informer", namespace)
         require_type(
             "informer: label_selector",
             label_selector,

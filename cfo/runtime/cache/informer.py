@@ -50,6 +50,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     labels_of,
     require_key,
+    require_namespace,
 )
 from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
@@ -118,20 +119,24 @@ class Reader:
 
     def get(self, key: NamespacedName) -> Object | None:
         """Return the object or ``None``; a metadata-only informer returns apiVersion, kind and metadata."""
+        require_key("Reader.get", key)
         entry = self._store.get(key)
         return entry.object() if entry is not None else None
 
     def entry(self, key: NamespacedName) -> Entry | None:
         """Return the stored entry of the object, not decoded."""
+        require_key("Reader.entry", key)
         return self._store.get(key)
 
     def meta(self, key: NamespacedName) -> Meta | None:
         """Return the metadata of the object without decoding the rest."""
+        require_key("Reader.meta", key)
         entry = self._store.get(key)
         return entry.meta if entry is not None else None
 
     def contains(self, key: NamespacedName) -> bool:
         """Return whether the object exists."""
+        require_key("Reader.contains", key)
         return key in self._store
 
     def may_exist(self, key: NamespacedName, /) -> bool:
@@ -139,6 +144,7 @@ class Reader:
 
         Of each namespace, 1,000 objects that are left out because of their sizes are known by name.
         """
+        require_key("Reader.may_exist", key)
         return self._store.may_exist(key)
 
     def selects(self, obj: Object, /) -> bool:
@@ -147,10 +153,12 @@ class Reader:
 
     def is_complete(self, namespace: str, /) -> bool:
         """Return whether no object of the namespace (empty: of any) is left out, because of sizes or their number."""
+        require_namespace("Reader.is_complete", namespace)
         return self._store.is_complete(namespace)
 
     def has_all_left_out_keys(self, namespace: str = "", /) -> bool:
         """Return whether :meth:`left_out_keys` returns all objects that are left out of a namespace (empty: of any)."""
+        require_namespace("Reader.has_all_left_out_keys", namespace)
         return self._store.has_all_left_out_keys(namespace)
 
     def left_out_keys(self, namespace: str = "", /) -> builtins.list[NamespacedName]:
@@ -158,6 +166,7 @@ class Reader:
 
         At most 1,000 of each namespace; see :meth:`has_all_left_out_keys`.
         """
+        require_namespace("Reader.left_out_keys", namespace)
         return self._store.left_out_keys(namespace)
 
     def left_out_numbers(self) -> dict[str, LeftOutNumber]:
@@ -184,6 +193,7 @@ class Reader:
         ``selector`` is a label selector; ``index`` is the name of an index and the value to look up in it. Raises
         :class:`KeyError` if there is no such index, and :class:`~cfo.runtime.cache.selectors.SelectorError`.
         """
+        require_namespace("Reader", namespace)
         parsed = LabelSelector.of(selector)
         if index is None:
             found = self._store.entries(namespace)
@@ -469,6 +479,7 @@ class Informer:
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
+        require_namespace("watches_namespace", namespace)
         return "" in self._feeds or namespace in self._feeds
 
     def record_write(self, response: bytes) -> None:

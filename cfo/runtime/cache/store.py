@@ -34,6 +34,7 @@ from cfo.runtime.cache.entry import Entry, entry_of_name, identity_of
 from cfo.runtime.cache.index import Index, IndexFunction
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.arguments import function_name, wrong_result
 from cfo.runtime.process.clock import Clock
 
 MAX_DELETED: Final = 4096
@@ -209,7 +210,11 @@ class Store:
         """Return the namespace in whose budget an entry counts."""
         if self._budget_of is None or entry.namespace:
             return entry.namespace
-        return self._budget_of(entry)
+        namespace: object = self._budget_of(entry)
+        if not isinstance(namespace, str):
+            name = f"budget_of: {function_name(self._budget_of)}"
+            raise wrong_result(name, namespace, "the name of a namespace, a string")
+        return namespace
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -261,6 +266,8 @@ class Store:
         if found is None:
             known = ", ".join(self._indexes) or "none: call add_index of the informer first"
             raise KeyError(f"index {index!r:.200}: must be one that was added ({known})")
+        if not isinstance(value, str):
+            raise TypeError(f"index {index!r:.200}: value {value!r:.200}: must be a string")
         return found.get(value)
 
     def controller_of_deleted(self, key: NamespacedName) -> str:
@@ -301,7 +308,7 @@ class Store:
             self.include(entry.key)
         namespace = self.budget_of(entry)
         replaced = old
-        if old is not None and self._budget_of and self._budget_of(old) != namespace:
+        if old is not None and self._budget_of and self.budget_of(old) != namespace:
             # A user of another namespace has recreated the object.
             self._release(old)
             replaced = None

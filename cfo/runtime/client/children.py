@@ -14,7 +14,7 @@ A reconciler decides with pure functions which objects should exist, and describ
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from itertools import chain
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
@@ -51,12 +51,14 @@ from cfo.runtime.objects.unstructured import (
     name_of,
     namespace_of,
     owner_references_of,
+    require_gvk,
+    require_key,
     resource_version_of,
     set_controller_owner,
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import require_plain_function, truth_of
+from cfo.runtime.process.arguments import require_plain_function, truth_of, wrong_result
 
 _log = structlog.get_logger(__name__)
 
@@ -138,6 +140,10 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The children, earlier in the list, that must be as desired first."""
     propagation_policy: Propagation | None = None
     """What a deletion does with the objects that this one owns (default: that of the kind)."""
+
+    def __post_init__(self) -> None:
+        require_gvk("Child", self.gvk)
+        require_key("Child", self.key)
 
     @classmethod
     def present(cls, desired: Object | TypedObject, **options: Unpack[ChildOptions]) -> Self:
@@ -256,10 +262,13 @@ class ChildResults:
         return iter(self._results.values())
 
     def __contains__(self, child_id: ObjectID) -> bool:
+        _require_id("ChildResults", child_id)
         return child_id in self._results
 
     def get(self, gvk: GVK, key: NamespacedName) -> ChildResult | None:
         """Return the result of a child; ``None`` if there was no such child."""
+        require_gvk("ChildResults", gvk)
+        require_key("ChildResults", key)
         return self._results.get((gvk, key))
 
     def stored(self, gvk: GVK, key: NamespacedName) -> Object | None:
@@ -376,8 +385,10 @@ async def reconcile_children(
     results = writer.results
 
     def pruned() -> Iterator[Child]:
-        for gvk, key in prune:
-            if (gvk, key) not in results:
+        for pruned_id in prune:
+            _require_id("prune", pruned_id)
+            gvk, key = pruned_id
+            if pruned_id not in results:
                 yield Child.absent(gvk, key, propagation_policy=Propagation.BACKGROUND)
 
     def is_limit_reached() -> bool:
@@ -434,6 +445,12 @@ def _check_requirements(child: Child, alternative: Child, possible: Collection[O
             )
 
 
+def _require_id(name: str, value: object) -> None:
+    """Raise :class:`TypeError` if ``value`` is not the id of a child; ``name`` is what got it."""
+    if not _is_id(value):
+        raise TypeError(f"{name}: {value!r:.200}: must be the id of a child, such as child.id")
+
+
 def _is_id(value: object) -> bool:
     if not isinstance(value, tuple) or len(value) != 2:
         return False
@@ -456,9 +473,9 @@ def _check_functions(child: Child) -> None:
 
 
 def _check_namespace(child: Child, owner: Object) -> None:
-    """Raise :class:`ValueError` for an object that could not be recognized as one of ``owner`` once it exists."""
+    """Raise :class:`ValueError` for an object that cannot be recognized as one of ``owner``: it would be kept as is."""
     namespace = namespace_of(owner)
-    if not namespace or child.is_absent or child.belongs is not None:
+    if not namespace or child.belongs is not None:
         return
     if child.key.namespace != namespace:
         raise ValueError(
@@ -477,12 +494,18 @@ def _check_computed(child: Child, computed: object) -> None:
             f"children: {_id_text(child.id)}: compute returned {_id_text(actual)}: must return an object of the "
             "child's kind, namespace and name"
         )
-    if isinstance(computed, Coroutine):
-        computed.close()  # otherwise Python warns that it was never awaited
-    # Not its value, which can be that of a Secret.
-    raise TypeError(
-        f"children: {_id_text(child.id)}: compute returned a {type(computed).__name__}: must return an object, a dict"
-    )
+    raise _wrong_result(child, "compute", computed, "an object, a dict")
+
+
+def _checked_patch(child: Child, function: str, patch: Any) -> Mapping[str, Any] | None:
+    """Return the patch that a function of a child returned; raise :class:`TypeError` for what is none."""
+    if patch is not None and not isinstance(patch, Mapping):
+        raise _wrong_result(child, function, patch, "a merge patch, a dict")
+    return patch
+
+
+def _wrong_result(child: Child, function: str, result: object, allowed: str) -> TypeError:
+    return wrong_result(f"children: {_id_text(child.id)}: {function}", result, allowed)
 
 
 def _id_text(child_id: ObjectID) -> str:
@@ -531,6 +554,8 @@ class _ChildWriter:
         if self._keep is None or result.obj is None:
             return result
         kept = self._keep(result.obj)
+        if not isinstance(kept, dict):
+            raise wrong_result("keep", kept, "an object, a dict")
         if isinstance(result.error, NameTaken):
             result.error.obj = kept
         return msgspec.structs.replace(result, obj=kept)
@@ -636,7 +661,9 @@ class _ChildWriter:
         return ChildResult(child=child, outcome=Outcome.DONE, obj=stored)
 
     async def _adopted(self, child: Child, known: CachedState) -> CachedState:
-        patch = child.adoption(known.object) if child.adoption is not None else {}
+        if child.adoption is None:
+            return known
+        patch = _checked_patch(child, "adoption", child.adoption(known.object))
         if not patch:
             return known
         return CachedState(await self._patch(known.object, patch))
@@ -646,7 +673,7 @@ class _ChildWriter:
         if child.update is Update.KEEP:
             return current
         if callable(child.update):
-            patch = child.update(current)
+            patch = _checked_patch(child, "update", child.update(current))
             return await self._patch(current, patch) if patch else current
         desired = self._with_owner(child, await self._desired(child, current))
         if child.update is Update.REPLACE:

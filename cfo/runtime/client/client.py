@@ -44,7 +44,10 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     name_of,
     namespace_of,
+    require_gvk,
+    require_key,
     require_kind,
+    require_namespace,
     resource_version_of,
     set_controller_owner,
     split_kind,
@@ -159,6 +162,8 @@ class Client:
 
         An informer with a selector is sufficient. If only metadata is cached, the state is partial.
         """
+        require_gvk("cached", gvk)
+        require_key("cached", key)
         stored = self._cache.stored(gvk, cache_key(self.mapper, gvk, key), partial=True)
         if stored is None:
             return None
@@ -189,7 +194,7 @@ class Client:
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
         gvk = require_kind("list", kind)
-        require_type("list: namespace", namespace, str, "the name of a namespace, a string")
+        require_namespace("list", namespace)
         require_type("list: label_selector", label_selector, str, "a string, such as app=web")
         require_type(
             "list: field_selector", field_selector, str, "a string, such as spec.nodeName=a"

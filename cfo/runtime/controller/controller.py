@@ -40,6 +40,7 @@ from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.process.arguments import wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.printable import described
 
@@ -313,9 +314,8 @@ class Controller:
                 raise  # our own cancellation: the process stops, or the timeout has passed
             raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
         if not isinstance(result, Result):
-            raise TypeError(
-                f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result"
-            )
+            name = f"{type(self.reconciler).__name__}.reconcile"
+            raise wrong_result(name, result, "a Result, such as Result(requeue_after=60)")
         return result
 
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:

@@ -19,6 +19,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
+from cfo.runtime.process.arguments import wrong_result
 
 T = TypeVar("T", bound=Object | TypedObject)
 
@@ -92,20 +93,24 @@ class Finalizer:
             stored = await _set_finalizer(self.client, obj, wire, self.name, present=True)
             if stored is None:
                 return Result()
-            return await _awaitable("apply", apply(stored)) or Result()
+            return await _result_of("apply", apply(stored)) or Result()
         if not has_finalizer(wire, self.name):
             return Result()
-        result = await _awaitable("cleanup", cleanup(obj))
+        result = await _result_of("cleanup", cleanup(obj))
         if result is not None and result.requeue_after > 0:
             return result
         await _set_finalizer(self.client, obj, wire, self.name, present=False)
         return Result()
 
 
-def _awaitable(
-    name: str, returned: Awaitable[Result | None] | Result | None
-) -> Awaitable[Result | None]:
-    """Return what the function ``name`` returned, if it is not already the result of a plain function."""
-    if returned is None or isinstance(returned, Result):
+async def _result_of(name: str, returned: object) -> Result | None:
+    """Await what the function ``name`` returned.
+
+    Raises :class:`TypeError` if that, or its result, has another type.
+    """
+    if not isinstance(returned, Awaitable):
         raise TypeError(f"Finalizer.reconcile: {name}: must be a coroutine function (async def)")
-    return returned
+    result: object = await returned
+    if result is not None and not isinstance(result, Result):
+        raise wrong_result(f"Finalizer.reconcile: {name}", result, "a Result or None")
+    return result

@@ -14,13 +14,10 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.objects.unstructured import ObjectKind, require_kind
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import function_name, require_plain_function, wrong_result
 
 _MAX_NAME: Final = 253
 """The maximum length of the names of objects."""
-
-_MAX_SHOWN: Final = 200
-"""The maximum length of a value in an error."""
 
 
 def entries_of(event: Event) -> Iterable[Entry]:
@@ -107,7 +104,7 @@ class EnqueueRequestsFromMapFunc(EventHandler):
         found: dict[Request, None] = {}
         for entry in entries_of(event):
             requests = self.function(entry)
-            if requests is None:
+            if not isinstance(requests, Iterable):  # None, or the coroutine of a lambda
                 raise self._wrong_type(requests)
             for request in requests:
                 if not is_request(request):
@@ -116,8 +113,5 @@ class EnqueueRequestsFromMapFunc(EventHandler):
         return found
 
     def _wrong_type(self, returned: object) -> TypeError:
-        name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        text = repr(returned)[:_MAX_SHOWN]
-        return TypeError(
-            f"{name} returned {text}: must return requests, such as [Request(namespace, name)]"
-        )
+        name = function_name(self.function)
+        return wrong_result(name, returned, "requests, such as [Request(namespace, name)]")

@@ -31,6 +31,7 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.write_gate import WriteGate, write_gates
+from cfo.runtime.process.arguments import wrong_result
 from cfo.runtime.process.clock import Clock, Timer, first_of
 from cfo.runtime.process.listener import AddressUnavailable
 from cfo.runtime.process.printable import described
@@ -129,7 +130,12 @@ class _Task:
                 await self.runnable.run(task_status=self.status)
             else:
                 self.status.started()
-                await self.runnable()
+                running: object = self.runnable()
+                if not isinstance(running, Awaitable):
+                    raise wrong_result(
+                        "runnable", running, "a coroutine, as an async function does"
+                    )
+                await running
 
     def stop(self) -> None:
         self.stopping = True

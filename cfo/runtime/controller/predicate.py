@@ -14,7 +14,12 @@ from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.unstructured import ObjectKind, require_kind
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import (
+    finished,
+    function_name,
+    require_plain_function,
+    truth_of,
+)
 
 Predicate: TypeAlias = Callable[[Event], bool]
 """Returns whether an event passes."""
@@ -91,6 +96,7 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
         )
         self._kind = kind
         self._value = value
+        self._name = f"ValueChanged: {function_name(value)}"
 
     def _changed(self, old: Entry, new: Entry) -> bool:
         try:
@@ -98,7 +104,11 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
             after = self._kind.decode(new.object())
         except InvalidResource:
             return True
-        return bool(self._value(before) != self._value(after))
+        return bool(self._value_of(before) != self._value_of(after))
+
+    def _value_of(self, obj: T) -> Any:
+        # A coroutine or a generator differs from every other one.
+        return finished(self._name, self._value(obj), "a part of the object")
 
 
 def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
@@ -106,7 +116,9 @@ def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
     require_plain_function("on_update", changed, "a function of the old and new state")
 
     def predicate(event: Event) -> bool:
-        return event.old is None or event.new is None or changed(event.old, event.new)
+        if event.old is None or event.new is None:
+            return True
+        return _is_true("on_update", changed, event.old, event.new)
 
     return predicate
 
@@ -127,10 +139,10 @@ def from_functions(
     def predicate(event: Event) -> bool:
         current = event.current
         if current is None:
-            return event.old is None or delete(event.old)
+            return event.old is None or _is_true("delete", delete, event.old)
         if event.old is None or event.old is current:
-            return create(current)
-        return update(event.old, current)
+            return _is_true("create", create, current)
+        return _is_true("update", update, event.old, current)
 
     return predicate
 
@@ -138,19 +150,32 @@ def from_functions(
 def and_(*predicates: Predicate) -> Predicate:
     """Return a predicate that passes an event if all ``predicates`` pass it."""
     require_predicates("and_", predicates)
-    return lambda event: all(predicate(event) for predicate in predicates)
+    return lambda event: all(passes(predicate, event) for predicate in predicates)
 
 
 def or_(*predicates: Predicate) -> Predicate:
     """Return a predicate that passes an event if at least one of ``predicates`` passes it."""
     require_predicates("or_", predicates)
-    return lambda event: any(predicate(event) for predicate in predicates)
+    return lambda event: any(passes(predicate, event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:
     """Return a predicate that passes an event if ``predicate`` does not pass it."""
     require_predicates("not_", [predicate])
-    return lambda event: not predicate(event)
+    return lambda event: not passes(predicate, event)
+
+
+def passes(predicate: Predicate, event: Event) -> bool:
+    """Return whether an event passes a predicate. Raises :class:`TypeError` if the predicate returns a coroutine."""
+    return _is_true("predicate", predicate, event)
+
+
+def _is_true(parameter: str, function: Callable[..., object], *arguments: Event | Entry) -> bool:
+    """Return whether ``function``, which was passed as ``parameter``, returns what is true; see :func:`truth_of`."""
+    result = function(*arguments)
+    if isinstance(result, bool):
+        return result
+    return truth_of(f"{parameter}: {function_name(function)}", result)
 
 
 def require_predicates(name: str, predicates: Iterable[Predicate]) -> None:

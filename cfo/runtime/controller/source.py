@@ -15,7 +15,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.availability import is_served
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.handler import EventHandler
-from cfo.runtime.controller.predicate import Predicate, require_predicates
+from cfo.runtime.controller.predicate import Predicate, passes, require_predicates
 from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.process.clock import Clock, SystemClock
@@ -94,7 +94,7 @@ class Kind:
         if self._queue is None:
             return
         try:
-            if not all(predicate(event) for predicate in self.predicates):
+            if not all(passes(predicate, event) for predicate in self.predicates):
                 return
             requests = tuple(self.handler.requests(event))
         except Exception:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects

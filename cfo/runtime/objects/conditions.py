@@ -18,7 +18,7 @@ from cfo.runtime.objects.unstructured import (
     set_condition,
     to_object,
 )
-from cfo.runtime.process.arguments import require_plain_function, require_type
+from cfo.runtime.process.arguments import require_plain_function, require_type, wrong_result
 from cfo.runtime.process.clock import rfc3339
 from cfo.runtime.process.strings import require_list
 
@@ -55,6 +55,8 @@ class Conditions:
         wire = obj.to_object() if isinstance(obj, TypedObject) else obj
         self._generation = _generation_of(wire)
         self._now = time_format(now)
+        if not isinstance(self._now, str):
+            raise wrong_result("time_format", self._now, "a string")
         self._conditions: list[dict[str, Any]] = deepcopy(_conditions_of(wire))
 
     def set(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
+from cfo.runtime.process.arguments import require_type
 from cfo.runtime.process.printable import printable
 
 MAX_UID: Final = 64
@@ -98,11 +99,31 @@ def require_kind(name: str, kind: object) -> GVK:
     return gvk
 
 
+def require_gvk(name: str, gvk: object) -> None:
+    """Raise :class:`TypeError` if ``gvk``, which the function ``name`` got, is not a :class:`GVK`."""
+    if not isinstance(gvk, GVK):
+        raise TypeError(f"{name}: {gvk!r:.200}: must be a GVK, such as CONFIG_MAP or Website.gvk")
+
+
 def require_key(name: object, key: object) -> None:
-    """Raise :class:`TypeError` if ``key`` is not a :class:`NamespacedName`; ``name`` is the function or kind."""
-    if not isinstance(key, NamespacedName):
+    """Raise :class:`TypeError` if ``key`` is not a :class:`NamespacedName` of two strings.
+
+    ``name`` is the function or kind.
+    """
+    if isinstance(key, NamespacedName):
+        namespace, key_name = key
+        if isinstance(namespace, str) and isinstance(key_name, str):
+            return
+    raise TypeError(
+        f"{name}: {key!r:.200}: must be a NamespacedName of two strings, as in NamespacedName(namespace, name)"
+    )
+
+
+def require_namespace(name: str, namespace: object) -> None:
+    """Raise :class:`TypeError` if ``namespace``, which the function ``name`` got, is not a string."""
+    if not isinstance(namespace, str):
         raise TypeError(
-            f"{name}: {key!r:.200}: must be a NamespacedName, as in NamespacedName(namespace, name)"
+            f"{name}: namespace: {namespace!r:.200}: must be the name of a namespace, a string"
         )
 
 
@@ -246,6 +267,8 @@ def new_object(
     **fields: Any,
 ) -> Object:
     """Return an object with further top-level ``fields``; metadata that is empty is left out."""
+    require_gvk("new_object", gvk)
+    require_type("new_object: name", name, str, "a string")
     metadata = {
         "name": name,
         "namespace": namespace,

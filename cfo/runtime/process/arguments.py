@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Generator
 from types import UnionType
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 MAX_FIELD_MANAGER: Final = 128
 """The maximum length of a field manager's name."""
@@ -43,19 +45,45 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
+_UNFINISHED: Final = (Awaitable, AsyncIterator, Generator)
+"""What a lambda returns that calls an async function or a generator function. No check of the lambda can find it."""
+
+
 def truth_of(name: str, result: object) -> bool:
     """Return whether ``result`` is true, which the function ``name`` of a program returned.
 
-    Raises :class:`TypeError` for what a lambda returns that calls an async function, and for a generator: both always
-    count as true. No check of the function itself can find the former.
+    Raises :class:`TypeError` for what :func:`finished` rejects: it always counts as true.
     """
     if isinstance(result, bool):
         return result
-    if isinstance(result, Awaitable | AsyncIterator | Generator):
-        if inspect.iscoroutine(result):
-            result.close()  # otherwise Python warns that it was never awaited
-        raise TypeError(f"{name}: returned {result!r:.200}: must return True or False")
-    return bool(result)
+    return bool(finished(name, result, "True or False"))
+
+
+def finished(name: str, result: T, allowed: str) -> T:
+    """Return ``result``, which the function ``name`` of a program returned.
+
+    Raises :class:`TypeError` for a coroutine or another awaitable, and for a generator.
+    """
+    if isinstance(result, _UNFINISHED):
+        raise wrong_result(name, result, allowed)
+    return result
+
+
+def wrong_result(name: str, result: object, allowed: str) -> TypeError:
+    """Return the error for what the function ``name`` of a program returned; ``allowed`` describes other results.
+
+    It contains only the type of the result, which can be a Secret.
+    """
+    if inspect.iscoroutine(result):
+        result.close()  # otherwise Python warns that it was never awaited
+    shown = "None" if result is None else f"a value of type {type(result).__name__}"
+    return TypeError(f"{name}: returned {shown}: must return {allowed}")
+
+
+def function_name(function: object) -> str:
+    """Return the name of a function, or the class name of an instance that is called like one."""
+    name: str = getattr(function, "__qualname__", type(function).__name__)
+    return name
 
 
 def require_field_manager(name: str, value: object) -> None:

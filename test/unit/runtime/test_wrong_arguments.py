@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.wait import wait_for
-from cfo.runtime.client.children import Child, reconcile_children
+from cfo.runtime.client.children import Child, ChildResults, reconcile_children
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.controller.controller import ControllerOptions
@@ -49,7 +49,7 @@ CONFIG = ClientConfig(server="https://127.0.0.1:1")
 OWNER = new_object(CONFIG_MAP, "owner", "default")
 OWNER["metadata"]["uid"] = "1"
 CHILD = new_object(SERVICE, "a", "default")
-KEY = "must be a NamespacedName, as in NamespacedName(namespace, name)"
+KEY = "must be a NamespacedName of two strings, as in NamespacedName(namespace, name)"
 
 
 def new_manager() -> Manager:
@@ -71,6 +71,10 @@ async def function(_: Any) -> Any:
 class WithoutRequest:
     async def reconcile(self) -> Result:
         return Result()
+
+
+class Website(CustomResource, group="example.com", version="v1"):
+    """A kind."""
 
 
 def declare(**keywords: Any) -> None:
@@ -287,13 +291,123 @@ async def test_wait_with_other_types_is_rejected(
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("key", ["a", ("default", "a")])
-@pytest.mark.parametrize("verb", ["get", "delete"])
-async def test_key_that_is_no_namespaced_name_is_rejected(verb: str, key: Any) -> None:
+WRONG_KEYS: list[Any] = [
+    "a",
+    ("default", "a"),
+    NamespacedName(wrong(None), "a"),
+    NamespacedName("default", wrong(1)),
+]
+
+
+@pytest.mark.parametrize("key", WRONG_KEYS)
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("get", ()),
+        ("get_subresource", ("status",)),
+        ("create_subresource", ("eviction", {})),
+        ("patch", ({},)),
+        ("delete", ()),
+    ],
+)
+async def test_key_that_is_no_namespaced_name_is_rejected(
+    verb: str, arguments: tuple[Any, ...], key: Any
+) -> None:
     client = new_manager().client
     with pytest.raises(TypeError) as caught:
-        await getattr(client, verb)(CONFIG_MAP, key)
+        await getattr(client, verb)(CONFIG_MAP, key, *arguments)
     assert str(caught.value) == f"{CONFIG_MAP}: {key!r}: {KEY}"
+
+
+def new_reader() -> Reader:
+    return new_manager().cache.informer(CONFIG_MAP).reader
+
+
+@pytest.mark.parametrize("key", WRONG_KEYS)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("Reader.get", lambda key: new_reader().get(key)),
+        ("Reader.entry", lambda key: new_reader().entry(key)),
+        ("Reader.meta", lambda key: new_reader().meta(key)),
+        ("Reader.contains", lambda key: new_reader().contains(key)),
+        ("Reader.may_exist", lambda key: new_reader().may_exist(key)),
+        ("cached", lambda key: new_manager().client.cached(CONFIG_MAP, key)),
+        ("Child", lambda key: Child.absent(CONFIG_MAP, key)),
+        ("Child", lambda key: Child.computed(CONFIG_MAP, key, lambda _: {})),
+        ("ChildResults", lambda key: ChildResults(OWNER).get(CONFIG_MAP, key)),
+        ("ChildResults", lambda key: ChildResults(OWNER).stored(CONFIG_MAP, key)),
+        ("Website.intent", lambda key: Website.intent(key)),
+    ],
+)
+def test_key_that_would_find_nothing_is_rejected(
+    name: str, call: Callable[[Any], object], key: Any
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(key)
+    assert str(caught.value) == f"{name}: {key!r}: {KEY}"
+
+
+@pytest.mark.parametrize("namespace", [KEY_OF_A, None, ["default"]])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("Reader", lambda namespace: new_reader().list(namespace)),
+        ("Reader", lambda namespace: new_reader().entries(namespace)),
+        ("Reader.is_complete", lambda namespace: new_reader().is_complete(namespace)),
+        (
+            "Reader.has_all_left_out_keys",
+            lambda namespace: new_reader().has_all_left_out_keys(namespace),
+        ),
+        ("Reader.left_out_keys", lambda namespace: new_reader().left_out_keys(namespace)),
+        ("informer", lambda namespace: new_manager().cache.informer(SERVICE, namespace=namespace)),
+        (
+            "watches_namespace",
+            lambda namespace: new_manager().cache.informer(SERVICE).watches_namespace(namespace),
+        ),
+    ],
+)
+def test_namespace_that_would_find_nothing_is_rejected(
+    name: str, call: Callable[[Any], object], namespace: Any
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(namespace)
+    assert str(caught.value) == (
+        f"{name}: namespace: {namespace!r}: must be the name of a namespace, a string"
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda value: indexed().reader.keys("owner", value),
+        lambda value: indexed().reader.list(index=("owner", value)),
+    ],
+)
+def test_value_that_no_index_contains_is_rejected(call: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(KEY_OF_A)
+    assert str(caught.value) == f"index 'owner': value {KEY_OF_A!r}: must be a string"
+
+
+@pytest.mark.parametrize("gvk", [Website, "Website", SERVICE.kind])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("cached", lambda gvk: new_manager().client.cached(gvk, KEY_OF_A)),
+        ("Child", lambda gvk: Child.absent(gvk, KEY_OF_A)),
+        ("Child", lambda gvk: Child.computed(gvk, KEY_OF_A, lambda _: {})),
+        ("ChildResults", lambda gvk: ChildResults(OWNER).get(gvk, KEY_OF_A)),
+        ("ChildResults", lambda gvk: ChildResults(OWNER).stored(gvk, KEY_OF_A)),
+        ("new_object", lambda gvk: new_object(gvk, "a")),
+    ],
+)
+def test_class_or_text_in_place_of_a_gvk_is_rejected(
+    name: str, call: Callable[[Any], object], gvk: Any
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(gvk)
+    assert str(caught.value) == f"{name}: {gvk!r}: must be a GVK, such as CONFIG_MAP or Website.gvk"
 
 
 @pytest.mark.parametrize(
@@ -367,6 +481,31 @@ async def test_requirements_that_are_no_list_of_ids_are_rejected(requires: Any) 
     assert str(caught.value) == (
         f"children: ConfigMap default/a: requires {requires!r:.200}: must be a list of the ids of earlier "
         "children, such as [other.id]"
+    )
+
+
+@pytest.mark.parametrize("other", [child("b"), "b", [child("b").id], child("b").key])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda other: other in ChildResults(OWNER),
+        lambda other: ChildResults(OWNER).is_done(other),
+    ],
+)
+def test_what_is_no_id_of_a_child_is_rejected(call: Callable[[Any], object], other: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(other)
+    assert str(caught.value) == (
+        f"ChildResults: {other!r:.200}: must be the id of a child, such as child.id"
+    )
+
+
+async def test_child_in_place_of_its_id_is_not_pruned() -> None:
+    other: Any = child("b")
+    with pytest.raises(TypeError) as caught:
+        await reconcile_children(new_manager().client, OWNER, [], prune=[other])
+    assert (
+        str(caught.value) == f"prune: {other!r:.200}: must be the id of a child, such as child.id"
     )
 
 
@@ -571,4 +710,23 @@ async def test_plain_function_for_a_finalizer_is_rejected(is_deleting: bool) -> 
         await finalizer.reconcile(obj, apply=wrong(called.append), cleanup=wrong(called.append))
     assert str(caught.value) == (
         f"Finalizer.reconcile: {name}: must be a coroutine function (async def)"
+    )
+
+
+@pytest.mark.parametrize(("is_deleting", "name"), [(False, "apply"), (True, "cleanup")])
+async def test_other_result_of_a_function_of_a_finalizer_is_rejected(
+    is_deleting: bool, name: str
+) -> None:
+    async def not_done(_: Object) -> bool:
+        return False
+
+    metadata: Object = {"namespace": "default", "name": "a", "finalizers": ["example.com/x"]}
+    if is_deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    finalizer = Finalizer(ANY, "example.com/x")
+    with pytest.raises(TypeError) as caught:
+        await finalizer.reconcile(obj, apply=wrong(not_done), cleanup=wrong(not_done))
+    assert str(caught.value) == (
+        f"Finalizer.reconcile: {name}: returned a value of type bool: must return a Result or None"
     )

@@ -43,6 +43,7 @@ from cfo.runtime.objects.unstructured import (
     TypedObject,
     gvk_of,
     key_of,
+    require_key,
 )
 
 _MAX_ERRORS = 20
@@ -179,6 +180,7 @@ class CustomResource(APIModel, TypedObject):
         Raises :class:`InvalidResource` for a value that does not fit the class, and :class:`TypeError` for a field that
         the class does not have.
         """
+        require_key(f"{cls.__name__}.intent", key)
         metadata = {name: value for name, value in key._asdict().items() if value}
         wire: Object = {
             "apiVersion": cls.gvk.api_version,

@@ -232,7 +232,9 @@ async def test_waiting_for_a_coroutine_is_refused() -> None:
     condition: Any = lambda _: is_met()  # noqa: E731 - a lambda is what authors write
     async with running_cache() as (server, cache):
         informer = await start_informer(server, cache)
-        with pytest.raises(TypeError, match=r"condition: returned <coroutine .* True or False"):
+        with pytest.raises(
+            TypeError, match=r"condition: returned a value of type coroutine: .* True or False"
+        ):
             await informer.wait_for(KEY, condition, timeout=TIMEOUT_SECONDS)
 
 

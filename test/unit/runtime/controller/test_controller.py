@@ -502,9 +502,21 @@ def test_reconciler_with_a_sync_reconcile_is_refused() -> None:
         Controller("blocking", Blocking())  # type: ignore[arg-type]
 
 
-async def test_reconcile_must_return_a_result() -> None:
+RESULT = "a Result, such as Result(requeue_after=60)"
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        (None, "None"),
+        (5, "a value of type int"),
+        ({"kind": "Secret", "data": {"password": "c2VjcmV0"}}, "a value of type dict"),
+    ],
+)
+async def test_reconcile_must_return_a_result(returned: Any, shown: str) -> None:
     async def script(_: Request) -> Result:
-        return None  # type: ignore[return-value]
+        result: Result = returned
+        return result
 
     with capture_context_logs() as lines:
         async with running(Harness(script)) as harness:
@@ -512,7 +524,8 @@ async def test_reconcile_must_return_a_result() -> None:
             await run_until_idle()
     (line,) = error_lines(lines)
     assert (
-        line["error"] == "TypeError: ScriptedReconciler.reconcile returned None: must be a Result"
+        line["error"]
+        == f"TypeError: ScriptedReconciler.reconcile: returned {shown}: must return {RESULT}"
     )
 
 

@@ -205,7 +205,7 @@ def test_map_function_that_returns_no_requests_is_an_error_with_its_name(returne
         return returned
 
     handler = EnqueueRequestsFromMapFunc(mistaken)
-    with pytest.raises(TypeError, match=r"mistaken returned .*: must return requests"):
+    with pytest.raises(TypeError, match=r"mistaken: returned .*: must return requests"):
         list(handler.requests(added(entry())))
 
 
@@ -244,6 +244,22 @@ async def test_event_must_pass_all_predicates() -> None:
     results["second"] = True
     informer.send(added(entry()))
     assert len(queue) == 1
+
+
+async def test_predicate_that_returns_a_coroutine_passes_no_event() -> None:
+    async def is_ready(_: Event) -> bool:
+        return False
+
+    informer, queue = FakeInformer(), create_queue()
+    wrong: Any = lambda event: is_ready(event)  # noqa: E731 - a lambda is what authors write
+    source = Kind(informer, EnqueueRequestForObject(), wrong, mapper=Mapper())  # type: ignore[arg-type]
+    await source.start("mirror", queue)
+    with capture_logs() as lines:
+        informer.send(added(entry()))
+    assert await take_all(queue) == []
+    (line,) = lines
+    assert line["log_level"] == "error"
+    assert line["event"] == "Predicate or handler failed, event dropped"
 
 
 async def test_error_in_handler_drops_one_event_and_logs_its_object() -> None:

@@ -348,6 +348,20 @@ async def test_hangup_stops_gracefully_unless_it_is_ignored() -> None:
             signal.signal(signal.SIGHUP, previous)
 
 
+@pytest.mark.parametrize("returned", [None, 5])
+async def test_plain_function_as_a_runnable_is_named(returned: Any) -> None:
+    def clean_up() -> Any:
+        return returned
+
+    owner = lifecycle.Lifecycle(grace_period=0.1, clock=FakeClock())
+    owner.add(clean_up, StartPhase.LEADER)
+    with pytest.raises(
+        RunnableFailed,
+        match=r"clean_up failed: TypeError: runnable: returned .*: must return a coroutine",
+    ):
+        await owner.run()
+
+
 _STUCK = """
 import asyncio, os, signal, time
 from cfo.runtime.controller import lifecycle

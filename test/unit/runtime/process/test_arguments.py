@@ -27,7 +27,9 @@ def generator() -> Iterator[bool]:
 def test_result_that_always_counts_as_true_is_refused(function: Callable[[], Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(TypeError, match=r"^belongs: returned <.*>: must return True or False$"):
+        with pytest.raises(
+            TypeError, match=r"^belongs: returned a value of type .*: must return True or False$"
+        ):
             truth_of("belongs", function())
 
 
