@@ -14,6 +14,21 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import items, path
 from cfo.runtime import Object, find_condition, labels_of
 
+FOLLOWED_FIELDS: Final = frozenset(
+    {
+        "backoffLimit",
+        "cleanup",
+        "deadlineSeconds",
+        "jobLabels",
+        "maxSize",
+        "minSize",
+        "size",
+        "suspend",
+        "ttlSecondsAfterFinished",
+    }
+)
+"""The fields of a MiniCluster's spec that an existing Job follows, or that do not concern it."""
+
 _JOB_FIELDS: Final = ("size", "tasks", "deadlineSeconds", "backoffLimit")
 _CONTAINER_FIELDS: Final = ("command", "workingDir", "resources")
 

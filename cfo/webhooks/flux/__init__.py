@@ -72,6 +72,10 @@ class FluxValidator(Validator[Object]):
         """Return what has no effect in ``obj``."""
         return []
 
+    def change_warnings(self, old: Object, new: Object) -> list[str]:
+        """Return which changes have no effect."""
+        return []
+
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
         FieldErrors.check(await request.compute(self._create_errors, obj))
@@ -105,13 +109,14 @@ class FluxValidator(Validator[Object]):
         if old.get("spec") == obj.get("spec"):
             if labels_of(old) != labels_of(obj):
                 FieldErrors.check(await request.compute(self._label_errors, old, obj))
+                return [] if is_too_large(obj) else self.warnings(obj)
             return []
         FieldErrors.check(await request.compute(self._change_errors, old, obj))
         if _changes_or_adds_pods(old, obj):
             FieldErrors.check(await self.submission_errors(obj, request))
         if is_too_large(obj):
             return []  # as before the update
-        return self.warnings(obj)
+        return [*self.change_warnings(old, obj), *self.warnings(obj)]
 
     def _create_errors(self, obj: Object) -> list[FieldError]:
         return json_type_errors(obj, self.spec) or self.errors(obj)
@@ -158,6 +163,12 @@ class MiniClusterValidator(FluxValidator):
         from cfo.api.flux.validation.minicluster import minicluster_warnings
 
         return minicluster_warnings(obj)
+
+    def change_warnings(self, old: Object, new: Object) -> list[str]:
+        """Return which changes the Job of a MiniCluster does not follow."""
+        from cfo.api.flux.validation.minicluster import change_warnings
+
+        return change_warnings(old, new)
 
 
 class FluxJobValidator(FluxValidator):

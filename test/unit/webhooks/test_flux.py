@@ -171,3 +171,56 @@ async def test_update_of_an_object_that_was_too_large_reads_no_field(kind: GVK) 
 
 def test_each_field_of_commands_has_a_type() -> None:
     assert set(Commands.model_json_schema(by_alias=True)["properties"]) == set(COMMANDS)
+
+
+def minicluster(labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    return {
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "metadata": {"name": "a", "namespace": "b", "labels": labels or {}},
+        "spec": {"containers": [{"image": "a"}], "size": 1, **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "warned"),
+    [
+        ({}, {"jobLabels": QUEUE}, False),
+        (QUEUE, {"jobLabels": QUEUE}, False),
+        (QUEUE, {}, True),
+        (QUEUE, {"jobLabels": {"kueue.x-k8s.io/queue-name": "other"}}, True),
+    ],
+)
+async def test_queue_label_that_kueue_does_not_read_causes_a_warning(
+    labels: dict[str, str], spec: Object, *, warned: bool
+) -> None:
+    """Kueue reads the label of the Job, which is in ``jobLabels``."""
+    validator = flux.MiniClusterValidator()
+    obj = minicluster(labels, **spec)
+    unlabelled = minicluster({}, **spec)
+    for found in (
+        await validator.validate_create(obj, AdmissionRequest()),
+        await validator.validate_update(unlabelled, obj, AdmissionRequest()),
+    ):
+        assert any("has no effect; Kueue admits the Job" in text for text in found) is warned
+
+
+@pytest.mark.parametrize(
+    ("condition", "change", "paths"),
+    [
+        ("JobRunning", {"containers": [{"image": "b"}], "tasks": 2}, "spec.containers, spec.tasks"),
+        ("JobFinished", {"tasks": 2}, "spec.tasks"),
+        ("JobRunning", {"size": 2, "suspend": True, "interactive": False}, ""),
+        ("JobWaitingForResources", {"tasks": 2}, ""),
+        ("", {"tasks": 2}, ""),
+    ],
+)
+async def test_change_that_a_started_job_does_not_follow_causes_a_warning(
+    condition: str, change: Object, paths: str
+) -> None:
+    old, new = minicluster(), minicluster(**change)
+    if condition:
+        old["status"] = {"conditions": [{"type": condition, "status": "True"}]}
+    found = await flux.MiniClusterValidator().validate_update(old, new, AdmissionRequest())
+    assert len(found) == bool(paths)
+    assert not paths or found[0].startswith(f"{paths}: the Job of the MiniCluster has started")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.flux.names import COMMANDS
+from cfo.api.flux.facts import FOLLOWED_FIELDS, is_true, queue_of
+from cfo.api.flux.names import COMMANDS, JobState
 from cfo.api.flux.validation.containers import (
     MAX_CONTAINERS,
     container_errors,
@@ -28,7 +29,10 @@ from cfo.api.flux.validation.syntax import (
     selector_errors,
     service_name,
 )
-from cfo.runtime import FieldError, Object
+from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.reading import mapping
+from cfo.api.reading import path as value_at
+from cfo.runtime import FieldError, Object, labels_of
 from cfo.runtime.objects.field import (
     OMIT,
     Path,
@@ -208,8 +212,30 @@ def validate_minicluster(obj: Object) -> Iterator[FieldError]:
 
 
 def minicluster_warnings(obj: Object) -> list[str]:
-    """Return a message for each field of a valid MiniCluster that is set but has no effect, at most ten."""
-    return ignored_fields(obj.get("spec") or {}, Path("spec"))
+    """Return a message for each field of a valid MiniCluster that is set but has no effect, at most eleven."""
+    ignored = ignored_fields(obj.get("spec") or {}, Path("spec"))
+    queue = labels_of(obj).get(QUEUE_NAME_LABEL)
+    if queue and queue != queue_of(obj):
+        path = Path("metadata", "labels").key(QUEUE_NAME_LABEL)
+        own = Path("spec", "jobLabels").key(QUEUE_NAME_LABEL)
+        ignored.insert(0, f"{path}: has no effect; Kueue admits the Job by the label in {own}")
+    return ignored
+
+
+def change_warnings(old: Object, new: Object) -> list[str]:
+    """Return a message about the changed fields that a Job does not follow which has pods, or may have some."""
+    has_been_seen = bool(value_at(old, "status", "conditions"))
+    if not has_been_seen or is_true(old, JobState.WAITING):
+        return []
+    before = mapping(old.get("spec"))
+    after = mapping(new.get("spec"))
+    names = sorted({*before, *after} - FOLLOWED_FIELDS)
+    changed = [name for name in names if (before.get(name) or None) != (after.get(name) or None)]
+    if not changed:
+        return []
+    paths = ", ".join(str(Path("spec").child(name[:MAX_NAME])) for name in changed[:_MAX_WARNINGS])
+    effect = "has no effect until you delete the MiniCluster and create it again"
+    return [f"{paths}: the Job of the MiniCluster has started, so the change {effect}"]
 
 
 def ignored_fields(spec: Mapping[str, Any], path: Path) -> list[str]:

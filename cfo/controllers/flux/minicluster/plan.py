@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux.facts import queue_of, runners, size_of
+from cfo.api.flux.facts import FOLLOWED_FIELDS, queue_of, runners, size_of
 from cfo.api.flux.names import SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, name_of, namespace_of
 
@@ -49,21 +49,6 @@ DEFAULT_BACKOFF_LIMIT: Final = 100
 DEFAULT_DEADLINE_SECONDS: Final = 31_500_000
 _LOG_LEVEL = 6
 _CONNECT_TIMEOUT = "5s"
-
-_MUTABLE = frozenset(
-    {
-        "backoffLimit",
-        "cleanup",
-        "deadlineSeconds",
-        "jobLabels",
-        "maxSize",
-        "minSize",
-        "size",
-        "suspend",
-        "ttlSecondsAfterFinished",
-    }
-)
-"""The fields of the spec that an existing Job follows, or that do not concern it."""
 
 
 def config_map_name(name: str) -> str:
@@ -238,7 +223,11 @@ def spec_hash(cluster: Mapping[str, Any]) -> str:
 
     Empty values and ``false`` count as absent, so a default that a newer CRD adds changes nothing.
     """
-    spec = {key: value for key, value in (cluster.get("spec") or {}).items() if key not in _MUTABLE}
+    spec = {
+        key: value
+        for key, value in (cluster.get("spec") or {}).items()
+        if key not in FOLLOWED_FIELDS
+    }
     encoded = orjson.dumps(_without_empty(spec), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(encoded, digest_size=16).hexdigest()
 
