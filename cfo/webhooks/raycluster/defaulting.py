@@ -17,7 +17,7 @@ from cfo.webhooks.raycluster.injection_plan import (
     plan_injection,
 )
 from cfo.webhooks.raycluster.json_types import json_type_errors
-from cfo.webhooks.raycluster.pod_additions import ray_container_index
+from cfo.webhooks.raycluster.pod_additions import PodChange, ray_container_index
 from cfo.webhooks.raycluster.proxies import is_proxy_first, move_proxies_to_end
 
 
@@ -26,6 +26,29 @@ class DefaultingResult(msgspec.Struct, frozen=True):
 
     cluster: Object
     warnings: tuple[str, ...] = ()
+
+
+class _LeftOut(msgspec.Struct):
+    """The injected entries that the new pod template of one group lacks, by name.
+
+    ``in_containers`` of ``injected`` ones belong in the list of containers. If it lacks all of them, a manifest without
+    them was applied again, as by GitOps every few minutes: an apply replaces this list as a whole.
+    """
+
+    names: list[str] = msgspec.field(default_factory=list)
+    in_containers: int = 0
+    injected: int = 0
+
+    def add(self, change: PodChange) -> None:
+        """Add what ``change`` lacked."""
+        self.names += change.missing
+        if change.field.startswith("containers"):
+            self.in_containers += len(change.missing)
+
+    @property
+    def is_applied_again(self) -> bool:
+        """Whether a manifest was applied, and its user removed nothing."""
+        return 0 < self.in_containers == self.injected
 
 
 def default(cluster: Object, old: Object | None, settings: InjectionSettings) -> DefaultingResult:
@@ -53,12 +76,15 @@ def default_readable(
     if plan.enforcement:
         result["spec"] = plan.facts.cluster["spec"]
     warnings += _setting_warnings(plan, settings)
-    left_out: list[str] = []
+    left_out: dict[int, _LeftOut] = {}
     for step in plan.steps:
-        warnings += _apply(step, left_out)
-    if left_out:
-        # One warning, because users who apply an unchanged manifest again leave out all entries.
-        names = ", ".join(dict.fromkeys(left_out))
+        warnings += _apply(step, left_out.setdefault(step.group.position, _LeftOut()))
+    removed: list[str] = []
+    for found in left_out.values():
+        if not found.is_applied_again:
+            removed += found.names
+    if removed:
+        names = ", ".join(dict.fromkeys(removed))
         warnings.append(f"{names}: injected by the operator, so they are kept")
     return DefaultingResult(result, tuple(warnings))
 
@@ -129,7 +155,7 @@ def _setting_warnings(plan: InjectionPlan, settings: InjectionSettings) -> Itera
         )
 
 
-def _apply(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
+def _apply(step: InjectionStep, left_out: _LeftOut) -> Iterator[str]:
     """Apply ``step`` to its group, and yield warnings about user input that was replaced; collect what was missing."""
     match step.action:
         case StepAction.INJECT:
@@ -159,7 +185,7 @@ def _inject(step: InjectionStep) -> Iterator[str]:
         )
 
 
-def _keep(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
+def _keep(step: InjectionStep, left_out: _LeftOut) -> Iterator[str]:
     group = step.group
     pod = group.pod
     former = step.former_group
@@ -170,8 +196,10 @@ def _keep(step: InjectionStep, left_out: list[str]) -> Iterator[str]:
             f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, "
             "so the injected proxies were moved to the end"
         )
-    for change in step.additions.add_to(pod, step.former_additions):
-        left_out += change.missing
+    additions = step.additions
+    left_out.injected += len(additions.containers) + len(additions.env) + len(additions.mounts)
+    for change in additions.add_to(pod, step.former_additions):
+        left_out.add(change)
         if change.names:
             entries = f"{group.path(change.field)}: {', '.join(change.names)}"
             yield f"{entries}: injected by the operator, so the change was reverted"

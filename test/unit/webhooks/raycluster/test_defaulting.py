@@ -784,14 +784,41 @@ def test_change_of_injected_part_is_reverted_with_warning(change: Any, warning: 
     assert result.warnings == (warning,)
 
 
-def test_manifest_that_is_applied_again_causes_one_warning() -> None:
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, MTLS_ONLY, OAUTH_ONLY])
+@pytest.mark.parametrize("has_volumes", [True, False])
+def test_manifest_that_is_applied_again_causes_no_warning(
+    settings: InjectionSettings, *, has_volumes: bool
+) -> None:
+    """Whether the manifest contains other lists, which an apply replaces as well, or leaves them as they are."""
     manifest = ray_cluster(worker("a"), worker("b"), version="v1")
-    old = default(copy.deepcopy(manifest), None, OAUTH_AND_MTLS).cluster
-    result = default(manifest, old, OAUTH_AND_MTLS)
+    if has_volumes:
+        for pod in (head_pod(manifest), worker_pod(manifest)):
+            pod["volumes"] = [{"name": "mine"}]
+    old = default(copy.deepcopy(manifest), None, settings).cluster
+    applied = copy.deepcopy(manifest)
+    if not has_volumes:
+        for pod, stored in (
+            (head_pod(applied), head_pod(old)),
+            (worker_pod(applied), worker_pod(old)),
+        ):
+            for field in ("volumes", "initContainers"):
+                if field in stored:
+                    pod[field] = copy.deepcopy(stored[field])
+    head_pod(applied)["containers"][0]["image"] = "ray:new"
+    result = default(applied, old, settings)
+    assert result.warnings == ()
+    head_pod(old)["containers"][0]["image"] = "ray:new"
     assert result.cluster == old
-    (warning,) = result.warnings
-    assert warning.startswith("oauth-proxy, ")
-    assert warning.endswith(f", create-cert: {KEPT}")
+
+
+def test_manifest_that_lacks_some_entries_causes_one_warning() -> None:
+    old = default(ray_cluster(worker("a"), worker("b"), version="v1"), None, OAUTH_AND_MTLS).cluster
+    new = copy.deepcopy(old)
+    _remove_proxy(new)
+    del worker_pod(new)["containers"][0]["env"]
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result.cluster == old
+    assert result.warnings == (f"oauth-proxy, {', '.join(TLS_ENV)}: {KEPT}",)
 
 
 def test_changes_of_user_parts_are_kept() -> None:
