@@ -433,8 +433,9 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     ((status, message),) = found["operators"]
     assert status == "warn"
     assert "in namespace odh (Deployment codeflare-operator-manager, image" in message
-    assert "Lease codeflare-operator-lock, holder a) reconciles the same namespaces" in message
-    assert f"as the one in namespace {NAMESPACE} (" in message
+    assert "Lease codeflare-operator-lock, holder a) reconciles all namespaces" in message
+    assert message.startswith("two CodeFlare operators may reconcile the same objects: ")
+    assert f"the one in namespace {NAMESPACE} (" in message
     binding = new_object(
         CLUSTER_ROLE_BINDING,
         "odh-operator",

@@ -117,18 +117,28 @@ def findings(
     """
     renewing = ", ".join(alive[:_MAX_SHOWN]) or "no namespace"
     remedy = f"alive, by the renewal of its Lease: {renewing}; {_REMEDY}"
+    own_part = _part_text(configuration if is_known else None)
     for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
-        where = f"another CodeFlare operator in {_described(namespace, other)}"
+        described = _described(namespace, other)
+        both = (
+            f"the one in {checked} reconciles {own_part}, the one in {described} reconciles "
+            f"{_part_text(other.configuration)}"
+        )
         if other.webhooks and configuration.webhook.enabled is not False:
             yield fail(
-                f"{where} has webhooks for RayClusters, besides the one in {checked}", remedy
+                f"another CodeFlare operator in {described} has webhooks for RayClusters, besides the one in {checked}",
+                remedy,
             )
         elif _overlap(configuration, other.configuration or OperatorConfiguration()):
             is_certain = is_known and other.configuration is not None and other.is_proven
-            message = f"{where} reconciles the same namespaces as the one in {checked}"
-            yield fail(message, remedy) if is_certain else warn(message, remedy)
+            if is_certain:
+                yield fail(f"two CodeFlare operators reconcile the same objects: {both}", remedy)
+            else:
+                yield warn(
+                    f"two CodeFlare operators may reconcile the same objects: {both}", remedy
+                )
         else:
-            yield ok(f"{where} reconciles other namespaces or labels")
+            yield ok(f"two CodeFlare operators divide the cluster: {both}")
     if not others:
         yield ok("no other CodeFlare operator was found")
 
@@ -136,6 +146,21 @@ def findings(
 def _described(namespace: str, operator: OtherOperator) -> str:
     names = ", ".join([*operator.webhooks, *operator.signs])
     return f"namespace {namespace} ({names})" if names else f"namespace {namespace}"
+
+
+def _part_text(configuration: OperatorConfiguration | None) -> str:
+    """Describe what an operator with ``configuration`` (``None``: unknown) reconciles."""
+    if configuration is None:
+        return "objects that are not known, because its configuration cannot be read"
+    names = configuration.watch_namespaces
+    part = "all namespaces"
+    if names:
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        noun = "namespace" if len(names) == 1 else "namespaces"
+        part = f"{noun} {', '.join(names[:_MAX_SHOWN])}{more}"
+    if configuration.label_selector:
+        part += f" with labels {text(str(configuration.label_selector))}"
+    return part
 
 
 def _overlap(one: OperatorConfiguration, other: OperatorConfiguration) -> bool:

@@ -97,9 +97,50 @@ def test_other_operators_must_reconcile_other_objects(
     configuration = OperatorConfiguration.from_document(own)
     (finding,) = other_operators.findings(others, configuration, checked, ["ours"])
     assert finding.status == expected
-    assert (checked in finding.message) is (expected != "ok")
+    assert (checked in finding.message) is bool(others)
     assert not others or next(iter(others)) in finding.message
     assert ("renewal of its Lease: ours; keep one" in finding.remedy) is (expected != "ok")
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "own_part", "their_part"),
+    [
+        (
+            {"watchNamespaces": ["a", "b"]},
+            {"watchNamespaces": ["c"]},
+            "namespaces a, b",
+            "namespace c",
+        ),
+        (
+            {"labelSelector": "part=a"},
+            {"labelSelector": "part=b", "watchNamespaces": [f"n{number}" for number in range(12)]},
+            "all namespaces with labels part=a",
+            "namespaces n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 and 2 more with labels part=b",
+        ),
+    ],
+)
+def test_operators_that_divide_the_cluster_are_named_with_their_parts(
+    own: dict[str, Any], theirs: dict[str, Any], own_part: str, their_part: str
+) -> None:
+    configuration = OperatorConfiguration.from_document(own)
+    found = other(**theirs)
+    (finding,) = other_operators.findings(found, configuration, "namespace ours", [])
+    assert finding.status == "ok"
+    assert finding.message == (
+        f"two CodeFlare operators divide the cluster: the one in namespace ours reconciles {own_part}, "
+        f"the one in namespace opendatahub (Deployment d) reconciles {their_part}"
+    )
+
+
+def test_operator_whose_part_is_unknown_may_reconcile_the_same_objects() -> None:
+    unread = other()
+    unread["opendatahub"].configuration = None
+    (finding,) = other_operators.findings(unread, OperatorConfiguration(), "namespace ours", [])
+    assert finding.message == (
+        "two CodeFlare operators may reconcile the same objects: the one in namespace ours reconciles all namespaces, "
+        "the one in namespace opendatahub (Deployment d) reconciles objects that are not known, because its "
+        "configuration cannot be read"
+    )
 
 
 def test_overlap_is_only_a_warning_if_a_configuration_was_not_read() -> None:
