@@ -41,6 +41,8 @@ _EXPIRY_WARNING: Final = timedelta(days=30)
 _START_AGAIN: Final = "start the operator again: it registers its own address"
 _MAX_RULES: Final = 12
 _MAX_NAMESPACES: Final = 5
+_GO_WEBHOOKS: Final = ("raycluster.ray.openshift.ai", "appwrapper.kb.io")
+"""The ends of the names of webhooks that the Go operator also has."""
 _CERTIFICATE_IMAGE: Final = "CERT_GENERATOR_IMAGE"
 
 
@@ -197,11 +199,16 @@ def check_configuration(
 
 
 def check_webhooks(
-    facts: Sequence[WebhookConfigurationFacts], now: datetime, *, unserved: str = ""
+    facts: Sequence[WebhookConfigurationFacts],
+    now: datetime,
+    *,
+    unserved: str = "",
+    is_go: bool = False,
 ) -> Iterator[Finding]:
     """Check the webhook configurations, and whether their Services have endpoints.
 
-    ``unserved`` is the namespace of the operator if its configuration disables its webhooks.
+    ``unserved`` is the namespace of the operator if its configuration disables its webhooks. ``is_go``: the Go operator
+    is installed, whose configurations lack the webhooks of kinds that only this one has.
     """
     if not facts:
         yield not_needed("another tool, such as OLM, manages the webhook configurations")
@@ -209,8 +216,16 @@ def check_webhooks(
         if not fact.exists:
             yield fail(f"{fact.name} does not exist: nothing is injected or validated", APPLY)
             continue
-        if fact.missing:
-            yield fail(f"{fact.name} lacks {', '.join(fact.missing)}", APPLY)
+        missing = fact.missing
+        if is_go:
+            missing = tuple(name for name in missing if name.endswith(_GO_WEBHOOKS))
+            if missing != fact.missing:
+                yield warn(
+                    f"{fact.name} has only the webhooks of the Go operator, for RayClusters and AppWrappers",
+                    MIGRATION,
+                )
+        if missing:
+            yield fail(f"{fact.name} lacks {', '.join(missing)}", APPLY)
         for service, ready in fact.services.items():
             if ready is None:
                 yield fail(f"{fact.name} leads to Service {service}, which does not exist", APPLY)
@@ -234,7 +249,7 @@ def check_webhooks(
             )
             continue
         leads_here = any(service.namespace == unserved for service in fact.services)
-        if not fact.missing and not leads_here and all(fact.services.values()):
+        if not missing and not leads_here and all(fact.services.values()):
             targets = [str(service) for service in fact.services]
             targets += _servers(fact.urls)
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")

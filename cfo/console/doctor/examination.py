@@ -155,7 +155,9 @@ async def examine(
         "operators": partial(other_operators.check, subject),
         "configuration": config,
         "permissions": permissions,
-        "webhooks": lambda: checks.check_webhooks(webhooks(), clock.now(), unserved=unserved),
+        "webhooks": lambda: checks.check_webhooks(
+            webhooks(), clock.now(), unserved=unserved, is_go=is_go
+        ),
         "certificate": trust,
         "monitoring": monitoring,
         "images": images,

@@ -443,6 +443,21 @@ def test_webhooks_lead_to_ready_endpoints(
     assert states(checks.check_webhooks(facts, NOW)) == expected
 
 
+def test_webhooks_of_the_go_operator_are_no_failure() -> None:
+    """It has none for the kinds that only this operator has."""
+    others = ("vfluxjob.kb.io", "vinferencestack.doublewordai.co")
+    found = list(checks.check_webhooks([webhooks(missing=others)], NOW, is_go=True))
+    assert states(found) == ["warn", "ok"]
+    assert found[0].message == (
+        "validating has only the webhooks of the Go operator, for RayClusters and AppWrappers"
+    )
+    assert "follow docs/migration.md" in found[0].remedy
+    missing = ("vappwrapper.kb.io", *others)
+    found = list(checks.check_webhooks([webhooks(missing=missing)], NOW, is_go=True))
+    assert states(found) == ["warn", "fail"]
+    assert found[1].message == "validating lacks vappwrapper.kb.io"
+
+
 def test_webhooks_must_not_lead_to_an_operator_that_serves_none() -> None:
     (finding,) = checks.check_webhooks([webhooks()], NOW, unserved=SERVICE.namespace)
     assert states([finding]) == ["fail"]
