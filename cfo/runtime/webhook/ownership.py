@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import Forbidden
@@ -29,6 +30,8 @@ from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
 OPERATOR_ANNOTATION: Final = "webhooks.codeflare.dev/operator"
 """The annotation of a webhook configuration that contains the :class:`OperatorMark` of the operator that serves it."""
+
+_log = structlog.get_logger(__name__)
 
 _MAX_MARK: Final = 2048
 _MAX_NAME: Final = 300
@@ -183,6 +186,13 @@ class OwnerProbe:
         # A released Lease has no holder; a waiting replica acquires it within seconds.
         if first.holder and not serves(first.holder, address):
             return ""
+        _log.info(
+            "Webhooks name another operator, checking whether it still renews its lease",
+            lease=str(lease),
+            holder=printable(first.holder, _MAX_NAME),
+            address=printable(address, _MAX_NAME),
+            seconds=first.seconds,
+        )
         until = self._clock.boottime() + first.seconds
         while self._clock.boottime() < until:
             await self._clock.sleep(_REREAD)

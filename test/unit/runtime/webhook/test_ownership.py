@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import Forbidden
@@ -263,6 +264,16 @@ async def test_lease_is_observed_for_its_bounded_duration(seconds: Any, observed
     leases.reads = 0
     assert await probing.living_holder(WebhookOwner(THEIRS, THEIR_LEASE)) == ""
     assert leases.reads == 1, "an expired Lease is not observed again"
+
+
+async def test_observation_of_a_lease_is_logged_before_it_takes_its_time() -> None:
+    """A start that waits says what it waits for; an expired Lease is not waited for again."""
+    with capture_logs() as logs:
+        probing, _, _ = await probe(Leases(lease("a\n", 0)))
+        await probing.living_holder(WebhookOwner(THEIRS, THEIR_LEASE))
+    (entry,) = logs
+    assert entry["event"].startswith("Webhooks name another operator, checking whether it still")
+    assert (entry["lease"], entry["holder"], entry["seconds"]) == (str(THEIR_LEASE), "a\\n", 15)
 
 
 async def test_owner_without_lease_is_not_asked_for() -> None:
