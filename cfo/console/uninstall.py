@@ -59,6 +59,7 @@ from cfo.runtime import (
     SECRET,
     Client,
     Conflict,
+    Forbidden,
     NamespacedName,
     NotFound,
     Object,
@@ -215,7 +216,8 @@ async def check_installation(
     if not is_installed and not leftovers:
         remains = await _remains(client, namespace, delete_crds=delete_crds)
         if not remains:
-            return "the cluster has no operator and none of its finalizers"
+            nothing = "the cluster has no operator and none of its finalizers"
+            return nothing + await _state_elsewhere(client, namespace)
         raise UninstallRefused(
             f"namespace {namespace} has no operator, but {remains}; --namespace selects another one, and --leftovers "
             "removes what an operator left behind"
@@ -255,6 +257,26 @@ async def _remains(client: Client, namespace: str, *, delete_crds: bool) -> str:
             if await client.get(gvk_of(crd), key_of(crd), live=True) is not None:
                 return f"CustomResourceDefinition {name_of(crd)} exists"
     return ""
+
+
+async def _state_elsewhere(client: Client, namespace: str) -> str:
+    """Describe what other namespaces contain with the names that operators use; empty if there is nothing.
+
+    ``cfo run`` leaves these objects in its namespace. It is no reason to fail, because any user can create them.
+    """
+    found: list[str] = []
+    for gvk, name in _STATE.items():
+        with suppress(Forbidden):
+            stored = await _list(client, gvk, field_selector=f"metadata.name={name}")
+            found += (
+                f"{gvk.kind} {key_of(obj)}" for obj in stored if namespace_of(obj) != namespace
+            )
+    if not found:
+        return ""
+    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    names = ", ".join(found[:_MAX_NAMED])
+    remedy = "if cfo run left them there, --namespace and --leftovers remove them"
+    return f"; other namespaces contain {names}{more}: {remedy}"
 
 
 async def _keys_with_finalizer(client: Client, gvk: GVK, finalizer: str) -> list[NamespacedName]:

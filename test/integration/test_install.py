@@ -595,6 +595,11 @@ async def test_uninstall_names_what_an_operator_outside_the_cluster_left(tmp_pat
         metadata = {"name": CONFIG_MAP_NAME, "namespace": "default"}
         await environment.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
         arguments = ("--namespace", "default", "--timeout", "1")
+        unnamed = await run_uninstall(environment, tmp_path)
+        found = f"other namespaces contain ConfigMap default/{CONFIG_MAP_NAME}"
+        remedy = "if cfo run left them there, --namespace and --leftovers remove them"
+        assert unnamed.startswith("nothing to remove: the cluster has no operator")
+        assert unnamed.endswith(f"; {found}: {remedy}\n")
         refusal = await run_uninstall(environment, tmp_path, *arguments, code=1)
         assert f"but it contains ConfigMap {CONFIG_MAP_NAME}; " in refusal
         assert "--leftovers removes" in refusal

@@ -132,7 +132,7 @@ def test_operators_that_divide_the_cluster_are_named_with_their_parts(
     )
 
 
-def test_operator_whose_part_is_unknown_may_reconcile_the_same_objects() -> None:
+def test_operator_with_an_unknown_part_may_reconcile_the_same_objects() -> None:
     unread = other()
     unread["opendatahub"].configuration = None
     (finding,) = other_operators.findings(unread, OperatorConfiguration(), "namespace ours", [])
