@@ -46,7 +46,7 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.process.arguments import require_plain_function, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
-from cfo.runtime.process.strings import require_list
+from cfo.runtime.process.strings import require_strings
 
 MAX_UNCERTAIN: Final = 10_000
 """The maximum number of objects whose next read must go to the API server; the oldest are evicted first."""
@@ -90,8 +90,8 @@ class Cache(ClientCache):
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
-        require_list("namespaces", namespaces)
-        require_list("field_managers", field_managers)
+        require_strings("namespaces", namespaces)
+        require_strings("field_managers", field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
         self._selectors: dict[GVK, LabelSelector] = {}
         if selectors is not None:

@@ -56,7 +56,9 @@ class Index:
     """
 
     def __init__(self, name: str, function: IndexFunction, *, left_out: bool = False) -> None:
-        require_plain_function(f"index {name!r}", function, "a function that returns strings")
+        require_plain_function(
+            f"index {name!r}", function, "a function that returns strings", "entry"
+        )
         self.name = name
         self.function = function
         self.left_out = left_out

@@ -370,7 +370,7 @@ BudgetFunction: TypeAlias = Callable[[Entry], str]
 
 def require_budget_function(function: BudgetFunction) -> None:
     """Raise :class:`TypeError` if ``budget_of`` is an async function, or no function."""
-    require_plain_function("budget_of", function, "a function that returns a namespace")
+    require_plain_function("budget_of", function, "a function that returns a namespace", "entry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

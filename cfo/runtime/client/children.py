@@ -58,7 +58,13 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import require_plain_function, truth_of, wrong_result
+from cfo.runtime.process.arguments import (
+    require_plain_function,
+    require_type,
+    shown,
+    truth_of,
+    wrong_result,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -144,6 +150,10 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         require_gvk("Child", self.gvk)
         require_key("Child", self.key)
+
+    def __repr__(self) -> str:
+        # Without the object, which can be a Secret.
+        return f"Child({_id_text(self.id)})"
 
     @classmethod
     def present(cls, desired: Object | TypedObject, **options: Unpack[ChildOptions]) -> Self:
@@ -376,6 +386,7 @@ async def reconcile_children(
     children with the same kind, namespace and name, for a requirement that is not an earlier child, and for a child
     without ``belongs`` that is not in the namespace of its owner, which thus cannot be its controller.
     """
+    require_type("children", children, Iterable, "a list of Child, such as [Child.present(obj)]")
     listed = list(children)
     owner = to_object(owner)
     _check_children(listed, owner)
@@ -413,7 +424,7 @@ def _check_children(children: Iterable[Child], owner: Object) -> None:
     for child in children:
         if not isinstance(child, Child):
             raise TypeError(
-                f"children: {child!r:.200}: must be a Child, such as Child.present(obj)"
+                f"children: {shown(child)}: must be a Child, such as Child.present(obj)"
             )
         if child.id in ids:
             raise ValueError(f"children: {_id_text(child.id)}: must not be there twice")
@@ -448,7 +459,7 @@ def _check_requirements(child: Child, alternative: Child, possible: Collection[O
 def _require_id(name: str, value: object) -> None:
     """Raise :class:`TypeError` if ``value`` is not the id of a child; ``name`` is what got it."""
     if not _is_id(value):
-        raise TypeError(f"{name}: {value!r:.200}: must be the id of a child, such as child.id")
+        raise TypeError(f"{name}: {shown(value)}: must be the id of a child, such as child.id")
 
 
 def _is_id(value: object) -> bool:
@@ -477,6 +488,11 @@ def _check_namespace(child: Child, owner: Object) -> None:
     namespace = namespace_of(owner)
     if not namespace or child.belongs is not None:
         return
+    if not child.key.namespace:
+        raise ValueError(
+            f"children: {_id_text(child.id)}: metadata.namespace is missing: must be {namespace}, that of its owner; a "
+            "cluster-scoped child needs belongs, a function that recognizes the object"
+        )
     if child.key.namespace != namespace:
         raise ValueError(
             f"children: {_id_text(child.id)}: not in the namespace of its owner {key_of(owner)}, which thus cannot be "

@@ -327,6 +327,7 @@ class Client:
         """
         if not isinstance(body, Mapping | Sequence):
             body = model_to_wire(body)
+        _check_patch(body, patch_type)
         body = _with_preconditions(body, uid=uid, resource_version=resource_version)
         gvk = require_kind("patch", kind)
         target = await self._requests.resolve_object(gvk, key, subresource)
@@ -535,6 +536,20 @@ def _decode_stored(stored: StoredObject, cached: CachedState | None) -> Object:
         return cached.object
     decoded: Object = orjson.loads(stored.object)
     return decoded
+
+
+def _check_patch(body: object, patch_type: PatchType) -> None:
+    """Raise :class:`TypeError` unless the body of a patch is what its type needs: a dict, or a list of operations."""
+    require_type("patch: patch_type", patch_type, PatchType, "a PatchType, such as PatchType.JSON")
+    allowed = "a list of operations" if patch_type is PatchType.JSON else "a dict"
+    is_allowed = isinstance(body, Mapping)
+    if patch_type is PatchType.JSON:
+        is_allowed = isinstance(body, Sequence) and not isinstance(body, str | bytes)
+    if not is_allowed:
+        # Not its value, which can be that of a Secret.
+        raise TypeError(
+            f"patch: body: a value of type {type(body).__name__}: must be {allowed} for PatchType.{patch_type.name}"
+        )
 
 
 def _with_preconditions(

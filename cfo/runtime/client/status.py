@@ -13,6 +13,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     name_of,
     namespace_of,
+    to_object,
     uid_of,
 )
 
@@ -36,7 +37,7 @@ async def apply_status(
     :class:`~cfo.runtime.objects.InvalidResource` for a status that does not fit this class.
     """
     if not isinstance(obj, TypedObject):
-        desired = {**identity_of(obj), "status": status}
+        desired = {**identity_of(to_object(obj)), "status": status}
         return await client.apply(desired, subresource="status", force=force)
     identity = identity_of(obj.to_object())
     content = type(obj).intent(key_of(identity), status=status)

@@ -40,7 +40,7 @@ from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
-from cfo.runtime.process.arguments import wrong_result
+from cfo.runtime.process.arguments import require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.printable import described
 
@@ -149,13 +149,8 @@ class Controller:
             raise TypeError(
                 f"{type(reconciler).__name__}.reconcile: must be a coroutine function (async def)"
             )
-        try:
-            inspect.signature(reconciler.reconcile).bind(None)
-        except TypeError:
-            raise TypeError(
-                f"{type(reconciler).__name__}.reconcile: must take one argument: "
-                "async def reconcile(self, request)"
-            ) from None
+        method = f"{type(reconciler).__name__}.reconcile"
+        require_parameters(method, reconciler.reconcile, "request")
         self.name = name
         self.kind = kind
         self.options = options or ControllerOptions()
@@ -192,7 +187,12 @@ class Controller:
         return tuple(self._sources)
 
     def watch(self, source: Source) -> None:
-        """Add a source; start it immediately if the controller is running."""
+        """Add a source; start it immediately if the controller is running.
+
+        Raises :class:`TypeError` for what is no :class:`~cfo.runtime.controller.source.Source`.
+        """
+        if isinstance(source, type) or not isinstance(source, Source):
+            raise TypeError(f"source: {source!r:.200}: must be a Source, such as Channel()")
         self._sources.append(source)
         if self._tasks is not None:
             self._tasks.start_soon(source.start, self.name, self.queue)

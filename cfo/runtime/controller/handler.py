@@ -92,7 +92,7 @@ class EnqueueRequestsFromMapFunc(EventHandler):
 
     def __init__(self, function: Callable[[Entry], Iterable[Request]]) -> None:
         require_plain_function(
-            "EnqueueRequestsFromMapFunc", function, "a function that returns requests"
+            "EnqueueRequestsFromMapFunc", function, "a function that returns requests", "entry"
         )
         self.function = function
 

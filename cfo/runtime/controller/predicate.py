@@ -92,7 +92,7 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
     def __init__(self, kind: ObjectKind[T], value: Callable[[T], Any]) -> None:
         require_kind("ValueChanged", kind)
         require_plain_function(
-            "ValueChanged", value, "a function that returns a part of the object"
+            "ValueChanged", value, "a function that returns a part of the object", "object"
         )
         self._kind = kind
         self._value = value
@@ -113,7 +113,9 @@ class ValueChanged(_UpdatePredicate, Generic[T]):
 
 def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
     """Return a predicate that passes updates for which ``changed(old, new)`` is true."""
-    require_plain_function("on_update", changed, "a function of the old and new state")
+    require_plain_function(
+        "on_update", changed, "a function of the old and new state", "old", "new"
+    )
 
     def predicate(event: Event) -> bool:
         if event.old is None or event.new is None:
@@ -133,8 +135,9 @@ def from_functions(
 
     An object that is left out of the cache is not deleted: it was updated, or created if no earlier state is known.
     """
-    for name, function in (("create", create), ("update", update), ("delete", delete)):
-        require_plain_function(f"from_functions: {name}", function, "a function")
+    for name, function in (("create", create), ("delete", delete)):
+        require_plain_function(f"from_functions: {name}", function, "a function", "entry")
+    require_plain_function("from_functions: update", update, "a function", "old", "new")
 
     def predicate(event: Event) -> bool:
         current = event.current
@@ -182,5 +185,5 @@ def require_predicates(name: str, predicates: Iterable[Predicate]) -> None:
     """Raise :class:`TypeError` for a predicate that is a class or an async function; ``name`` is the parameter."""
     for predicate in predicates:
         require_plain_function(
-            name, predicate, "a function or an instance, such as GenerationChanged()"
+            name, predicate, "a function or an instance, such as GenerationChanged()", "event"
         )

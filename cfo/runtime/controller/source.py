@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -23,6 +23,7 @@ from cfo.runtime.process.clock import Clock, SystemClock
 _log = structlog.get_logger(__name__)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Adds requests to a controller's queue."""
 

@@ -60,6 +60,12 @@ class _Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_predicates(f"predicate of {self.gvk}", self.predicates)
+        allowed = SelectionKeywords.__annotations__
+        for keyword in self.selection:
+            if keyword not in allowed:
+                raise TypeError(
+                    f"watch of {self.gvk}: keyword {keyword}: must be one of {', '.join(allowed)}"
+                )
         budget_of = self.selection.get("budget_of")
         if budget_of is not None:
             require_budget_function(budget_of)

@@ -47,7 +47,7 @@ from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 from cfo.runtime.process.health import Health
 from cfo.runtime.process.logs import hide_local_variables
-from cfo.runtime.process.strings import require_list
+from cfo.runtime.process.strings import require_strings
 from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ManagerOptions:
 
     def __post_init__(self) -> None:
         for name in ("namespaces", "field_managers"):
-            require_list(name, getattr(self, name))
+            require_strings(name, getattr(self, name))
         for field_manager in (self.field_manager, *self.field_managers):
             require_field_manager("field_manager", field_manager)
         for name in ("metrics_bind_address", "health_bind_address", "debug_bind_address"):
@@ -393,7 +393,7 @@ class Manager:
         not be secret. Raises :class:`RuntimeError` if the metrics server does not authorize clients
         (``ManagerOptions.metrics_tls``), or is running, and :class:`TypeError` if ``public_paths`` is one string.
         """
-        require_list("public_paths", public_paths)
+        require_strings("public_paths", public_paths)
         add_public_paths = getattr(self._servers.metrics, "add_public_paths", None)
         if add_public_paths is None:
             raise RuntimeError(

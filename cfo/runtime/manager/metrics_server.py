@@ -27,7 +27,7 @@ from cfo.runtime.pki.policy import CertificatePolicy
 from cfo.runtime.pki.rotation import StoredCertificates, ensure_certificates
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.process.endpoint import USER, Endpoint
-from cfo.runtime.process.strings import require_list
+from cfo.runtime.process.strings import require_strings
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
@@ -60,7 +60,7 @@ class MetricsTLS:
     names: tuple[str, ...] = ("localhost",)
 
     def __post_init__(self) -> None:
-        require_list("names", self.names)
+        require_strings("names", self.names)
 
 
 class AccessDecision(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
-from cfo.runtime.process.arguments import require_type
+from cfo.runtime.process.arguments import require_type, shown
 from cfo.runtime.process.printable import printable
 
 MAX_UID: Final = 64
@@ -90,7 +90,7 @@ def require_kind(name: str, kind: object) -> GVK:
     gvk = getattr(kind, "gvk", None)
     if not isinstance(gvk, GVK):
         raise TypeError(
-            f"{name}: {kind!r:.200}: must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
+            f"{name}: {shown(kind)}: must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
         )
     if "/" in gvk.group or "/" in gvk.version:
         raise ValueError(
@@ -102,7 +102,7 @@ def require_kind(name: str, kind: object) -> GVK:
 def require_gvk(name: str, gvk: object) -> None:
     """Raise :class:`TypeError` if ``gvk``, which the function ``name`` got, is not a :class:`GVK`."""
     if not isinstance(gvk, GVK):
-        raise TypeError(f"{name}: {gvk!r:.200}: must be a GVK, such as CONFIG_MAP or Website.gvk")
+        raise TypeError(f"{name}: {shown(gvk)}: must be a GVK, such as CONFIG_MAP or Website.gvk")
 
 
 def require_key(name: object, key: object) -> None:
@@ -115,7 +115,7 @@ def require_key(name: object, key: object) -> None:
         if isinstance(namespace, str) and isinstance(key_name, str):
             return
     raise TypeError(
-        f"{name}: {key!r:.200}: must be a NamespacedName of two strings, as in NamespacedName(namespace, name)"
+        f"{name}: {shown(key)}: must be a NamespacedName of two strings, as in NamespacedName(namespace, name)"
     )
 
 
@@ -123,7 +123,7 @@ def require_namespace(name: str, namespace: object) -> None:
     """Raise :class:`TypeError` if ``namespace``, which the function ``name`` got, is not a string."""
     if not isinstance(namespace, str):
         raise TypeError(
-            f"{name}: namespace: {namespace!r:.200}: must be the name of a namespace, a string"
+            f"{name}: namespace: {shown(namespace)}: must be the name of a namespace, a string"
         )
 
 

@@ -36,7 +36,7 @@ from cfo.runtime.pki.certificates import (
 )
 from cfo.runtime.pki.policy import CertificatePolicy
 from cfo.runtime.pki.private_keys import create_key, key_pem, load_private_key
-from cfo.runtime.process.strings import require_list
+from cfo.runtime.process.strings import require_strings
 
 _MAX_FORMER_CAS: Final = 3
 """The maximum number of former CAs that stay trusted, which limits the size of the bundle."""
@@ -239,7 +239,7 @@ def issue_certificate(
 
     Raises :class:`TypeError` if ``names`` is one string.
     """
-    require_list("names", names)
+    require_strings("names", names)
     key = create_key(policy.key_algorithm)
     alternatives: list[x509.GeneralName] = []
     for name in names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from types import UnionType
 from typing import Final, TypeVar
 
@@ -25,20 +25,49 @@ def require_type(
         raise TypeError(f"{name}: {value!r:.200}: must be {allowed}")
 
 
+def shown(value: object) -> str:
+    """Return a value for an error. Of a dict or a list, only the type: an object in it can be a Secret."""
+    if isinstance(value, Mapping | list):
+        return f"a value of type {type(value).__name__}"
+    return f"{value!r:.200}"
+
+
 def require_plain_function(
-    name: str, function: object, allowed: str, *, can_be_class: bool = False
+    name: str,
+    function: object,
+    allowed: str,
+    *parameters: str,
+    can_be_class: bool = False,
 ) -> None:
     """Raise :class:`TypeError` if ``function`` cannot be called, is a class, or is an async function.
 
     The library calls it without awaiting the result. ``name`` is the parameter, ``allowed`` describes the function.
+    With ``parameters``, the function must accept these; the check takes 20 us, too long for each reconcile.
     ``can_be_class``: a class such as ``bool`` is allowed, too.
     """
     called = getattr(function, "__call__", None)  # noqa: B004 - the method of an instance
     is_async = _is_async(function) or _is_async(called)
     is_wrong_class = isinstance(function, type) and not can_be_class
     if is_async or is_wrong_class or not callable(function):
-        shown = "async function " if is_async else ""
-        raise TypeError(f"{name}: {shown}{function!r:.200}: must be {allowed}, without async")
+        prefix = "async function " if is_async else ""
+        raise TypeError(f"{name}: {prefix}{function!r:.200}: must be {allowed}, without async")
+    if parameters:
+        require_parameters(f"{name}: {function_name(function)}", function, *parameters)
+
+
+def require_parameters(name: str, function: Callable[..., object], *parameters: str) -> None:
+    """Raise :class:`TypeError` if ``function`` cannot be called with these positional parameters."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # that of some functions of C is not known
+    try:
+        signature.bind(*parameters)
+    except TypeError:
+        accepted = signature.replace(return_annotation=inspect.Signature.empty)
+        raise TypeError(
+            f"{name}{accepted}: must accept the parameters ({', '.join(parameters)})"
+        ) from None
 
 
 def _is_async(function: object) -> bool:

@@ -27,7 +27,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 from cfo.runtime.objects.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.process.arguments import require_plain_function
-from cfo.runtime.process.strings import require_list
+from cfo.runtime.process.strings import require_strings
 from cfo.runtime.webhook.worker import ReviewWorker
 
 P = ParamSpec("P")
@@ -136,7 +136,7 @@ class AdmissionResponse:
     audit_annotations: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_list("warnings", self.warnings)
+        require_strings("warnings", self.warnings)
 
 
 def denied(

@@ -6,6 +6,7 @@ from them (:meth:`Webhooks.configuration`). Paths and default names match contro
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from typing import Any, Literal, TypeVar
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.resource.declaration import plural_of
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind, require_kind
-from cfo.runtime.process.strings import require_list
+from cfo.runtime.process.arguments import require_parameters
+from cfo.runtime.process.strings import require_strings
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
@@ -59,7 +61,7 @@ class Webhook:
 
     def __post_init__(self) -> None:
         for name in ("groups", "versions", "resources", "operations"):
-            require_list(name, getattr(self, name))
+            require_strings(name, getattr(self, name))
         if not _PATH.fullmatch(self.path):
             raise ValueError(
                 f"path: {self.path!r}: must consist of segments of letters, digits, - and _, such as /mutate-pods"
@@ -155,8 +157,8 @@ class Webhooks:
         already registered, and :class:`TypeError` if the defaulter or the validator lacks a method that is called, or
         if the operations are one string.
         """
-        require_list("operations", operations)
-        require_list("validator_operations", validator_operations)
+        require_strings("operations", operations)
+        require_strings("validator_operations", validator_operations)
         gvk = require_kind("register", kind)
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")
@@ -229,6 +231,9 @@ def _check_method(gvk: GVK, handler: object, protocol: type, name: str) -> None:
     is_inherited = getattr(type(handler), name, None) is inherited and name != "validate_delete"
     if is_inherited or not callable(getattr(handler, name, None)):
         raise TypeError(f"{gvk}: {role} {type(handler).__name__}: must have a method {name}")
+    _, *parameters = inspect.signature(inherited).parameters
+    method_name = f"{gvk}: {role} {type(handler).__name__}.{name}"
+    require_parameters(method_name, getattr(handler, name), *parameters)
 
 
 def _client_config(address: ServiceReference | WebhookURL, path: str) -> dict[str, Any]:

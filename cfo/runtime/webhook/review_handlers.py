@@ -14,6 +14,7 @@ from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
 from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
+from cfo.runtime.process.arguments import wrong_result
 from cfo.runtime.process.printable import described
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
@@ -71,6 +72,9 @@ class DefaultingHandler(Generic[T]):
             raw = await request.compute(_encode, obj)
         result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
         changed = obj if result is None else result
+        if not isinstance(changed, dict | TypedObject):
+            name = f"{type(self._defaulter).__name__}.default"
+            raise wrong_result(name, changed, "the changed object or None")
         patch = await request.compute(_patch, raw, changed)
         return AdmissionResponse(allowed=True, patch=patch)
 
@@ -139,10 +143,8 @@ def _require_warnings(validator: object, warnings: object) -> None:
         return
     if isinstance(warnings, list | tuple) and all(isinstance(text, str) for text in warnings):
         return
-    raise TypeError(
-        f"result of {type(validator).__name__}: {warnings!r:.200}: must be None or a list of warnings; "
-        "raise Denied to reject the object"
-    )
+    allowed = "None or a list of strings, the warnings; raise Denied to reject the object"
+    raise wrong_result(type(validator).__name__, warnings, allowed)
 
 
 def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:

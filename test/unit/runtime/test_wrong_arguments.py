@@ -12,8 +12,9 @@ import pytest
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.wait import wait_for
 from cfo.runtime.client.children import Child, ChildResults, reconcile_children
-from cfo.runtime.client.client import Client
+from cfo.runtime.client.client import Client, PatchType
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.status import apply_status
 from cfo.runtime.controller.controller import ControllerOptions
 from cfo.runtime.controller.finalizer import Finalizer
 from cfo.runtime.controller.handler import (
@@ -21,14 +22,15 @@ from cfo.runtime.controller.handler import (
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
 )
-from cfo.runtime.controller.predicate import ValueChanged
+from cfo.runtime.controller.predicate import ValueChanged, and_, from_functions, on_update
 from cfo.runtime.controller.reconcile import Result
+from cfo.runtime.controller.source import Channel
 from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.field import FieldErrors
-from cfo.runtime.objects.kinds import CONFIG_MAP, SERVICE
+from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET, SERVICE
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.resource.crd import custom_resource_definition
 from cfo.runtime.objects.resource.custom_resource import CustomResource
@@ -38,9 +40,15 @@ from cfo.runtime.objects.unstructured import (
     NamespacedName,
     Object,
     new_object,
+    require_gvk,
+    require_key,
+    require_kind,
+    require_namespace,
     set_controller_owner,
 )
+from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.webhook.options import WebhookOptions
+from cfo.runtime.webhook.registration import Webhooks
 
 ANY: Any = SimpleNamespace()
 KIND = "must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
@@ -49,6 +57,7 @@ CONFIG = ClientConfig(server="https://127.0.0.1:1")
 OWNER = new_object(CONFIG_MAP, "owner", "default")
 OWNER["metadata"]["uid"] = "1"
 CHILD = new_object(SERVICE, "a", "default")
+CHILD_OF_A = Child.present(CHILD)
 KEY = "must be a NamespacedName of two strings, as in NamespacedName(namespace, name)"
 
 
@@ -155,7 +164,7 @@ def wrong(value: object) -> Any:
         ),
         (
             lambda: builder().for_(CONFIG_MAP).complete(wrong(WithoutRequest())),
-            "WithoutRequest.reconcile: must take one argument: async def reconcile(self, request)",
+            "WithoutRequest.reconcile(): must accept the parameters (request)",
         ),
         (
             lambda: new_manager().health.add_ready_check("x", wrong(True)),
@@ -165,6 +174,31 @@ def wrong(value: object) -> Any:
             lambda: new_manager().cache.informer(SERVICE, namespace=wrong(KEY_OF_A)),
             f"informer: namespace: {KEY_OF_A!r}: must be the name of a namespace, a string",
         ),
+        (
+            lambda: builder().for_(CONFIG_MAP, **wrong({"labels": "app=web"})),
+            (
+                f"watch of {CONFIG_MAP}: keyword labels: must be one of label_selector, field_selector, namespace, "
+                "other_namespaces, metadata_only, fields, max_bytes, budget_of"
+            ),
+        ),
+        (
+            lambda: (
+                builder()
+                .watches_source(wrong([]))
+                .complete(wrong(SimpleNamespace(reconcile=function)))
+            ),
+            "source: []: must be a Source, such as Channel()",
+        ),
+        (
+            lambda: (
+                builder()
+                .watches_source(wrong(Channel))
+                .complete(wrong(SimpleNamespace(reconcile=function)))
+            ),
+            f"source: {Channel!r}: must be a Source, such as Channel()",
+        ),
+        (lambda: options(namespaces=[None]), "namespaces: None: must be a string"),
+        (lambda: options(field_managers=[1]), "field_managers: 1: must be a string"),
         (
             lambda: new_manager().cache.informer(SERVICE, label_selector=wrong(["app"])),
             "informer: label_selector: ['app']: must be a string, such as app=web",
@@ -237,6 +271,99 @@ def test_argument_of_another_type_is_rejected(call: Callable[[], object], messag
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == message
+
+
+def no_parameters() -> Any:
+    """Return nothing that anything uses."""
+
+
+def one_parameter(one: Any, /) -> Any:
+    """Return nothing that anything uses."""
+
+
+class WithoutRequestParameter:
+    def default(self, obj: Object) -> None:
+        """Accept no request."""
+
+    def validate_create(self, obj: Object) -> None:
+        """Accept no request."""
+
+    def validate_update(self, old: Object, obj: Object) -> None:
+        """Accept no request."""
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: builder().for_(CONFIG_MAP, wrong(no_parameters)),
+            f"predicate of {CONFIG_MAP}: no_parameters(): must accept the parameters (event)",
+        ),
+        (
+            lambda: and_(wrong(no_parameters)),
+            "and_: no_parameters(): must accept the parameters (event)",
+        ),
+        (
+            lambda: on_update(wrong(one_parameter)),
+            "on_update: one_parameter(one: 'Any', /): must accept the parameters (old, new)",
+        ),
+        (
+            lambda: from_functions(create=wrong(no_parameters)),
+            "from_functions: create: no_parameters(): must accept the parameters (entry)",
+        ),
+        (
+            lambda: from_functions(update=wrong(one_parameter)),
+            (
+                "from_functions: update: one_parameter(one: 'Any', /): must accept the parameters "
+                "(old, new)"
+            ),
+        ),
+        (
+            lambda: from_functions(delete=wrong(no_parameters)),
+            "from_functions: delete: no_parameters(): must accept the parameters (entry)",
+        ),
+        (
+            lambda: ValueChanged(CONFIG_MAP, wrong(no_parameters)),
+            "ValueChanged: no_parameters(): must accept the parameters (object)",
+        ),
+        (
+            lambda: EnqueueRequestsFromMapFunc(wrong(no_parameters)),
+            "EnqueueRequestsFromMapFunc: no_parameters(): must accept the parameters (entry)",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE).add_index("a", wrong(no_parameters)),
+            "index 'a': no_parameters(): must accept the parameters (entry)",
+        ),
+        (
+            lambda: builder().for_(SERVICE, budget_of=wrong(no_parameters)),
+            "budget_of: no_parameters(): must accept the parameters (entry)",
+        ),
+        (
+            lambda: Webhooks().register(SERVICE, defaulter=wrong(WithoutRequestParameter())),
+            (
+                f"{SERVICE}: defaulter WithoutRequestParameter.default(obj: 'Object'): must accept the parameters "
+                "(obj, request)"
+            ),
+        ),
+        (
+            lambda: Webhooks().register(SERVICE, validator=wrong(WithoutRequestParameter())),
+            (
+                f"{SERVICE}: validator WithoutRequestParameter.validate_create(obj: 'Object'): must accept the "
+                "parameters (obj, request)"
+            ),
+        ),
+    ],
+)
+def test_function_that_does_not_accept_the_parameters_is_rejected(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_function_with_unknown_parameters_is_accepted() -> None:
+    require_plain_function("compute", max, "a function", "a", "b")
 
 
 @pytest.mark.parametrize(
@@ -348,7 +475,7 @@ def test_key_that_would_find_nothing_is_rejected(
     assert str(caught.value) == f"{name}: {key!r}: {KEY}"
 
 
-@pytest.mark.parametrize("namespace", [KEY_OF_A, None, ["default"]])
+@pytest.mark.parametrize("namespace", [KEY_OF_A, None, 1])
 @pytest.mark.parametrize(
     ("name", "call"),
     [
@@ -435,8 +562,76 @@ async def test_object_in_place_of_a_child_is_rejected() -> None:
     with pytest.raises(TypeError) as caught:
         await reconcile_children(client, owner, children)
     assert str(caught.value) == (
-        "children: {'kind': 'Service'}: must be a Child, such as Child.present(obj)"
+        "children: a value of type dict: must be a Child, such as Child.present(obj)"
     )
+
+
+@pytest.mark.parametrize("children", [CHILD_OF_A, None, 5])
+async def test_children_that_are_no_list_are_rejected(children: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        await reconcile_children(new_manager().client, OWNER, children)
+    assert str(caught.value) == (
+        f"children: {children!r}: must be a list of Child, such as [Child.present(obj)]"
+    )
+
+
+async def test_missing_namespace_of_a_child_is_named() -> None:
+    children = [Child.present(new_object(CONFIG_MAP, "a"))]
+    with pytest.raises(ValueError, match="namespace") as caught:
+        await reconcile_children(new_manager().client, OWNER, children)
+    assert str(caught.value) == (
+        "children: ConfigMap a: metadata.namespace is missing: must be default, that of its owner; a cluster-scoped "
+        "child needs belongs, a function that recognizes the object"
+    )
+
+
+def test_errors_contain_no_content_of_objects() -> None:
+    secret = new_object(SECRET, "a", "default", data={"password": "c2VjcmV0"})
+    child_of_secret: Any = Child.present(secret, current=secret)
+    calls: list[Callable[[], object]] = [
+        lambda: require_kind("get", secret),
+        lambda: require_gvk("cached", secret),
+        lambda: require_key("get", secret),
+        lambda: require_namespace("list", secret),
+        lambda: child_of_secret in ChildResults(OWNER),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert "must be" in str(caught.value)
+        assert "c2VjcmV0" not in str(caught.value)
+    assert repr(child_of_secret) == "Child(Secret default/a)"
+
+
+MERGE = "must be a dict for PatchType.MERGE"
+JSON = "must be a list of operations for PatchType.JSON"
+
+
+@pytest.mark.parametrize(
+    ("body", "patch_type", "message"),
+    [
+        ([], PatchType.MERGE, f"patch: body: a value of type list: {MERGE}"),
+        ("{}", PatchType.MERGE, f"patch: body: a value of type str: {MERGE}"),
+        ({}, PatchType.JSON, f"patch: body: a value of type dict: {JSON}"),
+        ("[]", PatchType.JSON, f"patch: body: a value of type str: {JSON}"),
+        (
+            {},
+            "merge",
+            "patch: patch_type: 'merge': must be a PatchType, such as PatchType.JSON",
+        ),
+    ],
+)
+async def test_body_that_does_not_fit_the_type_of_a_patch_is_rejected(
+    body: Any, patch_type: Any, message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        await new_manager().client.patch(CONFIG_MAP, KEY_OF_A, body, patch_type)
+    assert str(caught.value) == message
+
+
+async def test_status_of_a_key_is_rejected() -> None:
+    with pytest.raises(TypeError, match=r"^NamespacedName: must be a dict, a TypedObject"):
+        await apply_status(new_manager().client, wrong(KEY_OF_A), {})
 
 
 def child(name: str, **options: Any) -> Child:
@@ -484,7 +679,7 @@ async def test_requirements_that_are_no_list_of_ids_are_rejected(requires: Any) 
     )
 
 
-@pytest.mark.parametrize("other", [child("b"), "b", [child("b").id], child("b").key])
+@pytest.mark.parametrize("other", [child("b"), "b", child("b").key])
 @pytest.mark.parametrize(
     "call",
     [

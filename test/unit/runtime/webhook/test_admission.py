@@ -357,8 +357,22 @@ async def test_result_that_is_no_list_of_warnings_is_an_error_of_the_webhook(res
     response, failed = await respond(ValidatingHandler(Validator(), WIDGET), request())
     assert failed
     assert not response.allowed
-    message = f"result of Validator: {result!r}: must be None or a list of warnings"
+    message = f"Validator: returned a value of type {type(result).__name__}: must return None or a list of strings"
     assert response.message.startswith(f"the webhook failed: TypeError: {message}")
+
+
+@pytest.mark.parametrize("result", [True, "text", [1]])
+async def test_result_that_is_no_object_is_an_error_of_the_webhook(result: Any) -> None:
+    class Mistaken(WidgetWebhook):
+        def default(self, obj: Object, request: AdmissionRequest) -> Any:
+            return result
+
+    response, failed = await respond(DefaultingHandler(Mistaken(), WIDGET), request())
+    assert failed
+    assert response.message == (
+        f"the webhook failed: TypeError: Mistaken.default: returned a value of type {type(result).__name__}: must "
+        "return the changed object or None"
+    )
 
 
 async def test_warnings_are_returned_with_a_denial() -> None:
