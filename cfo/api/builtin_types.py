@@ -174,17 +174,3 @@ def builtin_types() -> TypeTable:
     table = Path(__file__).with_name("builtin_types.json")
     types: dict[str, dict[str, str]] = orjson.loads(table.read_bytes())
     return types
-
-
-def has_more_values_than(limit: int, obj: Mapping[str, Any]) -> bool:
-    """Return whether ``obj`` has more than ``limit`` values, at all levels; stops counting above ``limit``."""
-    count = 0
-    pending: list[Any] = [obj]
-    while pending:
-        value = pending.pop()
-        count += len(value)
-        if count > limit:
-            return True
-        items = value.values() if isinstance(value, Mapping) else value
-        pending += [item for item in items if isinstance(item, dict | list)]
-    return False

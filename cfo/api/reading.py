@@ -21,6 +21,10 @@ MAX_MESSAGE: Final = 1024
 """The maximum length of the message in a condition or an Event (as in the API server); its end can be a remedy."""
 MAX_ITEMS: Final = 200
 """The maximum number of items of a list that are read."""
+MAX_SPEC_VALUES: Final = 100_000
+"""The maximum number of values in the spec of an object with pod templates, at all levels.
+
+Small values take 20 times their JSON in memory, of which an object can have 1.5 MB."""
 
 MALFORMED: Final = (
     AttributeError,
@@ -100,3 +104,17 @@ def milliseconds(time: str | datetime | None) -> int:
     """Return a time (also as RFC 3339) in milliseconds since 1970; 0 if there is none."""
     known = time_of(time) if isinstance(time, str) else time
     return int(known.timestamp() * 1000) if known is not None else 0
+
+
+def has_more_values_than(limit: int, obj: Mapping[str, Any]) -> bool:
+    """Return whether ``obj`` has more than ``limit`` values, at all levels; stops counting above ``limit``."""
+    count = 0
+    pending: list[Any] = [obj]
+    while pending:
+        value = pending.pop()
+        count += len(value)
+        if count > limit:
+            return True
+        items = value.values() if isinstance(value, Mapping) else value
+        pending += [item for item in items if isinstance(item, dict | list)]
+    return False

@@ -13,7 +13,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.appwrapper.paths import PathError, object_at
-from cfo.api.builtin_types import has_more_values_than, type_problems
+from cfo.api.builtin_types import type_problems
+from cfo.api.reading import has_more_values_than
 from cfo.runtime import GVK, Object
 
 MAX_POD_SETS: Final = 8

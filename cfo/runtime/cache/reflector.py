@@ -99,6 +99,9 @@ _PAGE_BYTES: Final = 8 << 20
 _MAX_PAGE_BYTES: Final = 32 << 20
 """The maximum size of the smallest page, which can contain large objects that are not stored."""
 
+_LARGE_LINE: Final = 64 << 10
+"""The bytes of an event after which other tasks run before the next event."""
+
 _BYTES_AT_ONCE: Final = 1 << 20
 """How much of a page is decoded before other tasks run."""
 
@@ -497,6 +500,8 @@ class Reflector:
                             self._process_line(line)
                         except RecursionError:
                             await self._process_nested_line(line)
+                        if len(line) > _LARGE_LINE:
+                            await checkpoint()  # it may have taken 40 ms, and others may wait
                     silence.deadline = anyio.current_time() + self._options.idle_seconds
 
     def _process_line(self, line: bytes) -> None:

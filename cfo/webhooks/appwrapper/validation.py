@@ -30,7 +30,7 @@ from cfo.api.appwrapper.podsets import (
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
 from cfo.api.appwrapper.train_jobs import queue_errors
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.api.reading import elements, mapping
+from cfo.api.reading import MAX_SPEC_VALUES, elements, has_more_values_than, mapping
 from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.objects.field import (
@@ -96,7 +96,7 @@ _MAX_REPLICAS: Final = 2**31 - 1
 
 
 def count_errors(appwrapper: Object) -> list[FieldError]:
-    """Return an error if ``appwrapper`` has more components or declared pod sets than are allowed. Reads no template.
+    """Return an error if ``appwrapper`` has more components, declared pod sets or values than are allowed.
 
     To be called before any other check of a new AppWrapper, whose work these counts bound.
     """
@@ -108,6 +108,9 @@ def count_errors(appwrapper: Object) -> list[FieldError]:
         declared += len(elements(mapping(component).get("podSets")))
     if declared > MAX_POD_SETS:
         return [too_many_pod_sets(declared)]
+    if has_more_values_than(MAX_SPEC_VALUES, mapping(appwrapper.get("spec"))):
+        message = f"must have at most {MAX_SPEC_VALUES} values, at all levels"
+        return [invalid(COMPONENTS, OMIT, message)]
     return []
 
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.builtin_types import has_more_values_than
 from cfo.api.flux.names import COMMANDS
-from cfo.api.reading import mapping
+from cfo.api.reading import has_more_values_than, mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, type_invalid
 from cfo.webhooks.shapes import Shape, mismatches

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import pod_path
-from cfo.api.reading import elements, mapping
+from cfo.api.reading import MAX_SPEC_VALUES, elements, has_more_values_than, mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, invalid, too_many, type_invalid
 from cfo.webhooks.shapes import Shape, mismatches
@@ -111,6 +111,8 @@ def count_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
             entries += count
             if entries > MAX_ENTRIES:
                 return [invalid("spec", OMIT, _TOO_MANY_ENTRIES)]
+    if has_more_values_than(MAX_SPEC_VALUES, spec):
+        return [invalid("spec", OMIT, f"must have at most {MAX_SPEC_VALUES} values, at all levels")]
     return []
 
 

@@ -11,6 +11,7 @@ from cfo.api.flux.validation.containers import MAX_CONTAINERS
 from cfo.api.flux.validation.minicluster import MAX_BURSTED_CLUSTERS, MAX_SCRIPTS, MAX_SIZE
 from cfo.api.flux.validation.syntax import MAX_VALUES
 from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS, MAX_DEPTH, MAX_WEIGHT
+from cfo.api.reading import MAX_SPEC_VALUES
 from cfo.controllers.inferencestack import hosts
 from cfo.controllers.raycluster.ca import MAX_CERTIFICATE_BYTES
 from cfo.controllers.raycluster.head_pods import MAX_HEADS
@@ -38,6 +39,7 @@ DOCUMENT = " ".join(
         f"| RayCluster | {MAX_WORKER_GROUPS} worker groups",
         f"| pod template of a RayCluster | {MAX_LIST:,} entries",
         f"| RayCluster, with the injected entries | {MAX_ENTRIES:,} entries",
+        f"| spec of a RayCluster or AppWrapper | {MAX_SPEC_VALUES:,} values, at all levels |",
         f"| rejection | {MAX_ERRORS} errors",
         f"| quantity, duration, time or number | {MAX_LENGTH} characters",
         f"| annotations of an AppWrapper | {MAX_ITEMS} exit codes",

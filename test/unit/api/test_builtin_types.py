@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.builtin_types import has_more_values_than, type_problems
+from cfo.api.builtin_types import type_problems
+from cfo.api.reading import has_more_values_than
 
 TYPES = {
     "Own": {"any": "object", "one": "scalar", "env": "[EnvVar]", "labels": "{string}"},

@@ -8,7 +8,7 @@ from functools import wraps
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.builtin_types import has_more_values_than
+from cfo.api.reading import has_more_values_than
 from cfo.runtime import FieldError, LabelSelector, Object
 from cfo.runtime.cache import SelectorError
 from cfo.runtime.objects import is_dns_label

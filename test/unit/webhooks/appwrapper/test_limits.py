@@ -8,6 +8,7 @@ import pytest
 
 from cfo.api.appwrapper.inference import infer_pod_sets
 from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
+from cfo.api.reading import MAX_SPEC_VALUES
 from cfo.runtime import GVK, Object
 from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper import validation
@@ -53,6 +54,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (
             appwrapper(pods(*["template"] * 3000)),
             "spec.components: Invalid value: components contains 3000 podspecs; at most 8 are allowed",
+        ),
+        (
+            appwrapper({"template": {**POD, "extra": [{"a": 1}] * (MAX_SPEC_VALUES // 2)}}),
+            "spec.components: Invalid value: must have at most 100000 values, at all levels",
         ),
         (
             appwrapper(*[pods()] * (MAX_COMPONENTS + 1)),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import VERSION_ANNOTATION
+from cfo.api.reading import MAX_SPEC_VALUES
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
@@ -53,6 +54,10 @@ TOO_LARGE = [
     (
         ray_cluster(MAX_WORKER_GROUPS, MAX_ENTRIES // MAX_WORKER_GROUPS),
         f"spec: Invalid value: the lists {LISTS} of all groups must have at most 20000 entries together",
+    ),
+    (
+        ray_cluster(tolerations=[{"key": "a"}] * (MAX_SPEC_VALUES // 2)),
+        "spec: Invalid value: must have at most 100000 values, at all levels",
     ),
 ]
 
