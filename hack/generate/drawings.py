@@ -121,6 +121,7 @@ _STEPS = {
     "cfo.runtime.cache.index": "finds objects by a value of theirs",
     "cfo.runtime.process.strings": "refuses one string in place of a list",
     "cfo.runtime.process.arguments": "refuses an async function in place of a plain one",
+    "cfo.runtime.process.large_objects": "lets one reconcile at a time have large objects",
     "cfo.runtime.cache.informer": "delivers the event; serves reads",
     "cfo.runtime.cache.cache": "chooses the informer that has the object to read",
     "cfo.runtime.controller.source": "connects informer, predicates and handler",

@@ -222,10 +222,11 @@ _FAILED: Final = (Outcome.REFUSED, Outcome.FAILED)
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What became of ``child``.
 
-    ``obj`` is the object as stored or, if the name is ``TAKEN`` or the outcome is ``WAITING``, the object that was
-    found, or what ``keep`` returned for it. ``is_new`` and ``is_deleted``: whether a request created or deleted it.
-    ``message`` is a sentence about any outcome except ``DONE``, without the consequence. ``warnings`` are those of the
-    API server about its creation, for example about fields that it dropped; a creation by an apply only logs them.
+    ``obj`` is the object as stored, or what ``keep`` returned for it. If another owner's object has the name, it is the
+    metadata of that one, and if the outcome is ``WAITING``, the object that is being deleted. ``is_new`` and
+    ``is_deleted``: whether a request created or deleted it. ``message`` is a sentence about any outcome except
+    ``DONE``, without the consequence. ``warnings`` are those of the API server about its creation, for example about
+    fields that it dropped; a creation by an apply only logs them.
     """
 
     child: Child
@@ -590,6 +591,8 @@ class _ChildWriter:
             return await self._create_or_update(child)
         except NameTaken as taken:
             outcome = Outcome.WAITING if taken.is_of_predecessor else Outcome.TAKEN
+            # Another client's object can have any size, and only its metadata matters.
+            taken.obj = {name: taken.obj[name] for name in ("apiVersion", "kind", "metadata")}
             return ChildResult(
                 child=child, outcome=outcome, obj=taken.obj, message=str(taken), error=taken
             )
@@ -643,7 +646,7 @@ class _ChildWriter:
         """Return the object that the caller or the cache has; ``None`` does not mean that it does not exist."""
         if child.current is not None:
             return CachedState(child.current)
-        known = self._client.cached(child.gvk, child.key)
+        known = await self._client.cached(child.gvk, child.key)
         if known is not None and known.is_partial and child.compute is not None:
             return await self._read(child)
         return known
@@ -757,7 +760,7 @@ class _ChildWriter:
 
     async def _delete(self, child: Child) -> ChildResult:
         """Delete the object that the cache has, if it belongs to the owner."""
-        known = self._client.cached(child.gvk, child.key)
+        known = await self._client.cached(child.gvk, child.key)
         current = child.current
         if current is None and known is not None:
             current = known.object

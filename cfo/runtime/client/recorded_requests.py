@@ -40,6 +40,7 @@ from cfo.runtime.objects.unstructured import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.process.large_objects import admit
 
 APPLY: Final = "application/apply-patch+yaml"
 """The media type of a server-side apply."""
@@ -188,6 +189,7 @@ class RecordedRequests:
         except NotFound:
             self.record_not_found(target, cached_uid)
             return None
+        await admit(body)
         obj: Object = orjson.loads(body)
         # Only an answer to an open question is stored: the watch delivers the result of any other live read.
         if self.cache.is_uncertain(gvk, target.key):
@@ -240,7 +242,9 @@ class RecordedRequests:
             request = APIRequest(
                 "GET", target.path, params=params, compress=True, verb="list", resource=target.label
             )
-            page = orjson.loads(await self.send(request))
+            body = await self.send(request)
+            await admit(body)
+            page = orjson.loads(body)
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", target.gvk.api_version)
                 item.setdefault("kind", target.gvk.kind)
@@ -367,7 +371,9 @@ class RecordedRequests:
             encoded = _escape_for_yaml(encoded)
         request = replace(request, params=params, body=encoded)
         if "dryRun" in params:
-            persisted: Object = orjson.loads(await self.send(request))
+            response = await self.send(request)
+            await admit(response)
+            persisted: Object = orjson.loads(response)
             return persisted
         uid_before = self.cached_uid(changed) if cached_uid is None else cached_uid
         try:
@@ -387,6 +393,7 @@ class RecordedRequests:
             elif is_object_missing:
                 self.record_not_found(changed, uid_before)
             raise
+        await admit(response)
         obj: Object = orjson.loads(response)
         # The response of a subresource can have another kind, such as Scale or Eviction.
         if obj.get("kind") == changed.gvk.kind:

@@ -21,6 +21,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
+from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.errors import (
     AlreadyExists,
     APIError,
@@ -42,6 +43,7 @@ from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.arguments import require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
+from cfo.runtime.process.large_objects import LargeObjects, admit
 from cfo.runtime.process.printable import described
 
 _log = structlog.get_logger(__name__)
@@ -122,7 +124,8 @@ class Controller:
 
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. ``namespaces``: requests in other namespaces are dropped, whichever source they come from (``None``: no
-    request is). Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
+    request is). ``primary`` has the objects that requests name, and ``large_objects`` lets one reconcile at a time have
+    large ones. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
 
     Raises :class:`TypeError` if ``reconciler`` is a class or a function, or its ``reconcile`` is not a coroutine
     function.
@@ -138,6 +141,8 @@ class Controller:
         namespaces: Collection[str] | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
+        primary: Reader | None = None,
+        large_objects: LargeObjects | None = None,
     ) -> None:
         if isinstance(reconciler, type):
             raise TypeError(f"{reconciler.__name__}: must be an instance, not the class")
@@ -158,6 +163,8 @@ class Controller:
         self._namespaces: frozenset[str] | None = None
         if namespaces is not None:
             self._namespaces = frozenset(namespaces)
+        self._primary = primary
+        self._large_objects = large_objects or LargeObjects()
         self._clock = clock or SystemClock()
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
@@ -280,7 +287,9 @@ class Controller:
         ):
             started = self._clock.monotonic()
             try:
-                result = await self._reconcile(request)
+                with self._large_objects.reconcile():
+                    await self._admit(request)
+                    result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
             else:
@@ -288,6 +297,12 @@ class Controller:
             finally:
                 self._metrics.seconds.observe(self._clock.monotonic() - started)
                 _reconcile_id.set("")
+
+    async def _admit(self, request: Request) -> None:
+        """Wait until the object that the request names may be decoded, if it is large."""
+        entry = self._primary.entry(request) if self._primary is not None else None
+        if entry is not None:
+            await admit(entry.raw)
 
     async def _reconcile(self, request: Request) -> Result:
         """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""

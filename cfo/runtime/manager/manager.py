@@ -46,6 +46,7 @@ from cfo.runtime.process.arguments import require_field_manager, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 from cfo.runtime.process.health import Health
+from cfo.runtime.process.large_objects import LargeObjects
 from cfo.runtime.process.logs import hide_local_variables
 from cfo.runtime.process.strings import require_strings
 from cfo.runtime.process.watchdog import EventLoopWatchdog
@@ -219,6 +220,7 @@ class Manager:
         self.options = options or ManagerOptions()
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
+        self.large_objects = LargeObjects()
 
         if not isinstance(target, ClientConfig) and not hasattr(target, "request"):
             # Not its value, which can have the credentials of a kubeconfig.

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
+import orjson
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.errors import (
     AlreadyExists,
     Conflict,
@@ -28,7 +31,9 @@ from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.controller.workqueue import LOW_PRIORITY
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
+from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.process.large_objects import MANY_VALUES
 from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
@@ -117,6 +122,42 @@ async def test_requests_outside_the_namespaces_are_dropped() -> None:
         assert set(harness.reconciler.requests) == {A, of_cluster}
         assert len(controller.queue) == 0
         assert controller.queue.processing == 0
+
+
+async def test_one_large_object_is_reconciled_at_a_time() -> None:
+    ends = {request: anyio.Event() for request in (A, B, Request("ns", "usual"))}
+    active: list[str] = []
+
+    async def script(request: Request) -> Result:
+        active.append(request.name)
+        await ends[request].wait()
+        active.remove(request.name)
+        return Result()
+
+    harness = Harness(script)
+    store = {
+        request: EntryDecoder(CONFIG_MAP).decode(
+            orjson.dumps({"metadata": {"name": request.name}, "data": [{}] * number})
+        )
+        for request, number in zip(ends, (MANY_VALUES, MANY_VALUES, 10), strict=True)
+    }
+    primary = Mock()
+    primary.entry = store.get
+    harness.controller = Controller(
+        "large", harness.reconciler, primary=primary, metrics=Metrics(), clock=harness.clock
+    )
+    harness.controller.watch(harness.channel)
+    async with running(harness):
+        harness.channel.enqueue(list(ends))
+        await run_until_idle()
+        assert sorted(active) == ["a", "usual"]
+        ends[A].set()
+        await run_until_idle()
+        assert sorted(active) == ["b", "usual"]
+        for end in ends.values():
+            end.set()
+        await run_until_idle()
+        assert active == []
 
 
 async def test_object_that_is_reconciled_continually_is_reported_once() -> None:
