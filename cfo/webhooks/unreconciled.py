@@ -40,7 +40,7 @@ class UnreconciledWarning(Validator[Object]):
         self, old: Object, obj: Object, request: AdmissionRequest
     ) -> Warnings | Awaitable[Warnings]:
         """Validate the update of ``old`` to ``obj``."""
-        if self._part.covers(request.namespace, _labels(old)):
+        if self._part.covers(request.namespace, string_labels(old)):
             self._warn(obj, request)
         return self._validator.validate_update(old, obj, request)
 
@@ -52,7 +52,7 @@ class UnreconciledWarning(Validator[Object]):
 
     def _warn(self, obj: Object, request: AdmissionRequest) -> None:
         part = self._part
-        if part.covers(request.namespace, _labels(obj)):
+        if part.covers(request.namespace, string_labels(obj)):
             return
         reason = f"its labels do not match labelSelector {part.selector}"
         if not part.has_namespace(request.namespace):
@@ -63,7 +63,7 @@ class UnreconciledWarning(Validator[Object]):
         )
 
 
-def _labels(obj: Object) -> dict[str, str]:
+def string_labels(obj: Object) -> dict[str, str]:
     """Return the labels. Any pod can call a webhook, with fields of any type."""
     labels = mapping(mapping(obj.get("metadata")).get("labels"))
     return {key: value for key, value in labels.items() if isinstance(value, str)}

@@ -11,25 +11,31 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
 from cfo.runtime.objects.field import Path, forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo, Validator
 from cfo.webhooks.access import AccessReviewer
-from cfo.webhooks.unreconciled import with_warning
+from cfo.webhooks.unreconciled import string_labels, with_warning
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
 """Return the errors with which an object would be refused if it were created in the namespace of a request, by kind."""
 
 _MAX_PLANNED: Final = 20
 """The maximum number of components that other webhooks of the operator validate: each costs as much as a review."""
+
+_SELECTED_KINDS: Final = (RAY_CLUSTER, FLUX_JOB, MINICLUSTER)
+"""The kinds of components to which the operator's label selector applies."""
 
 _DEFAULTED_OPERATIONS: Final = (Operation.CREATE,)
 _VALIDATED_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
@@ -40,6 +46,7 @@ class AppWrapperWebhook(Validator[Object]):
 
     What reviews need is imported by the first one, because most operators have no AppWrappers.
     ``validators`` validate the objects that are created from components; those of other kinds are not validated.
+    ``part`` is what this operator reconciles.
     """
 
     def __init__(
@@ -47,7 +54,9 @@ class AppWrapperWebhook(Validator[Object]):
         client: Client,
         config: AppWrapperConfiguration,
         validators: EmbeddedValidators | None = None,
+        part: Part = EVERYTHING,
     ) -> None:
+        self._part = part
         # Others may be added to the given ones later.
         self._validators = validators if validators is not None else {}
         self._is_enabled = config.enabled
@@ -77,7 +86,21 @@ class AppWrapperWebhook(Validator[Object]):
     def _warnings(self, obj: Object) -> list[str]:
         from cfo.webhooks.appwrapper.validation import create_warnings
 
-        return list(create_warnings(obj, counts_added_pods=self._counts_added_pods))
+        warnings = list(create_warnings(obj, counts_added_pods=self._counts_added_pods))
+        return [*warnings, *self._selector_warnings(obj)]
+
+    def _selector_warnings(self, obj: Object) -> Iterator[str]:
+        """Yield a warning for each object that the selector leaves out, although it selects the AppWrapper."""
+        selector = self._part.selector
+        if not selector or not selector.matches(string_labels(obj)):
+            return  # the AppWrapper is warned of itself
+        for planned in islice(planned_objects(obj, _SELECTED_KINDS), _MAX_PLANNED):
+            if not selector.matches(string_labels(planned.obj)):
+                yield (
+                    f"{planned.template_path.child('metadata', 'labels')}: the CodeFlare operator in namespace "
+                    f"{self._part.operator} does not reconcile this {planned.obj['kind']}, because its labels do not "
+                    f"match labelSelector {selector}"
+                )
 
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in the objects that will be created, at most one for each component."""
@@ -194,7 +217,7 @@ def setup(
 
     For ``validators`` see :class:`AppWrapperWebhook`. ``part`` is what this operator reconciles.
     """
-    webhook = AppWrapperWebhook(manager.api_reader, config, validators)
+    webhook = AppWrapperWebhook(manager.api_reader, config, validators, part)
     manager.webhooks.register(
         APPWRAPPER,
         defaulter=webhook,

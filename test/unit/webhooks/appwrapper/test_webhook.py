@@ -15,7 +15,9 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.model import OperatorConfiguration
+from cfo.config.part import Part
 from cfo.features import KINDS as FEATURE_KINDS
+from cfo.runtime import LabelSelector
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.field import Path, invalid
 from cfo.runtime.objects.unstructured import GVK, Object
@@ -213,3 +215,40 @@ async def test_templates_are_read_only_by_the_worker(monkeypatch: pytest.MonkeyP
     await webhook.validate_create(wrapper, request)
     assert len(reads) > 1
     assert all(reads)
+
+
+@pytest.mark.parametrize(
+    ("wrapper_labels", "labels", "kinds"),
+    [
+        ({"team": "a"}, {"team": "a"}, []),
+        ({"team": "a"}, {}, ["RayCluster", "RayCluster"]),
+        ({"team": "a"}, {"team": "b"}, ["RayCluster", "RayCluster"]),
+        ({}, {}, []),  # the AppWrapper itself is warned of
+    ],
+)
+def test_component_that_the_selector_leaves_out_is_warned_of(
+    wrapper_labels: dict[str, str], labels: dict[str, str], kinds: list[str]
+) -> None:
+    """A RayCluster without the operator would wait for the Secret of its CA; KubeRay copies labels of a RayJob."""
+    components = [
+        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": SPEC},
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": {"rayClusterSpec": SPEC}},
+        {"apiVersion": "batch/v1", "kind": "Job", "spec": {}},
+    ]
+    wrapper = {
+        "metadata": {"labels": wrapper_labels},
+        "spec": {
+            "components": [
+                {"template": {**each, "metadata": {"name": "x", "labels": labels}}}
+                for each in components
+            ]
+        },
+    }
+    part = Part("operators", selector=LabelSelector.of("team=a"))
+    webhook = AppWrapperWebhook(cast("Client", Served()), AppWrapperConfiguration(), part=part)
+    found = list(webhook._selector_warnings(wrapper))
+    assert found == [
+        f"spec.components[{index}].template.metadata.labels: the CodeFlare operator in namespace operators does not "
+        f"reconcile this {kind}, because its labels do not match labelSelector team=a"
+        for index, kind in enumerate(kinds)
+    ]
