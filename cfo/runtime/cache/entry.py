@@ -142,6 +142,9 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     managed_fields: msgspec.Raw = _NO_RAW
 
 
+_METADATA: Final = b',"metadata":'
+"""What is before the metadata. In a string, the quotes would be escaped."""
+
 _split = msgspec.json.Decoder(Parts).decode
 _wire_meta = msgspec.json.Decoder(_WireMeta)
 _annotations = msgspec.json.Decoder(dict[str, str] | None)
@@ -194,6 +197,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     version: int
     """The resourceVersion as a number; 0 if it is not a number."""
     _managers: bytes
+    _metadata_bytes: int
+    """The length of the metadata in ``raw``, where it follows apiVersion and kind; 0 if that is not known."""
     _meta: Meta | None
     _parts: Parts | None
     """``None`` unless they are kept; empty until they are decoded."""
@@ -203,7 +208,9 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
         stored_managers = _without_identity(managers, meta)
-        return cls(intern(meta.namespace), meta.name, raw, version, stored_managers, meta, parts)
+        length = len(memoryview(parts["metadata"])) if parts is not None else 0
+        namespace = intern(meta.namespace)
+        return cls(namespace, meta.name, raw, version, stored_managers, length, meta, parts)
 
     @property
     def key(self) -> NamespacedName:
@@ -232,6 +239,9 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
     def part(self, field: str) -> msgspec.Raw:
         """Return the JSON of a top-level field; empty if it is missing."""
+        if self._parts is None and field == "metadata" and self._metadata_bytes:
+            start = self.raw.index(_METADATA) + len(_METADATA)
+            return msgspec.Raw(self.raw[start : start + self._metadata_bytes])
         if self._parts is None:
             value: msgspec.Raw = _field(field).decode(self.raw).value
             return value
@@ -325,8 +335,14 @@ class EntryDecoder:
                 "kind": self._kind,
                 "metadata": parts["metadata"],
             }
-        elif "kind" not in parts or "apiVersion" not in parts:
-            parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
+        else:
+            # In this order, so that the metadata is found in a large object without reading the rest.
+            parts = {
+                "apiVersion": self._api_version,
+                "kind": self._kind,
+                "metadata": parts["metadata"],
+                **parts,
+            }
         if self._fields is not None:
             parts = _selected(parts, self._fields)
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
@@ -427,7 +443,7 @@ def identity_of(entry: Entry) -> Entry:
         "metadata": identity,
     }
     raw = bytes(memoryview(_encode(content)))
-    return Entry(entry.namespace, entry.name, raw, entry.version, b"", None, None)
+    return Entry(entry.namespace, entry.name, raw, entry.version, b"", 0, None, None)
 
 
 def entry_of_name(key: NamespacedName, uid: str) -> Entry:
@@ -439,7 +455,7 @@ def entry_of_name(key: NamespacedName, uid: str) -> Entry:
         resource_version="",
         creation_timestamp="",
     )
-    return Entry(key.namespace, key.name, _encode({"metadata": identity}), 0, b"", None, None)
+    return Entry(key.namespace, key.name, _encode({"metadata": identity}), 0, b"", 0, None, None)
 
 
 def _meta_of(wire: _WireMeta) -> Meta:

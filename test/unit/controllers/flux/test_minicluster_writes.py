@@ -29,7 +29,7 @@ class PlantedServices:
         self.deleted: list[NamespacedName] = []
         self.name_checks = NameChecks()
 
-    def cached(self, _: Any, key: NamespacedName) -> CachedState | None:
+    async def cached(self, _: Any, key: NamespacedName) -> CachedState | None:
         if key in self.deleted:
             return None
         metadata = {

