@@ -110,7 +110,8 @@ async def test_operator_in_another_namespace_ends_and_writes_nothing(tmp_path: P
                 assert await second.exit_code() == 1, second.output
             assert await stored(environment) == before
             assert (writes(first), writes(second)) == (2, 0)
-        (line,) = [line for line in second.output.splitlines() if "another operator" in line]
+        check, line = [line for line in second.output.splitlines() if "another operator" in line]
+        assert "checking whether it still renews its lease" in check
         assert "at Service installed/codeflare-operator-webhook-service" in line
         assert "(Lease installed/codeflare-operator-lock, holder " in line
         for configuration in before:
