@@ -12,12 +12,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
 from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden, InternalError, Invalid
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import (
     CONFIG_MAP,
     LEASE,
@@ -35,6 +38,8 @@ from cfo.runtime.pki.rotation import (
     ensure_certificates,
     parse_secret,
 )
+from cfo.runtime.webhook import setup
+from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
 from cfo.runtime.webhook.ownership import mark_of
@@ -637,6 +642,46 @@ async def test_leftovers_of_killed_run_are_removed_by_next_start(
                 "the deletion of the killed run's configurations",
             )
     assert is_unchanged(before, await user.configurations())
+
+
+@pytest.mark.parametrize(("limit", "waits"), [(120.0, True), (0.0, False)])
+async def test_controllers_start_when_the_url_is_registered_or_after_a_limit(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, limit: float, *, waits: bool
+) -> None:
+    """Until then the configurations can have the URL of a process that was killed, and every write would fail."""
+    reached, released, begun = anyio.Event(), anyio.Event(), anyio.Event()
+    inject = CAInjector.inject
+
+    async def held(injector: CAInjector, bundle: bytes | None) -> float:
+        reached.set()
+        await released.wait()
+        return await inject(injector, bundle)
+
+    async def begin() -> None:
+        begun.set()
+
+    monkeypatch.setattr(CAInjector, "inject", held)
+    monkeypatch.setattr(setup, "_MAX_REGISTRATION", limit)
+    async with Transport(ClientConfig.for_control_plane(plane)) as transport:
+        options = ManagerOptions(field_manager="hooks", webhook=local_options())
+        manager = Manager(transport, options)
+        register_webhooks(manager.webhooks)
+        manager.add(begin)
+        async with manager:
+            await reached.wait()
+            if waits:
+
+                async def is_waiting() -> bool:
+                    waiting = manager._lifecycle.not_started
+                    return any("webhook-registration" in name for name in waiting)
+
+                await wait_until(is_waiting, "the wait for the registration")
+                assert not begun.is_set()
+            else:
+                await begun.wait()
+            released.set()
+            await manager.started()
+            assert begun.is_set()
 
 
 async def test_shared_url_is_removed_when_last_replica_stops(

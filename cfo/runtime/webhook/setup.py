@@ -28,7 +28,7 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.objects.unstructured import Object, name_of
-from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.clock import Clock, sleep_unless
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
@@ -38,6 +38,8 @@ from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, W
 from cfo.runtime.webhook.ownership import AnotherOperator
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.server import WebhookServer
+
+_MAX_REGISTRATION: Final = 5.0
 
 EventFunction = Callable[[Object, Literal["Normal", "Warning"], str, str], None]
 """Records an Event about an object: type, reason, message."""
@@ -91,6 +93,24 @@ class OwnerWatch:
         task_status.started()
         await self._injector.found_conflict.wait()
         raise AnotherOperator(self._injector.conflict)
+
+
+class RegistrationWait:
+    """Lets controllers start only when the webhook configurations have our URL, or after 5 seconds.
+
+    Until then they can have the URL of a process that has ended, and each write of their kinds would fail.
+    """
+
+    name = "webhook-registration"
+
+    def __init__(self, injector: CAInjector, clock: Clock) -> None:
+        self._injector = injector
+        self._clock = clock
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Wait for the registration."""
+        await sleep_unless(self._clock, _MAX_REGISTRATION, self._injector.has_registered)
+        task_status.started()
 
 
 class WebhookService:
@@ -171,6 +191,9 @@ class WebhookService:
             clock=clock,
         )
         self.runnables += [(self.server, StartPhase.SERVERS), (cache, StartPhase.CACHES)]
+        if options.url is not None and self._injector.targets:
+            wait = RegistrationWait(self._injector, clock)
+            self.runnables.append((wait, StartPhase.ALL_REPLICAS))
         self.controller: Controller | None = None
         if sources:
             self.controller = self._new_controller(reconciler, sources, mapper, metrics)

@@ -131,6 +131,8 @@ class CAInjector:
         """The living other operator that was found, as a sentence; empty if there is none."""
         self.found_conflict = anyio.Event()
         """Set together with :attr:`conflict`."""
+        self.has_registered = anyio.Event()
+        """Set when all configurations have the URL of ``options`` for the first time."""
         self._webhooks = webhooks
         self._options = options
         self._is_listening = is_listening
@@ -163,7 +165,10 @@ class CAInjector:
             except (APIError, TransportError, UnknownKind) as error:
                 errors.append(error)
         raise_together(errors, "cannot update some webhook configurations")
-        return min((delay for delay in delays if delay > 0), default=0.0)
+        delay = min((delay for delay in delays if delay > 0), default=0.0)
+        if delay == 0.0 and not self.conflict:
+            self.has_registered.set()
+        return delay
 
     async def _inject(self, target: InjectionTarget, bundle: bytes | None) -> float:
         """Update one target; return the seconds after which it must be checked again, or 0."""
