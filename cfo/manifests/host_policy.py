@@ -23,7 +23,7 @@ from cfo.runtime import Object
 
 NAME: Final = f"{PREFIX}-reserved-hosts"
 MAX_HOSTS: Final = 1000
-"""The maximum number of hosts of one object."""
+"""The maximum number of hosts of one object, and of its rules, which need not have one."""
 
 _POLICY_API: Final = "admissionregistration.k8s.io/v1"
 _HASH: Final = f"(-([0-9a-f]{{{HASH_DIGITS}}}|[0-9a-f]{{{SECRET_DIGITS}}}))?"
@@ -99,8 +99,8 @@ def policy() -> list[Object]:
         ],
         "validations": [
             {
-                "expression": f"size(variables.hosts) <= {MAX_HOSTS}",
-                "message": f"must have at most {MAX_HOSTS} hosts",
+                "expression": f"size(variables.hosts) <= {MAX_HOSTS} && size({_RULES}) <= {MAX_HOSTS}",
+                "message": f"must have at most {MAX_HOSTS} hosts and rules",
                 "reason": "Forbidden",
             },
             {

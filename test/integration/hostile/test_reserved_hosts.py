@@ -209,6 +209,10 @@ async def test_policy_limits_the_hosts_of_one_object() -> None:
         hosts = [f"{number}.a" for number in range(MAX_HOSTS + 1)]
         assert await denial(env, ingress("x", "attacker", *hosts[1:])) == ""
         assert f"at most {MAX_HOSTS} hosts" in await denial(env, ingress("x", "attacker", *hosts))
+        without = ingress("x", "attacker", "a")
+        path = without["spec"]["rules"][0]["http"]
+        without["spec"]["rules"] = [{"http": path}] * (MAX_HOSTS + 1)
+        assert f"at most {MAX_HOSTS} hosts" in await denial(env, without)
 
 
 async def test_policy_lets_finalizers_of_older_objects_be_removed() -> None:
