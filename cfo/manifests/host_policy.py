@@ -23,7 +23,7 @@ from cfo.runtime import Object
 
 NAME: Final = f"{PREFIX}-reserved-hosts"
 MAX_HOSTS: Final = 1000
-"""The maximum number of hosts of one object, and of its rules, which need not have one."""
+"""How many hosts one object may have, and how many rules, because a rule needs no host."""
 
 _POLICY_API: Final = "admissionregistration.k8s.io/v1"
 _HASH: Final = f"(-([0-9a-f]{{{HASH_DIGITS}}}|[0-9a-f]{{{SECRET_DIGITS}}}))?"
