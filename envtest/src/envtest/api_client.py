@@ -9,9 +9,9 @@ import asyncio
 import inspect
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import aiohttp
 
@@ -99,6 +99,15 @@ class Address(Protocol):
     @property
     def token(self) -> str:
         """The token of the user."""
+
+
+@runtime_checkable
+class _ControlPlane(Protocol):
+    """A control plane, in this thread or in its own, whose controllers are known."""
+
+    @property
+    def running_controllers(self) -> Collection[str]:
+        """The names of the controllers whose work is done."""
 
 
 class APIClient:
@@ -265,9 +274,8 @@ class APIClient:
     def _controllers_hint(self, body: Any) -> str:
         """Return which controllers would write the status of an object, if the control plane does not run them."""
         from envtest.configuration.controller_names import missing_controllers
-        from envtest.planes.base import BaseControlPlane
 
-        if not isinstance(body, dict) or not isinstance(self._plane, BaseControlPlane):
+        if not isinstance(body, dict) or not isinstance(self._plane, _ControlPlane):
             return ""
         names = missing_controllers(
             str(body.get("apiVersion")), str(body.get("kind")), self._plane.running_controllers

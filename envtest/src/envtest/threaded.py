@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -152,6 +152,11 @@ class ThreadedControlPlane:
     def controllers(self) -> tuple[str, ...]:
         """The names of the controllers that run with it."""
         return self.plane.controllers
+
+    @property
+    def running_controllers(self) -> Collection[str]:
+        """See :attr:`BaseControlPlane.running_controllers`."""
+        return self.plane.running_controllers
 
     @property
     def url(self) -> str:

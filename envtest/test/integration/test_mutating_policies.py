@@ -251,3 +251,28 @@ async def test_creation_is_validated(api: APIClient, change: dict[str, Any], cau
         422,
         [cause],
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code", "message"),
+    [
+        (
+            "/kind",
+            "Secret",
+            500,
+            "failed to convert object: converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+        ),
+        ("/apiVersion", "v2", 500, 'no kind "ConfigMap" is registered for version "v2"'),
+        ("/metadata/namespace", "other", 400, "does not match the namespace sent on the request"),
+    ],
+)
+async def test_identity_of_an_object_cannot_change(
+    api: APIClient, path: str, value: str, code: int, message: str
+) -> None:
+    change = json_patch(f'[JSONPatch{{op: "add", path: "{path}", value: "{value}"}}]')
+    await bind(api, policy("identity", change))
+    maps = "/api/v1/namespaces/default/configmaps"
+    response = await api.post(maps, config_map("a"))
+    assert response.code == code, response
+    assert message in response.body["message"]
+    assert (await api.get(f"{maps}/a")).code == 404

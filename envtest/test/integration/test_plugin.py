@@ -42,6 +42,32 @@ async def test_asynchronous(api_client, namespace, install_crds):
     found = await api_client.get(f"{toys}/bear")
     assert found.body["metadata"]["uid"] == created.body["metadata"]["uid"]
 
+CONTAINERS = {"containers": [{"name": "c", "image": "i"}]}
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {**CONTAINERS, "restartPolicy": "Always"}}
+JOB = {"template": {"spec": {**CONTAINERS, "restartPolicy": "Never"}}}
+MISSING = "; the control plane runs without the controllers that write this status: "
+
+@pytest.mark.parametrize(
+    ("prefix", "kind", "spec", "missing"),
+    [
+        ("api", "Pod", CONTAINERS, "pods"),
+        (
+            "apis/apps",
+            "Deployment",
+            {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE},
+            "deployment, pods",
+        ),
+        ("apis/batch", "Job", JOB, "job, pods"),
+    ],
+)
+async def test_timeout_names_missing_controllers(api_client, namespace, prefix, kind, spec, missing):
+    path = f"/{prefix}/v1/namespaces/{namespace}/{kind.lower()}s"
+    created = await api_client.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    assert created.code == 201, created
+    with pytest.raises(TimeoutError) as failed:
+        await api_client.until(f"{path}/a", condition=lambda body: False, timeout=0.05)
+    assert str(failed.value).endswith(MISSING + missing)
+
 HOOKS = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingWebhookConfiguration",
@@ -150,7 +176,7 @@ def test_fixtures_in_another_project(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
-    result.assert_outcomes(passed=11, failed=1, skipped=1)
+    result.assert_outcomes(passed=14, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
             "*Writes to the control plane*",

@@ -24,7 +24,7 @@ from envtest.admission.policy_bindings import (
     is_exempt,
     policy_variables,
 )
-from envtest.admission.versions import convert, decode_patched
+from envtest.admission.versions import Unconvertible, convert, decode_patched
 from envtest.apimachinery.errors import GroupResource, StatusError, forbidden, internal_error
 from envtest.apimachinery.objects import Object
 from envtest.apply.trackers import Trackers
@@ -229,7 +229,7 @@ class _Request:
             for mutation in policy.mutations:
                 evaluation = Evaluation(policy.variables, await self._inputs(current), self._check)
                 try:
-                    current = self._apply(mutation, current, evaluation)
+                    current = await self._apply(mutation, current, evaluation)
                     applied = True
                 except (ExpressionError, MutationError) as error:
                     self._denials.add(policy, self.invocation.denial(str(error)), "Invalid")
@@ -241,7 +241,7 @@ class _Request:
         variables = await policy_variables(self._store, self._ctx, obj, old, info)
         return {**variables, "params": self.invocation.parameter}
 
-    def _apply(self, mutation: Mutation, obj: Object, evaluation: Evaluation) -> Object:
+    async def _apply(self, mutation: Mutation, obj: Object, evaluation: Evaluation) -> Object:
         info = self.invocation.info
         subresource = self._ctx.subresource
         kind = self._types.body_type_of(info, subresource)
@@ -254,7 +254,10 @@ class _Request:
         mutated = mutation.apply(obj, kind, evaluation)
         if mutated is obj:
             return obj
-        unknown = decode_patched(self._ctx, info, mutated)
+        try:
+            decoded, unknown = await decode_patched(self._ctx, info, mutated)
+        except Unconvertible as error:
+            raise internal_error(f"failed to convert object: {error}") from error
         if unknown and mutation.strict and not info.is_crd:
             raise internal_error(f"strict decoding error: {', '.join(unknown)}")
-        return mutated
+        return decoded

@@ -22,7 +22,7 @@ from envtest.admission.review import (
     admission_request,
     rejection,
 )
-from envtest.admission.versions import convert, decode_patched
+from envtest.admission.versions import Unconvertible, convert, decode_patched
 from envtest.admission.webhook_client import CallFailed, WebhookClient
 from envtest.apimachinery.errors import (
     GroupResource,
@@ -30,6 +30,7 @@ from envtest.apimachinery.errors import (
     bad_request,
     forbidden,
     internal_error,
+    plain_error,
 )
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
@@ -219,7 +220,7 @@ class MutatingWebhooks(_Webhooks):
         if not obj:
             why = "attempted to modify the object, which is not supported for this operation"
             raise internal_error(f"admission webhook {go_quote(hook.name)} {why}")
-        patched = _apply_patch(ctx, info, new_version, response.patch)
+        patched = await _apply_patch(ctx, info, new_version, response.patch)
         if patched == new_version:
             return None
         return await convert(info, ctx.info, patched)
@@ -282,11 +283,16 @@ def _failure(hook: Hook, reason: str) -> str:
     return f"failed calling webhook {go_quote(hook.name)}: {reason}"
 
 
-def _apply_patch(ctx: RequestContext, info: ResourceInfo, obj: Object, patch: list[Any]) -> Object:
+async def _apply_patch(
+    ctx: RequestContext, info: ResourceInfo, obj: Object, patch: list[Any]
+) -> Object:
     """Apply the patch, then decode and default the object. Raises StatusError (500), as kube-apiserver does."""
     try:
-        patched: Object = json_patch(obj, patch)
+        document = json_patch(obj, patch)
     except StatusError as error:
         raise internal_error(str(error.__cause__ or error.message)) from error
-    decode_patched(ctx, info, patched)
+    try:
+        patched, _ = await decode_patched(ctx, info, document)
+    except Unconvertible as error:
+        raise plain_error(str(error)) from error
     return patched

@@ -230,7 +230,7 @@ def _test(document: Any, operation: dict[str, Any]) -> None:
 
 def _replace_document(_: Any, value: Any) -> Any:
     if not isinstance(value, dict | list):
-        raise PatchNotApplicable("replace operation value must be object or array")
+        raise PatchNotApplicable("replace operation value must be object or array: %!w(<nil>)")
     return orjson.loads(orjson.dumps(value))
 
 

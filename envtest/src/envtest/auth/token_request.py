@@ -45,7 +45,22 @@ def request_token(
             "metadata.name", requested, "must match the service account name if specified"
         )
         raise invalid_object("authentication.k8s.io", "TokenRequest", ctx.name, [error])
-    seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
+    requested = (obj.get("metadata") or {}).get("namespace") or ""
+    if requested not in ("", ctx.namespace):
+        error = invalid(
+            "metadata.namespace", requested, "must match the service account namespace if specified"
+        )
+        raise invalid_object("authentication.k8s.io", "TokenRequest", ctx.name, [error])
+    requested = (obj.get("metadata") or {}).get("uid") or ""
+    if requested not in ("", account.uid):
+        why = (
+            f"the UID in the token request ({requested}) does not match the UID of the service account "
+            f"({account.uid})"
+        )
+        raise conflict(GroupResource("authentication.k8s.io", "TokenRequest"), ctx.name, why)
+    seconds = spec.get("expirationSeconds")
+    if seconds is None:
+        seconds = _DEFAULT_SECONDS
     errors = _errors(seconds)
     if errors:
         raise invalid_object("authentication.k8s.io", "TokenRequest", "", errors)

@@ -31,6 +31,7 @@ __all__ = [
     "object_meta",
     "plain_name",
     "resolve",
+    "resource_of_kind",
     "schema_of",
     "storage_hash",
     "type_name",
@@ -171,6 +172,15 @@ def all_resources(version: KubernetesVersion = LATEST) -> Iterator[Resource]:
                     if version.is_latest
                     else found._replace(type=type_name(found.type, version.release))
                 )
+
+
+def resource_of_kind(api_version: str, kind: str) -> Resource | None:
+    """Return the resource of a kind, or ``None``."""
+    group, _, version = api_version.rpartition("/")
+    wanted = (group, version, kind)
+    return next(
+        (each for each in all_resources() if (each.group, each.version, each.kind) == wanted), None
+    )
 
 
 def _resource(group: Mapping[str, Any], plural: str, entry: Mapping[str, Any]) -> Resource:

@@ -22,7 +22,7 @@ from envtest.apimachinery.errors import (
 )
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
-from envtest.builtins.catalog import all_resources
+from envtest.builtins.catalog import all_resources, resource_of_kind
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.endpoints.negotiation import PROTOBUF, SERVED
 from envtest.endpoints.request import Request
@@ -39,6 +39,7 @@ __all__ = [
     "duplicate_fields",
     "identity_problem",
     "in_document_order",
+    "is_registered",
     "json_type",
     "load_json",
     "load_protobuf",
@@ -49,6 +50,7 @@ __all__ = [
     "parse_typed",
     "unparsable_identity",
     "whole_numbers",
+    "whole_object_problem",
 ]
 
 _MISSING = "couldn't get version/kind; json parse error: "
@@ -355,15 +357,13 @@ def _check_identity(
 
 def _decode_other_version(obj: Object, api_version: str, ctx: RequestContext) -> None:
     """Report what does not fit the version that a body names. Raises StatusError (400)."""
-    group, _, version = api_version.rpartition("/")
+    version = api_version.rpartition("/")[2]
     kind = ctx.info.kind
-    for each in all_resources():
-        if (each.group, each.version, each.kind) == (group, version, kind):
-            break
-    else:
+    resource = resource_of_kind(api_version, kind)
+    if resource is None:
         return
     try:
-        _, unknown = decode(each.type, obj)
+        _, unknown = decode(resource.type, obj)
     except DecodeError as error:
         raise bad_request(
             f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
@@ -384,6 +384,22 @@ def identity_problem(obj: Object, info: ResourceInfo) -> str:
         return f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme.source}"'
     short = "v1" if kind in scheme.unversioned else version.rpartition("/")[2]
     return f"converting ({short}.{kind}) to ({info.go_package}.{info.kind}): unknown conversion"
+
+
+def is_registered(api_version: str, kind: str, info: ResourceInfo) -> bool:
+    """Return whether the API server of a built-in resource knows a kind."""
+    return _scheme_of(info).has(api_version, kind)
+
+
+def whole_object_problem(document: object) -> str:
+    """Return why a JSON document cannot be an object, or an empty string."""
+    if isinstance(document, dict):
+        return ""
+    fields = (
+        r'APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\""'
+    )
+    kind = json_type(document)
+    return f"{_MISSING}json: cannot unmarshal {kind} into Go value of type struct {{ {fields} }}"
 
 
 def unparsable_identity(obj: Object) -> str:

@@ -167,17 +167,27 @@ def encoded_list(
         for item in items:
             pieces += (item, b",")
     else:
-        bare = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(
+        head = encode({"apiVersion": info.api_version, "kind": info.kind, "": 0}).removesuffix(
             b'"":0}'
         )
         for item in items:
-            pieces += (b"{", memoryview(item)[bare:], b",")
+            pieces += _bare_item(item, head)
     if items:
         pieces.pop()
     pieces.append(b"]}\n")
     if not output.is_stored_form:
         return Response(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
     return Response(pieces)
+
+
+def _bare_item(item: bytes, head: bytes) -> tuple[bytes | memoryview, ...]:
+    """Return the pieces of an item without its apiVersion and kind, with which ``head`` begins, and a comma."""
+    if item.startswith(head):
+        return b"{", memoryview(item)[len(head) :], b","
+    obj = orjson.loads(item)
+    del obj["apiVersion"]
+    del obj["kind"]
+    return orjson.dumps(obj), b","
 
 
 def _converted_list(

@@ -49,7 +49,8 @@ from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import object_response
 from envtest.formats.go_format import go_text, go_type
-from envtest.handlers.write import check_name, check_namespace
+from envtest.handlers.write import check_name
+from envtest.registry.object_metadata import check_namespace
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.schema.schema_node import Schema
 from envtest.writes.create_update import (

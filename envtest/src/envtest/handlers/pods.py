@@ -14,6 +14,7 @@ from envtest.endpoints.options import begin_write, delete_options_of
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import encode_as
 from envtest.handlers.disruptions import add_disruption_target, spend_budget
+from envtest.registry.object_metadata import check_namespace
 from envtest.registry.resource import RequestContext
 from envtest.writes.create_update import registry_key, update_object
 from envtest.writes.deletion import check_preconditions, delete_object
@@ -34,14 +35,19 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
     """Handle POST of a Binding, which assigns a pod to a node, once."""
     begin_write(request, ctx, "CREATE")
     binding = await decode_typed(request, ctx, "io.k8s.api.core.v1.Binding", group="")
-    metadata: dict[str, Any] = binding.get("metadata") or {}
-    if not ctx.name:  # the legacy resource "bindings", whose body names the pod
+    check_namespace(binding, ctx)
+    is_legacy = not ctx.name  # the resource "bindings", whose body names the pod
+    if is_legacy:
         pods = core.registry.lookup("", "v1", "pods")
         assert pods is not None
         ctx.info = pods
         ctx.subresource = "binding"
+        ctx.name = (binding.get("metadata") or {}).get("name") or ""
+    binding = await core.admission.mutate(ctx, binding, None)
+    metadata: dict[str, Any] = binding.get("metadata") or {}
+    if is_legacy:
         ctx.name = metadata.get("name") or ""
-    if metadata.get("name") != ctx.name:
+    if (metadata.get("name") or "") != ctx.name:
         raise bad_request("name in URL does not match name in Binding object")
     target: dict[str, Any] = binding.get("target") or {}
     node = target.get("name") or ""
@@ -53,9 +59,7 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
         errors.append(required("target.name"))
     if errors:  # kube-apiserver returns the errors of a Binding without a reason
         raise plain_error(aggregate(errors))
-    await core.admission.mutate(ctx, binding, None)
     await core.admission.validate(ctx, binding, None)
-    metadata = binding.get("metadata") or {}
     resource = GroupResource("", "pods/binding")
 
     async def assign(pod: Object | None) -> Object:
@@ -114,12 +118,13 @@ async def evict(core: Core, request: Request, ctx: RequestContext, output: Outpu
     begin_write(request, ctx, "CREATE")
     definition = "io.k8s.api.policy.v1.Eviction"
     eviction = await decode_typed(request, ctx, definition, group="policy", old_version="v1beta1")
+    check_namespace(eviction, ctx)
+    eviction = await core.admission.mutate(ctx, eviction, None)
     if (eviction.get("metadata") or {}).get("name") != ctx.name:
         raise bad_request("name in URL does not match name in Eviction object")
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
-    await core.admission.mutate(ctx, eviction, None)
     await core.admission.validate(ctx, eviction, None)
     pod = record.obj()
     options = delete_options_of(_delete_document(eviction, dry_run=ctx.dry_run))

@@ -48,7 +48,8 @@ from envtest.handlers.patch import (
     undecodable,
 )
 from envtest.handlers.read import requested_revision
-from envtest.handlers.write import check_name, check_namespace
+from envtest.handlers.write import check_name
+from envtest.registry.object_metadata import check_namespace, validate_metadata
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 from envtest.registry.storage_version import from_storage
 from envtest.writes.create_update import copy_object, update_object
@@ -291,9 +292,12 @@ def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
     if replicas == _UNSET and ctx.info.is_crd:
         path = _settings(ctx.info)["specReplicasPath"]
         raise bad_request(f'the spec replicas field "{path}" cannot be empty')
-    if replicas < 0 and not ctx.info.is_crd:  # custom resources are validated themselves
-        error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise invalid_object("autoscaling", "Scale", ctx.name, [error])
+    if not ctx.info.is_crd:  # custom resources are validated themselves
+        errors = validate_metadata(scale, _scale_info(is_crd=False))
+        if replicas < 0:
+            errors.append(invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
+        if errors:
+            raise invalid_object("autoscaling", "Scale", ctx.name, errors)
     uid = scale["metadata"].get("uid")
     if uid and uid != parent["metadata"].get("uid"):
         raise _uid_mismatch(ctx, uid, parent["metadata"].get("uid", ""))

@@ -22,9 +22,9 @@ from envtest.handlers.component_statuses import get_status, list_statuses
 from envtest.handlers.connections import connect, proxy, read_log
 from envtest.handlers.pods import bind, evict
 from envtest.handlers.scale import scale
-from envtest.handlers.write import check_name, check_namespace
+from envtest.handlers.write import check_name
 from envtest.http_server.responses import SentResponse
-from envtest.registry.object_metadata import wipe_for_create
+from envtest.registry.object_metadata import check_namespace, wipe_for_create
 from envtest.registry.resource import RequestContext
 from envtest.writes.create_update import copy_object, dedupe_owners, update_object
 from envtest.writes.server_core import Core
@@ -60,7 +60,7 @@ async def token(core: Core, request: Request, ctx: RequestContext, output: Outpu
     """Handle POST of a TokenRequest for a service account."""
     begin_write(request, ctx, "CREATE")
     obj = await decode_typed(request, ctx, _REQUEST_TYPE, group="authentication.k8s.io")
-    obj.setdefault("metadata", {})
+    check_namespace(obj, ctx)
     given = {name: value for name, value in (obj.get("spec") or {}).items() if value is not None}
     obj["spec"] = {"expirationSeconds": 3600, **given}
     _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)

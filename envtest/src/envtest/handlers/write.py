@@ -10,6 +10,7 @@ from envtest.endpoints.negotiation import Output
 from envtest.endpoints.options import DeleteOptions, begin_write, delete_options
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import encode_as, list_response, object_response
+from envtest.registry.object_metadata import check_namespace
 from envtest.registry.resource import RequestContext
 from envtest.registry.selectors import selector_for
 from envtest.writes.create_update import (
@@ -22,28 +23,10 @@ from envtest.writes.create_update import (
 from envtest.writes.deletion import delete_object
 from envtest.writes.server_core import Core
 
-__all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "update"]
+__all__ = ["check_name", "create", "delete", "delete_collection", "update"]
 
 
 _JOBS = GroupResource("batch", "jobs")
-
-
-def check_namespace(obj: Object, ctx: RequestContext) -> None:
-    """Set the object's namespace to the namespace of the request. Raises StatusError (400) if they differ."""
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = {}
-        obj["metadata"] = metadata
-    namespace = metadata.get("namespace") or ""
-    if not ctx.info.namespaced:  # kube-apiserver ignores the namespace of a cluster-scoped object
-        metadata.pop("namespace", None)
-        return
-    if not namespace:
-        metadata["namespace"] = ctx.namespace
-    elif namespace != ctx.namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
 
 
 def check_name(obj: Object, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from envtest.apimachinery.errors import bad_request
 from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
@@ -33,6 +34,7 @@ from envtest.apimachinery.objects import Object
 from envtest.registry.resource import MetadataChecks, RequestContext, ResourceInfo
 
 __all__ = [
+    "check_namespace",
     "drop_empty_metadata",
     "fill_for_create",
     "generated_name",
@@ -69,6 +71,24 @@ def drop_empty_metadata(obj: Object) -> None:
                 del reference[name]
 
 
+def check_namespace(obj: Object, ctx: RequestContext) -> None:
+    """Set the object's namespace to the namespace of the request. Raises StatusError (400) if they differ."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {}
+        obj["metadata"] = metadata
+    namespace = metadata.get("namespace") or ""
+    if not ctx.info.namespaced:  # kube-apiserver ignores the namespace of a cluster-scoped object
+        metadata.pop("namespace", None)
+        return
+    if not namespace:
+        metadata["namespace"] = ctx.namespace
+    elif namespace != ctx.namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
 def wipe_for_create(metadata: dict[str, Any]) -> None:
     """Remove the fields that only the server sets."""
     for name in (
@@ -87,7 +107,8 @@ def generated_name(prefix: str) -> str:
 
 
 def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
-    """Set uid, creationTimestamp and, from ``generateName``, the name."""
+    """Set uid, creationTimestamp and, from ``generateName``, the name; remove the selfLink."""
+    metadata.pop("selfLink", None)
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = ctx.now
     if metadata.get("generateName") and not metadata.get("name"):
@@ -159,7 +180,7 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
             problems = dns_subdomain(mask_trailing_dash(prefix))
         errors += [invalid(f"{path}.generateName", prefix, problem) for problem in problems]
     if not name:
-        errors.append(required(f"{path}.name", "name or generateName is required"))
+        errors.append(_missing_name(path))
     else:
         problems = info.strategy.validate_name(name)
         if problems is None:
@@ -176,6 +197,10 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
     elif namespace:
         errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     return errors
+
+
+def _missing_name(path: str) -> FieldError:
+    return required(f"{path}.name", "name or generateName is required")
 
 
 _OWNER_ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
@@ -258,6 +283,9 @@ _IMMUTABLE = (
 )
 
 
+_STRINGS = frozenset({"name", "namespace", "uid"})
+
+
 def validate_metadata_update(
     new: Object, old: Object, checks: MetadataChecks, *, strict: bool = True, path: str = "metadata"
 ) -> list[FieldError]:
@@ -277,7 +305,8 @@ def validate_metadata_update(
         unqualified = _unqualified_errors(finalizers, f"{path}.finalizers")
         names += unqualified * (checks.content + checks.change)
     repeated = content * (2 + checks.content + checks.change)
-    return change * (1 + checks.change) + repeated + names
+    missing = [] if metadata.get("name") else [_missing_name(path)]
+    return missing * (1 + checks.content) + change * (1 + checks.change) + repeated + names
 
 
 def _metadata_change_errors(after: Object, before: Object, path: str) -> list[FieldError]:
@@ -293,7 +322,11 @@ def _metadata_change_errors(after: Object, before: Object, path: str) -> list[Fi
             )
             errors.append(forbidden(f"{path}.finalizers", detail))
     changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
-    errors += [invalid(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
+    for name in changed:
+        value = after.get(name)
+        if value is None and name in _STRINGS:
+            value = ""
+        errors.append(invalid(f"{path}.{name}", value, "field is immutable"))
     generation = after.get("generation") or 0
     if generation < (before.get("generation") or 0):
         errors.append(invalid(f"{path}.generation", generation, "must not be decremented"))

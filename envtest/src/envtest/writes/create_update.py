@@ -29,6 +29,7 @@ from envtest.auth.second_check import check_create
 from envtest.endpoints.decoder import whole_numbers
 from envtest.endpoints.listing import parse_revision
 from envtest.registry.object_metadata import (
+    check_namespace,
     drop_empty_metadata,
     fill_for_create,
     generated_name,
@@ -138,6 +139,7 @@ async def admit_mutating(
 async def _insert(
     core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False
 ) -> Object:
+    check_namespace(obj, ctx)
     metadata = obj["metadata"]
     is_generated = (
         bool(metadata.get("generateName"))
@@ -308,7 +310,6 @@ async def _create_by_update(
     obj = await transform(None)
     ctx.created_by_status = bool(ctx.subresource)
     ctx.subresource = ""  # the new object is prepared and validated as a whole
-    obj["metadata"].pop("selfLink", None)
     _sent_revision(obj["metadata"].get("resourceVersion") or "")
     if not ctx.dry_run:  # the storage, which a dry run does not reach, sets another one
         obj["metadata"].pop("resourceVersion", None)
@@ -335,6 +336,7 @@ async def _replace(
         # no second attempt: the client changed another state than the stored one
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    check_namespace(new, ctx)  # admission can have changed it
     _restore_generation(new, old)
     info.strategy.drop_disabled(new)
     info.strategy.prepare_update(new, old, ctx)
