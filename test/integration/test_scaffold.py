@@ -120,6 +120,18 @@ def test_forgotten_permission_fails_the_tests_of_a_new_project(tmp_path: Path) -
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
 
 
+def test_wrong_result_of_a_reconcile_fails_the_tests_of_a_new_project(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    reconciler = folder / "website_operator" / "reconciler.py"
+    code = reconciler.read_text()
+    mistaken = code.replace("return Result(requeue_after=results.retry_after)", "return results")
+    assert mistaken != code
+    reconciler.write_text(mistaken)
+    message = r"(?s)apply: returned a value of type ChildResults: must return a Result or None"
+    with pytest.raises(AssertionError, match=message):
+        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
+
+
 def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
     tmp_path: Path,
 ) -> None:
