@@ -96,6 +96,10 @@ class ClientConfig:
     @classmethod
     def for_control_plane(cls, plane: ControlPlane, *, token: str | None = None) -> Self:
         """Return the configuration for a test control plane, as its administrator or with ``token``."""
+        if not hasattr(plane, "url"):
+            raise TypeError(
+                f"for_control_plane: {plane!r:.200}: must be a control plane, such as ControlPlane.embedded()"
+            )
         return cls(
             server=plane.url,
             ca_pem=plane.ca_pem,

@@ -176,6 +176,12 @@ class Transport:
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if not isinstance(config, ClientConfig):
+            # Not its value, which can have the credentials of a kubeconfig.
+            raise TypeError(
+                f"config: a value of type {type(config).__name__}: must be a ClientConfig, such as await load_config() "
+                "or ClientConfig.for_control_plane(plane)"
+            )
         if observe is not None:
             require_plain_function("observe", observe, "a function of the exchange")
         self.config = config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
-from types import UnionType
+from types import BuiltinFunctionType, FunctionType, MethodType, UnionType
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -74,8 +74,15 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-_UNFINISHED: Final = (Awaitable, AsyncIterator, Generator)
-"""What a lambda returns that calls an async function or a generator function. No check of the lambda can find it."""
+_UNFINISHED: Final = (
+    Awaitable,
+    AsyncIterator,
+    Generator,
+    FunctionType,
+    MethodType,
+    BuiltinFunctionType,
+)
+"""What a function returns that does not await or call another one. No check of the function itself can find it."""
 
 
 def truth_of(name: str, result: object) -> bool:
@@ -91,7 +98,7 @@ def truth_of(name: str, result: object) -> bool:
 def finished(name: str, result: T, allowed: str) -> T:
     """Return ``result``, which the function ``name`` of a program returned.
 
-    Raises :class:`TypeError` for a coroutine or another awaitable, and for a generator.
+    Raises :class:`TypeError` for a coroutine or another awaitable, for a generator, and for a function.
     """
     if isinstance(result, _UNFINISHED):
         raise wrong_result(name, result, allowed)

@@ -15,6 +15,7 @@ from cfo.runtime.client.children import Child, ChildResults, reconcile_children
 from cfo.runtime.client.client import Client, PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.status import apply_status
+from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.controller import ControllerOptions
 from cfo.runtime.controller.finalizer import Finalizer
 from cfo.runtime.controller.handler import (
@@ -157,6 +158,17 @@ def wrong(value: object) -> Any:
         (
             lambda: Builder(new_manager(), wrong(SERVICE)),
             f"Builder: name: {SERVICE!r}: must be a string, such as website",
+        ),
+        (
+            lambda: Transport(wrong("https://127.0.0.1:1")),
+            (
+                "config: a value of type str: must be a ClientConfig, such as await load_config() or "
+                "ClientConfig.for_control_plane(plane)"
+            ),
+        ),
+        (
+            lambda: ClientConfig.for_control_plane(wrong("https://127.0.0.1:1")),
+            "for_control_plane: 'https://127.0.0.1:1': must be a control plane, such as ControlPlane.embedded()",
         ),
         (
             lambda: Manager(wrong("https://127.0.0.1:1")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,17 @@ def generator() -> Iterator[bool]:
     yield False
 
 
-@pytest.mark.parametrize("function", [coroutine, asynchronous_generator, generator])
+@pytest.mark.parametrize(
+    "function",
+    [
+        coroutine,
+        asynchronous_generator,
+        generator,
+        lambda: generator,
+        lambda: Path().is_dir,
+        lambda: "a".isdigit,
+    ],
+)
 def test_result_that_always_counts_as_true_is_refused(function: Callable[[], Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
