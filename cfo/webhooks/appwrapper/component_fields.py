@@ -8,9 +8,9 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path as FilePath
 from typing import Final
 
@@ -35,9 +35,13 @@ _BUILTIN_SPECS: Final = {
 _RAY_CLUSTER_SPEC: Final = "RayClusterSpec"
 
 
-def field_warnings(template: Object, path: Path) -> list[str]:
-    """Return the warnings about a component, at most 10; ``path`` is that of its ``template``."""
-    return list(islice(_field_warnings(template, path), _MAX_WARNINGS))
+def component_warnings(templates: Sequence[Object], components: Path) -> list[str]:
+    """Return the warnings about the ``templates`` of all components, at most 10; ``components`` is their path."""
+    found = (
+        _field_warnings(template, components.index(index).child("template"))
+        for index, template in enumerate(templates)
+    )
+    return list(islice(chain.from_iterable(found), _MAX_WARNINGS))
 
 
 def _field_warnings(template: Object, path: Path) -> Iterator[str]:

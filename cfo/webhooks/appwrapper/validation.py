@@ -49,7 +49,7 @@ from cfo.runtime.objects.field import (
     type_invalid,
 )
 from cfo.webhooks.access import Access
-from cfo.webhooks.appwrapper.component_fields import field_warnings
+from cfo.webhooks.appwrapper.component_fields import component_warnings
 from cfo.webhooks.shapes import Shape, mismatches
 
 COMPONENTS: Final = Path("spec", "components")
@@ -190,8 +190,7 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
     for component in components:
         replicas += sum(replicas_of(pod_set) for pod_set in pod_sets_of(component))
     yield from _count_warnings(components)
-    for index, component in enumerate(components):
-        yield from field_warnings(component["template"], COMPONENTS.index(index).child("template"))
+    yield from component_warnings([each["template"] for each in components], COMPONENTS)
     if replicas == 0:
         yield f"{COMPONENTS}: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"
     if counts_added_pods or not labels_of(appwrapper).get(QUEUE_NAME_LABEL):

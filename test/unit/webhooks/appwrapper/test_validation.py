@@ -14,7 +14,7 @@ from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.access import Access
-from cfo.webhooks.appwrapper.component_fields import field_warnings
+from cfo.webhooks.appwrapper.component_fields import component_warnings
 from cfo.webhooks.appwrapper.validation import (
     change_warnings,
     component_kinds,
@@ -433,13 +433,16 @@ def test_mistyped_fields_of_built_in_components_cause_warnings() -> None:
     deployment = template(
         "apps/v1", "Deployment", **{f"a{n}": 1 for n in range(20)}, template={"spec": POD_SPEC}
     )
-    assert len(warnings(wrapper(deployment))) == 10, "limited"
+    others = [copy.deepcopy(deployment) for _ in range(3)]
+    for index, other in enumerate(others):
+        other["metadata"] = {"name": f"d{index}"}
+    assert len(warnings(wrapper(*others))) == 10, "limited, for all components together"
 
 
 def test_fields_are_those_of_the_tested_kuberay() -> None:
     """The package ships the CRD of this release, from which the table of fields is generated."""
     version = dict(components())["KubeRay"].removeprefix("v")
     cluster = template("ray.io/v1", "RayCluster", rayVersions="2.9")
-    (warning,) = field_warnings(cluster, Path("x"))
+    (warning,) = component_warnings([cluster], Path("x"))
     release = version.rpartition(".")[0]
     assert f"unknown field in KubeRay {release}," in warning
