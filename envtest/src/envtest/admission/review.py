@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import orjson
 
 from envtest.admission.matching import object_name, request_namespace
+from envtest.admission.review_decoder import decode_review, shown_kind
 from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import user_info
+from envtest.endpoints.decoder import JSONError, json_type, load_json
 from envtest.registry.resource import RequestContext, ResourceInfo
 
 __all__ = ["AdmissionResponse", "InvalidResponse", "Review", "admission_request", "rejection"]
@@ -117,23 +118,17 @@ class Review:
     def parse_response(self, body: bytes, *, mutating: bool) -> AdmissionResponse:
         """Parse a response with code 200.
 
-        Raises ValueError when it is not a JSON object with a kind, or its patch is not base64; InvalidResponse when
-        it is not a valid response to this review.
+        Raises ValueError when it cannot be decoded as an AdmissionReview; InvalidResponse when it is not a valid
+        response to this review.
         """
-        document = msgspec.json.decode(body, type=dict[str, Any])
-        api_version = document.get("apiVersion") or ""
-        kind = document.get("kind") or ""
-        if not kind:
-            raise ValueError(
-                f"Object 'Kind' is missing in '{body[:1024].decode(errors='replace')}'"
-            )
-        response = document.get("response")
-        if not isinstance(response, dict):
+        review = decode_review(body, _GROUP, self.version, _KIND)
+        response = review.get("response")
+        if response is None:
             raise _invalid("webhook response was absent")
         if self.version == "v1":
-            if (api_version, kind) != (f"{_GROUP}/v1", _KIND):
+            if (review["apiVersion"], review["kind"]) != (f"{_GROUP}/v1", _KIND):
                 raise _invalid(
-                    f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got {api_version}, Kind={kind}"
+                    f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got {shown_kind(review)}"
                 )
             if response.get("uid") != self.uid:
                 raise _invalid(
@@ -162,24 +157,33 @@ class Review:
                 raise _invalid("webhook returned response.patch but not response.patchType")
             if not encoded and patch_type is not None:
                 raise _invalid("webhook returned response.patchType but not response.patch")
-            if encoded and patch_type != "JSONPatch":
-                raise _invalid(
-                    f"webhook returned invalid response.patchType of {go_quote(patch_type or '')}"
-                )
         if not encoded:
             return []
-        document = b64decode(encoded, validate=True)
-        try:
-            patch = orjson.loads(document)
-        except ValueError as error:
-            raise InvalidResponse(
-                f"received undecodable patch in webhook response: {error}"
-            ) from error
-        if not isinstance(patch, list):
-            raise InvalidResponse(
-                "received undecodable patch in webhook response: it is not a list"
-            )
+        patch = _decode_patch(b64decode(encoded))
+        if patch and self.version == "v1" and patch_type != "JSONPatch":
+            raise InvalidResponse(f"unsupported patch type {go_quote(patch_type or '')}")
         return patch
+
+
+def _decode_patch(document: bytes) -> list[Any]:
+    undecodable = "received undecodable patch in webhook response: "
+    try:
+        patch = load_json(document)
+    except JSONError as error:
+        raise InvalidResponse(f"{undecodable}{error}") from error
+    if patch is None:
+        return []
+    if not isinstance(patch, list):
+        problem = f"json: cannot unmarshal {json_type(patch)} into Go value of type jsonpatch.Patch"
+        raise InvalidResponse(f"{undecodable}{problem}")
+    for position, operation in enumerate(patch):
+        if not isinstance(operation, dict | None):
+            problem = (
+                f"json: cannot unmarshal {json_type(operation)} into Patch.{position} of type "
+                "jsonpatch.Operation"
+            )
+            raise InvalidResponse(f"{undecodable}{problem}")
+    return patch
 
 
 def rejection(webhook: str, status: Mapping[str, Any] | None) -> StatusError:

@@ -267,6 +267,11 @@ class WebhookClient:
                 if response.headers.get("Content-Type", "").startswith("text/"):
                     message = content.decode(errors="replace").strip()
                 raise CallFailed(_http_error(response.status, message))
+            if not content:
+                raise CallFailed(
+                    f"0-length response with status code: {response.status} and content type: "
+                    f"{response.headers.get('Content-Type', '')}"
+                )
             return content
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from envtest.builtins import review_types
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.schema.schema_node import Schema
 
@@ -47,6 +48,8 @@ _PREFIX = "#/components/schemas/"
 
 @cache
 def _package(name: str) -> Mapping[str, Any]:
+    if name in review_types.PACKAGES:
+        return review_types.PACKAGES[name]
     file = _DATA / "types" / f"{name}.json.gz"
     if not file.is_file():
         raise KeyError(name)

@@ -11,17 +11,21 @@ from typing import Any
 
 import orjson
 
+from envtest.admission.review_decoder import decode_review, shown_kind
 from envtest.admission.webhook_client import CallFailed, WebhookClient
 from envtest.apimachinery.errors import plain_error
 from envtest.apimachinery.field_errors import FieldError, aggregate, go_quote, invalid
 from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
+from envtest.endpoints.decoder import json_type
+from envtest.formats.go_format import go_type
 from envtest.registry.resource import Converter
 from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_pruner, copy_json
 
 __all__ = ["Conversions"]
 
+_GROUP = "apiextensions.k8s.io"
 _SECONDS = 30
 _REVIEWS = ("v1", "v1beta1")
 
@@ -69,7 +73,7 @@ class Conversions:
         uid = str(uuid.uuid4())
         review = {
             "kind": "ConversionReview",
-            "apiVersion": f"apiextensions.k8s.io/{version}",
+            "apiVersion": f"{_GROUP}/{version}",
             "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": list(objects)},
             "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
         }
@@ -77,34 +81,41 @@ class Conversions:
             webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS
         )
         try:
-            reviewed = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
+            reviewed = decode_review(body, _GROUP, version, "ConversionReview")
+        except ValueError as error:
             raise _MalformedResponse(str(error)) from None
-        if not isinstance(reviewed, dict):
-            raise _MalformedResponse("the response is not a ConversionReview")
         if version == "v1" and (reviewed.get("apiVersion"), reviewed.get("kind")) != (
             review["apiVersion"],
             review["kind"],
         ):
             raise _MalformedResponse(
-                f"expected webhook response of {_kind_of(review)}, got {_kind_of(reviewed)}"
+                f"expected webhook response of {shown_kind(review)}, got {shown_kind(reviewed)}"
             )
         response = reviewed.get("response")
-        if not isinstance(response, dict):
+        if response is None:
             raise _MalformedResponse("no response provided")
         if version == "v1" and response.get("uid") != uid:
             raise _MalformedResponse(
-                f"expected response.uid={go_quote(uid)}, got {go_quote(str(response.get('uid') or ''))}"
+                f"expected response.uid={go_quote(uid)}, got {go_quote(response.get('uid') or '')}"
             )
         result = response.get("result") or {}
         if result.get("status") != "Success":
             text = f"response.result.status was '{result.get('status') or ''}', not 'Success'"
             raise _MalformedResponse(result.get("message") or text)
-        return list(response.get("convertedObjects") or ())
+        return [_converted_object(each) for each in response.get("convertedObjects") or ()]
 
 
-def _kind_of(review: Mapping[str, Any]) -> str:
-    return f"{review.get('apiVersion') or ''}, Kind={review.get('kind') or ''}"
+def _converted_object(value: Any) -> Object:
+    """Return an object that a webhook converted. Raises StatusError (500) if it is not an object with a kind."""
+    if value is None:
+        raise plain_error("unexpected end of JSON input")
+    if not isinstance(value, dict):
+        raise plain_error(
+            f"json: cannot unmarshal {json_type(value)} into Go value of type map[string]interface {{}}"
+        )
+    if not value.get("kind") or not isinstance(value["kind"], str):
+        raise plain_error(f"Object 'Kind' is missing in '{orjson.dumps(value).decode()}'")
+    return value
 
 
 class _MalformedResponse(Exception):
@@ -188,6 +199,9 @@ def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str
 def _metadata_problem(new: Object) -> str:
     """Return the error in the labels and annotations that a webhook returned, or an empty string."""
     errors: list[FieldError] = []
+    metadata = new.get("metadata")
+    if not isinstance(metadata, dict):
+        return f"invalid metadata of type {go_type(metadata)} in converted object"
     for name in ("labels", "annotations"):
         texts = new["metadata"].get(name)
         if texts is None:

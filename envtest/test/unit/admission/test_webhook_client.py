@@ -110,7 +110,7 @@ def test_response_is_parsed() -> None:
             True,
             "webhook returned response.patchType but not response.patch",
         ),
-        ({"patch": "W10=", "patchType": "Merge"}, True, 'invalid response.patchType of "Merge"'),
+        ({"patch": "W3t9XQ==", "patchType": "Merge"}, True, 'unsupported patch type "Merge"'),
         (
             {"patch": "W10=", "patchType": "JSONPatch"},
             False,
@@ -133,7 +133,9 @@ def test_invalid_responses_are_rejected(
 
 def test_malformed_responses_are_rejected() -> None:
     review = Review({})
-    with pytest.raises(ValueError, match="malformed"):
+    with pytest.raises(
+        ValueError, match="json: cannot unmarshal string into Go value of type struct"
+    ):
         review.parse_response(b"not json", mutating=True)
     with pytest.raises(ValueError, match="base64"):
         review.parse_response(
@@ -143,10 +145,7 @@ def test_malformed_responses_are_rejected() -> None:
         review.parse_response(
             b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', mutating=True
         )
-    with pytest.raises(
-        InvalidResponse,
-        match=r"expected webhook response of admission\.k8s\.io/v1, Kind=AdmissionReview, got v1",
-    ):
+    with pytest.raises(ValueError, match='no kind "Pod" is registered for version "v1"'):
         review.parse_response(b'{"apiVersion":"v1","kind":"Pod","response":{}}', mutating=True)
     old = Review({}, ("v1beta1", "v1"))
     assert old.parse_response(response_to(old, uid="whatever"), mutating=True).allowed

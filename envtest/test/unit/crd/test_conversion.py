@@ -150,6 +150,28 @@ def unreachable(review: Any) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("converted", "message"),
+    [
+        (5, "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        (None, "unexpected end of JSON input"),
+        ({}, "Object 'Kind' is missing in '{}'"),
+    ],
+)
+async def test_converted_object_must_be_an_object_with_a_kind(converted: Any, message: str) -> None:
+    client = FakeWebhookClient(responding(rename, convertedObjects=[converted]))
+    with pytest.raises(StatusError) as caught:
+        await convert_objects(client, thing(old="x"))
+    assert (caught.value.code, str(caught.value)) == (500, message)
+
+
+async def test_converted_object_without_a_name_needs_metadata() -> None:
+    unnamed = {**thing(old="x"), "metadata": {"generateName": "a-"}}
+    client = FakeWebhookClient(responding(lambda obj: {**obj, "metadata": 5}))
+    with pytest.raises(StatusError, match="invalid metadata of type int64 in converted object"):
+        await convert_objects(client, unnamed)
+
+
+@pytest.mark.parametrize(
     ("respond", "message"),
     [
         (unreachable, "failed: Post: refused"),
@@ -159,8 +181,17 @@ def unreachable(review: Any) -> Any:
         (responding(rename, convertedObjects=[]), "returned 0 objects, expected 1"),
         (lambda review: {**review, "response": None}, "failed: no response provided"),
         (
-            lambda review: {"kind": "Other"},
-            "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=",
+            lambda review: {},
+            "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=",
+        ),
+        (lambda review: {"kind": "Other"}, 'failed: no kind "Other" is registered for version'),
+        (
+            responding(rename, result="Success"),
+            "failed: json: cannot unmarshal string into Go struct field ConversionResponse.response.result of type",
+        ),
+        (
+            responding(rename, convertedObjects="x"),
+            "failed: json: cannot unmarshal string into Go struct field ConversionResponse.response.convertedObjects",
         ),
         (lambda review: b"no json", "failed: "),
         (
