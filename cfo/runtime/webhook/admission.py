@@ -94,13 +94,22 @@ class AdmissionRequest:
     """``object`` as received, from which a JSON patch to the defaulted object is computed."""
     size: int = 0
     """The size of the request body in bytes."""
+    weight: int = 0
+    """An estimate of the CPU-bound work in bytes of JSON; see :meth:`weigh`."""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
     """What handlers remember for this review only, such as the answers of the API server; none of it is sent."""
     worker: ReviewWorker | None = field(default=None, repr=False)
-    """Runs the CPU-bound work of large requests; ``None`` to run it in the event loop."""
+    """Runs the CPU-bound work; ``None`` to run it in the event loop."""
+
+    def weigh(self, size: int) -> None:
+        """Make :meth:`compute` expect the work for ``size`` bytes of JSON, unless the body causes more.
+
+        For handlers that compute far more than the body contains, such as a template that is applied to each item.
+        """
+        self.weight = max(self.weight, size)
 
     async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return ``function(*args, **kwargs)``, computed in a thread if the request is large.
+        """Return ``function(*args, **kwargs)``, computed in a thread if the work is large.
 
         For CPU-bound work that ends soon for any input, because a thread that is still running at the API server's
         timeout is abandoned (:mod:`~cfo.runtime.webhook.worker`). The function must change nothing that others use.
@@ -108,7 +117,14 @@ class AdmissionRequest:
         require_plain_function("compute", function, "a function", can_be_class=True)
         if self.worker is None:
             return function(*args, **kwargs)
-        return await self.worker.run(self.size, function, *args, **kwargs)
+        return await self.worker.run(self.weight, function, *args, **kwargs)
+
+    async def compute_next(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like :meth:`compute`, but before the requests that wait: for the last step of one with a large result."""
+        require_plain_function("compute_next", function, "a function", can_be_class=True)
+        if self.worker is None:
+            return function(*args, **kwargs)
+        return await self.worker.run_next(self.weight, function, *args, **kwargs)
 
     def warn(self, *warnings: str) -> None:
         """Add warnings for the user, which are returned with allowed and denied responses; duplicates are dropped."""

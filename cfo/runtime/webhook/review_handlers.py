@@ -30,6 +30,7 @@ from cfo.runtime.webhook.admission import (
     errored,
 )
 from cfo.runtime.webhook.review import json_patch
+from cfo.runtime.webhook.worker import TooManyReviews
 
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ class DefaultingHandler(Generic[T]):
         if not isinstance(changed, dict | TypedObject):
             name = f"{type(self._defaulter).__name__}.default"
             raise wrong_result(name, changed, "the changed object or None")
-        patch = await request.compute(_patch, raw, changed)
+        patch = await request.compute_next(_patch, raw, changed)
         return AdmissionResponse(allowed=True, patch=patch)
 
 
@@ -171,11 +172,14 @@ def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | N
 async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
     """Return the handler's response, and whether it failed unexpectedly.
 
-    An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500.
+    An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500. Raises
+    :class:`~cfo.runtime.webhook.worker.TooManyReviews`.
     """
     failed = False
     try:
         response = await handler.handle(request)
+    except TooManyReviews:
+        raise
     except Exception as error:  # noqa: BLE001 - an error in a webhook must not stop the server
         denied_response = denial(error, request)
         failed = denied_response is None

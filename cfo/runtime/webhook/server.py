@@ -43,14 +43,14 @@ from cfo.runtime.webhook.request_bodies import (
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
-from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker
+from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker, TooManyReviews
 
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
 
 MAX_LARGE_REVIEWS: Final = 50
-"""The maximum number of reviews in flight that do not run in the event loop. The others cannot be locked out by these,
-which wait for one thread."""
+"""The maximum number of reviews in flight whose bodies are read in the thread. The others cannot be locked out by
+these, which wait for one thread."""
 
 MAX_CONNECTIONS: Final = 128
 """The maximum number of connections: each review in flight has one, and API servers keep some idle ones."""
@@ -231,6 +231,8 @@ class WebhookServer:
                 "Denied an object that is nested too deeply", webhook=request.path, error=str(error)
             )
             document = write_review(error.uid, denied(str(error)))
+        except TooManyReviews as limit:
+            return _too_many_requests(str(limit))
         except ConnectionError:
             return _error_response(400, "the connection was closed")  # the response is not sent
         except BadReview as error:
@@ -252,7 +254,6 @@ class WebhookServer:
             _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
             self._metrics.record_review(webhook.path, 504)
             return write_review("", _timed_out(seconds))
-        review.size = len(body)
         review.worker = self._worker
         with structlog.contextvars.bound_contextvars(
             webhook=webhook.path,

@@ -1,11 +1,14 @@
-"""Runs the CPU-bound work of large reviews in a thread.
+"""Runs the CPU-bound work of reviews: in the event loop if it is small, else in a thread.
 
 The attack: any pod can send reviews of several megabytes to the webhooks. The event loop also renews the leader's Lease
 and serves ``/healthz``, so no request may hold it for long. A thread is enough for that, because Python passes the GIL
 on every 5 ms, and the calls that keep it (decoding and encoding JSON) take some 10 ms per MB. One review computes at a
-time, because several would only multiply the time that the event loop waits for the GIL. Small reviews run in the event
-loop, which takes less time than passing them to a thread. Of the large ones the smallest is next, so that large ones
-delay no others.
+time, because several would only multiply the time that the event loop waits for the GIL. Of the reviews that wait for
+the thread, the one with the least work is next, so that large ones delay no others. At most :data:`MAX_WAITING` wait.
+
+Small reviews run in the event loop, which takes less time than passing them to a thread. Which are small depends on
+their weight, an estimate of the work, because a body of 13 kB can make a webhook compute 600 kB. When many arrive at
+once, other tasks run after each :data:`MAX_INLINE_CALLS` functions.
 
 A review that is cancelled (at the API server's timeout) leaves the queue at once. A function that already runs cannot
 be cancelled: its thread is abandoned, and the next review begins. At most :data:`MAX_THREADS` functions run at once;
@@ -24,49 +27,84 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
 from cfo.runtime.process.threads import ThreadPool
 
 MAX_INLINE: Final = 16 * 1024
-"""The maximum size in bytes of a request body whose review runs in the event loop."""
+"""The maximum weight in bytes of a review that runs in the event loop; it takes some 5 ms."""
+
+MAX_INLINE_CALLS: Final = 4
+"""The maximum number of functions that run in one iteration of the event loop: all of a usual review do."""
 
 MAX_THREADS: Final = 3
 """The maximum number of functions that run at once, of which all but one were abandoned."""
+
+MAX_WAITING: Final = 50
+"""The maximum number of reviews that wait for the thread."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class TooManyReviews(Exception):
+    """Raised if :data:`MAX_WAITING` reviews wait for the thread; the message is the limit."""
+
+
 class ReviewWorker:
-    """A queue for large reviews. Used by one event loop."""
+    """A queue for reviews. Used by one event loop."""
 
     def __init__(self) -> None:
+        self._inline = asyncio.Semaphore(MAX_INLINE_CALLS)
         self._threads = ThreadPool("admission", MAX_THREADS)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._busy = False
 
     async def run(
-        self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+        self, weight: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return ``function(*args, **kwargs)`` for a review whose body has ``size`` bytes."""
-        if size <= MAX_INLINE:
-            return function(*args, **kwargs)
-        await self._turn(size)
+        """Return ``function(*args, **kwargs)`` for a review of ``weight`` bytes. Raises :class:`TooManyReviews`."""
+        if weight <= MAX_INLINE:
+            return await self._run_inline(partial(function, *args, **kwargs))
+        if len(self._waiting) >= MAX_WAITING:
+            self._remove_cancelled()
+        if len(self._waiting) >= MAX_WAITING:
+            raise TooManyReviews(f"{MAX_WAITING} reviews that wait")
+        return await self._run_in_thread(weight, partial(function, *args, **kwargs))
+
+    async def run_next(
+        self, weight: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Like :meth:`run`, but before all reviews that wait: for one that holds what it has computed in the thread.
+
+        So at most two reviews hold such results, however many wait.
+        """
+        if weight <= MAX_INLINE:
+            return await self._run_inline(partial(function, *args, **kwargs))
+        return await self._run_in_thread(0, partial(function, *args, **kwargs))
+
+    async def _run_inline(self, function: Callable[[], T]) -> T:
+        await self._inline.acquire()  # at once, unless as many functions ran in this iteration
+        asyncio.get_running_loop().call_soon(self._inline.release)
+        return function()
+
+    async def _run_in_thread(self, order: int, function: Callable[[], T]) -> T:
+        await self._turn(order)
         try:
-            return await self._threads.run(function, *args, **kwargs)
+            return await self._threads.run(function)
         finally:
             self._start_next()
 
-    async def _turn(self, size: int) -> None:
-        """Wait until no other review computes."""
+    async def _turn(self, order: int) -> None:
+        """Wait until no other review computes; the one with the lowest ``order`` is next."""
         if not self._busy:
             self._busy = True
             return
         turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (size, next(self._numbers), turn))
+        heapq.heappush(self._waiting, (order, next(self._numbers), turn))
         try:
             await turn
         except asyncio.CancelledError:
@@ -81,3 +119,7 @@ class ReviewWorker:
                 turn.set_result(None)
                 return
         self._busy = False
+
+    def _remove_cancelled(self) -> None:
+        self._waiting = [waiting for waiting in self._waiting if not waiting[2].done()]
+        heapq.heapify(self._waiting)

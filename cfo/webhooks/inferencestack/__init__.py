@@ -18,8 +18,11 @@ request: majors do not block each other, and no controller can ask later, becaus
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from cfo.api.inferencestack.kinds import (
     INFERENCE_STACKS,
@@ -27,8 +30,11 @@ from cfo.api.inferencestack.kinds import (
     is_operator_version,
     operator_version_of,
 )
+from cfo.api.reading import mapping
 from cfo.config.model import InferenceStackConfiguration
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting
+from cfo.runtime.objects import GVR
+from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
 
@@ -38,6 +44,9 @@ if TYPE_CHECKING:
 
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 """The versions that the selector excludes; the validator itself ignores stacks of later ones."""
+
+_APPLICATION_BYTES: Final = 256
+"""The work for an application without fields, in bytes of JSON."""
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
@@ -56,16 +65,15 @@ class InferenceStackWebhook(Validator[Object]):
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
         if not self.is_responsible(obj):
             return []
-        from cfo.api.inferencestack.validation.stack import validate
-
         if self._is_own(obj) and not self.config.enabled:
             request.warn(
                 "the CodeFlare operator does not deploy InferenceStacks: its configuration disables them"
             )
-        validation = await request.compute(
-            validate, obj, self._profile(obj), self.config.operator_version
+        _weigh(obj, request)
+        findings = await request.compute(
+            _create_findings, obj, self._profile(obj), self.config.operator_version
         )
-        return await self._result(validation, obj, request)
+        return await self._result(findings, obj, request)
 
     async def validate_update(
         self, old: Object, obj: Object, request: AdmissionRequest
@@ -76,15 +84,18 @@ class InferenceStackWebhook(Validator[Object]):
         """
         if is_deleting(obj) or not self.is_responsible(obj):
             return []
-        from cfo.api.inferencestack.validation.stack import validate_update
-
-        validation = await request.compute(
-            validate_update, old, obj, self._profile(obj), self.config.operator_version
+        _weigh(old, request)
+        _weigh(obj, request)
+        # If the old stack is not ours, everything that this operator creates for the stack is new.
+        findings = await request.compute(
+            _update_findings,
+            old,
+            obj,
+            self._profile(obj),
+            self.config.operator_version,
+            is_new=not self._is_own(old),
         )
-        if not self._is_own(old):
-            # Everything that this operator creates for the stack is new.
-            validation = replace(validation, old=None)
-        return await self._result(validation, obj, request)
+        return await self._result(findings, obj, request)
 
     async def submission_errors(self, stack: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors with which ``stack`` would be refused if the user of ``request`` created it.
@@ -93,15 +104,15 @@ class InferenceStackWebhook(Validator[Object]):
         must be allowed to create its objects. A stack in another object has no queue of its own.
         """
         from cfo.api.inferencestack.queue import embedded_queue_errors
-        from cfo.api.inferencestack.validation.stack import validate
 
-        validation = await request.compute(
-            validate, stack, self._profile(stack), self.config.operator_version
+        _weigh(stack, request)
+        findings = await request.compute(
+            _create_findings, stack, self._profile(stack), self.config.operator_version
         )
         return [
-            *validation.errors,
+            *findings.errors,
             *embedded_queue_errors(stack),
-            *await self._access_errors(validation, request),
+            *await self._access_errors(findings, request),
         ]
 
     def is_responsible(self, stack: Object) -> bool:
@@ -120,31 +131,75 @@ class InferenceStackWebhook(Validator[Object]):
         return pinned_profile(stack) or newest_profile(self.config.operator_version)
 
     async def _result(
-        self, validation: StackValidation, stack: Object, request: AdmissionRequest
+        self, findings: _Findings, stack: Object, request: AdmissionRequest
     ) -> list[str]:
-        FieldErrors.check(validation.errors)
+        FieldErrors.check(findings.errors)
         if self._is_own(stack):
-            FieldErrors.check(await self._access_errors(validation, request))
-        return list(validation.warnings)
+            FieldErrors.check(await self._access_errors(findings, request))
+        return list(findings.warnings)
 
     async def _access_errors(
-        self, validation: StackValidation, request: AdmissionRequest
+        self, findings: _Findings, request: AdmissionRequest
     ) -> list[FieldError]:
         """Return the errors in what the operator would create for the stack and did not create before."""
-        from cfo.api.inferencestack.created_resources import (
-            cluster_trigger_errors,
-            created_resources,
-        )
-
-        stack = validation.stack
-        old = validation.old
-        if stack is None:
-            return []  # the controller does not render it
         errors: list[FieldError] = []
         if not self.config.allow_cluster_trigger_authentication:
-            errors += cluster_trigger_errors(stack, old)
-        errors += await self.reviewer.errors(created_resources(stack, old), request)
+            errors += findings.trigger_errors
+        errors += await self.reviewer.errors(findings.resources, request)
         return errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What a review needs of the validation of a stack.
+
+    Not the resolved stack, which takes up to 10 MB: other reviews compute while this one waits for the API server.
+    ``resources`` are those of the objects that the operator would create and did not create before, each with the field
+    that causes it; ``trigger_errors`` are the errors in new triggers, if they are not allowed.
+    """
+
+    errors: Sequence[FieldError] = ()
+    warnings: Sequence[str] = ()
+    trigger_errors: Sequence[FieldError] = ()
+    resources: Mapping[GVR, Path] = field(default_factory=dict)
+
+
+def _create_findings(stack: Object, profile: Profile | None, operator_version: str) -> _Findings:
+    from cfo.api.inferencestack.validation.stack import validate
+
+    return _findings(validate(stack, profile, operator_version))
+
+
+def _update_findings(
+    old: Object, stack: Object, profile: Profile | None, operator_version: str, *, is_new: bool
+) -> _Findings:
+    """Return the findings of an update; with ``is_new``, the operator has created nothing for ``old``."""
+    from cfo.api.inferencestack.validation.stack import validate_update
+
+    validation = validate_update(old, stack, profile, operator_version)
+    return _findings(replace(validation, old=None) if is_new else validation)
+
+
+def _findings(validation: StackValidation) -> _Findings:
+    from cfo.api.inferencestack.created_resources import cluster_trigger_errors, created_resources
+
+    stack = validation.stack
+    if stack is None:  # the controller does not render it
+        return _Findings(validation.errors, validation.warnings)
+    return _Findings(
+        validation.errors,
+        validation.warnings,
+        cluster_trigger_errors(stack, validation.old),
+        created_resources(stack, validation.old),
+    )
+
+
+def _weigh(stack: Object, request: AdmissionRequest) -> None:
+    """Count the template as work for each application, because it is merged into them; the types are not checked."""
+    spec = mapping(stack.get("spec"))
+    template = len(orjson.dumps(spec.get("applicationTemplate")))
+    applications = mapping(spec.get("applications"))
+    request.weigh(len(applications) * (template + _APPLICATION_BYTES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,20 +216,25 @@ class OtherMajors(Validator[Object]):
         """Like :meth:`validate_create`, for what an operator of the same version did not create for ``old``."""
         if is_deleting(obj) or self.webhook.is_responsible(obj):
             return  # finalizers can be removed; the webhook for this version is called as well
-        from cfo.api.inferencestack.created_resources import created_resources
-        from cfo.api.inferencestack.validation.stack import validate
-
         is_same = bool(old) and operator_version_of(old) == operator_version_of(obj)
         if is_same and old.get("spec") == obj.get("spec"):
             return  # such as an update by the operator of that version
-        validation = await request.compute(validate, obj, None)
-        if validation.stack is None:
-            return  # other versions may have fields of other types
-        before = None
-        if is_same:
-            before = (await request.compute(validate, old, None)).stack
-        resources = created_resources(validation.stack, before)
+        _weigh(old, request)
+        _weigh(obj, request)
+        resources = await request.compute(_new_resources, old if is_same else None, obj)
         FieldErrors.check(await self.webhook.reviewer.errors(resources, request))
+
+
+def _new_resources(old: Object | None, stack: Object) -> Mapping[GVR, Path]:
+    """Return the resources that an operator of another version would create for ``stack``, except those for ``old``."""
+    from cfo.api.inferencestack.created_resources import created_resources
+    from cfo.api.inferencestack.validation.stack import validate
+
+    resolved = validate(stack, None).stack
+    if resolved is None:
+        return {}  # other versions may have fields of other types
+    before = validate(old, None).stack if old is not None else None
+    return created_resources(resolved, before)
 
 
 def object_selector(operator_version: str, operator: str = "NotIn") -> dict[str, Any]:

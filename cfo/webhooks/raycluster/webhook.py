@@ -10,6 +10,7 @@ from typing import Final
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import CLIENT_LIMIT, DASHBOARD_LIMIT, RAY_CLUSTER
 from cfo.api.raycluster.spec_warnings import spec_warnings
+from cfo.api.reading import elements, mapping
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import (
@@ -37,6 +38,9 @@ _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM_LENGTH: Final = 5
 _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 
+_INJECTED_BYTES: Final = 2 << 10
+"""About the size of what is injected into one group, which determines the work of a review."""
+
 
 @dataclass(frozen=True, eq=False)
 class RayClusterWebhook(Validator[Object]):
@@ -60,6 +64,7 @@ class RayClusterWebhook(Validator[Object]):
         if is_deleting(obj) and request.old_object is not None:
             return obj
         settings = await self._settings(request.namespace)
+        _weigh(obj, settings, request)
         result = await request.compute(
             default, _with_name(obj, request), request.old_object, settings
         )
@@ -69,6 +74,7 @@ class RayClusterWebhook(Validator[Object]):
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
         settings = await self._settings(request.namespace)
+        _weigh(obj, settings, request)
         errors = await request.compute(create_errors, obj, settings)
         if errors:
             raise FieldErrors(errors)
@@ -79,6 +85,7 @@ class RayClusterWebhook(Validator[Object]):
         if is_deleting(obj):
             return
         settings = await self._settings(request.namespace)
+        _weigh(obj, settings, request)
         errors = await request.compute(update_errors, old, obj, settings)
         if errors:
             raise FieldErrors(errors)
@@ -92,6 +99,7 @@ class RayClusterWebhook(Validator[Object]):
         For webhooks of objects from which RayClusters are created later. ``request`` is the request for such an object.
         """
         settings = await self._settings(request.namespace)
+        _weigh(cluster, settings, request)
         return await request.compute(submission_errors, _with_name(cluster, request), settings)
 
     async def _settings(self, namespace: str) -> InjectionSettings:
@@ -145,6 +153,14 @@ def _host_limit(config: KubeRayConfiguration, *, oauth: bool) -> int:
     if not config.gateway.dashboard_host:
         return DASHBOARD_LIMIT
     return CLIENT_LIMIT if config.gateway.client_listener else 0
+
+
+def _weigh(cluster: Object, settings: InjectionSettings, request: AdmissionRequest) -> None:
+    """Count what is injected into each group as work of ``request``; the JSON types of ``cluster`` are not checked."""
+    if not settings.mtls:
+        return  # only the head gets proxies
+    workers = elements(mapping(cluster.get("spec")).get("workerGroupSpecs"))
+    request.weigh((1 + len(workers)) * _INJECTED_BYTES)
 
 
 def _with_name(obj: Object, request: AdmissionRequest) -> Object:

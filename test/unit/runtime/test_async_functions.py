@@ -163,6 +163,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "process.clock.SystemClock.call_later: callback": lambda f: SystemClock().call_later(0, f),
     "process.threads.ThreadPool.run: function": ThreadPool("pool", 1).run,
     "webhook.admission.AdmissionRequest.compute: function": AdmissionRequest().compute,
+    "webhook.admission.AdmissionRequest.compute_next: function": AdmissionRequest().compute_next,
 }
 
 EXCEPTIONS = {
@@ -262,6 +263,7 @@ OTHER_RESULTS = {
     "process.clock.SystemClock.call_later: callback": IGNORED,
     "process.threads.ThreadPool.run: function": RETURNED,
     "webhook.admission.AdmissionRequest.compute: function": RETURNED,
+    "webhook.admission.AdmissionRequest.compute_next: function": RETURNED,
 }
 
 

@@ -23,6 +23,7 @@ from cfo.runtime.pki.rotation import CertificateSet, StoredCertificates, ensure_
 from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
+from cfo.runtime.webhook import worker as worker_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, denied
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
@@ -583,10 +584,13 @@ async def test_patch_is_in_the_response(
 
 
 class ComputingHandler:
-    """A handler whose computation ends when ``release`` is set and ``endless`` is not."""
+    """A handler of some ``weight`` whose computation ends when ``release`` is set and ``endless`` is not."""
 
-    def __init__(self, path: str = "/compute-widget", *, endless: bool = False) -> None:
+    def __init__(
+        self, path: str = "/compute-widget", *, endless: bool = False, weight: int = 0
+    ) -> None:
         self.path = path
+        self.weight = weight
         self.release = threading.Event()
         self.endless = endless
 
@@ -602,6 +606,7 @@ class ComputingHandler:
         )
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        request.weigh(self.weight)
         await request.compute(self._compute)
         return AdmissionResponse(allowed=True)
 
@@ -658,6 +663,19 @@ async def test_too_many_reviews_are_rejected(
     harness.handler.release.set()
     assert (await waiting)[0] == 200
     assert (await post(session, harness.url(), review()))[0] == 200
+
+
+async def test_small_review_that_causes_much_work_is_rejected_if_too_many_wait(
+    first: CertificateSet, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "MAX_WAITING", 0)
+    computing = ComputingHandler(weight=worker_module.MAX_INLINE + 1)
+    async with running_server(first.pair) as harness:
+        harness.server._webhooks.add(computing.webhook())
+        code, reply = await post(session, harness.url(computing.path), review())
+        assert code == 429
+        assert "reviews that wait" in reply["response"]["status"]["message"]
+        assert (await post(session, harness.url(), review()))[0] == 200
 
 
 @pytest.mark.parametrize(("name", "limit"), [("MAX_BYTES", 40_000), ("MAX_LARGE_REVIEWS", 1)])

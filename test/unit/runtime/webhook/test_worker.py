@@ -1,13 +1,21 @@
-"""The threads for large reviews: the smallest is next, and that of a cancelled one is abandoned."""
+"""The computing of reviews: small ones in the event loop, large ones in a thread, the smallest first."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 
 import pytest
 
-from cfo.runtime.webhook.worker import MAX_INLINE, MAX_THREADS, ReviewWorker
+from cfo.runtime.webhook.worker import (
+    MAX_INLINE,
+    MAX_INLINE_CALLS,
+    MAX_THREADS,
+    MAX_WAITING,
+    ReviewWorker,
+    TooManyReviews,
+)
 
 LARGE = MAX_INLINE + 1
 
@@ -70,3 +78,78 @@ async def test_thread_of_a_cancelled_review_is_abandoned(worker: ReviewWorker) -
 async def test_exit_in_a_function_does_not_end_the_event_loop(worker: ReviewWorker) -> None:
     with pytest.raises(RuntimeError, match=r"the thread raised SystemExit\(3\)"):
         await worker.run(LARGE, exit, 3)
+
+
+async def test_other_tasks_run_between_many_small_reviews(worker: ReviewWorker) -> None:
+    """At most some reviews compute in one iteration of the event loop, in the order in which they arrived."""
+    iterations = 0
+    done: list[tuple[int, int]] = []
+
+    async def count_iterations() -> None:
+        nonlocal iterations
+        while True:
+            iterations += 1
+            await asyncio.sleep(0)
+
+    def compute(number: int) -> None:
+        done.append((iterations, number))
+
+    async with asyncio.timeout(120):
+        counting = asyncio.create_task(count_iterations())
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(20):
+                tasks.create_task(worker.run(MAX_INLINE, compute, number))
+        counting.cancel()
+    assert [number for _, number in done] == list(range(20))
+    computed = Counter(iteration for iteration, _ in done)
+    assert set(computed.values()) == {MAX_INLINE_CALLS}
+
+
+async def test_functions_of_one_small_review_run_without_an_interruption(
+    worker: ReviewWorker,
+) -> None:
+    is_interrupted = False
+
+    def interrupt() -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+
+    asyncio.get_running_loop().call_soon(interrupt)
+    for number in range(MAX_INLINE_CALLS):
+        assert await worker.run(MAX_INLINE, abs, number) == number
+    assert not is_interrupted
+
+
+async def test_review_that_holds_a_result_is_next(worker: ReviewWorker) -> None:
+    release = threading.Event()
+    done: list[str] = []
+    async with asyncio.timeout(120):
+        first = asyncio.create_task(worker.run(LARGE, release.wait))
+        await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(worker.run(LARGE, done.append, "waiting"))
+            tasks.create_task(worker.run_next(LARGE + 1, done.append, "next"))
+            await asyncio.sleep(0)
+            release.set()
+        await first
+    assert done == ["next", "waiting"]
+
+
+async def test_waiting_reviews_are_limited_and_cancelled_ones_are_not_counted(
+    worker: ReviewWorker,
+) -> None:
+    release = threading.Event()
+    async with asyncio.timeout(120):
+        first = asyncio.create_task(worker.run(LARGE, release.wait))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(worker.run(LARGE, abs, 1)) for _ in range(MAX_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyReviews, match="50 reviews that wait"):
+            await worker.run(LARGE, abs, 1)
+        assert await worker.run(MAX_INLINE, abs, -1) == 1, "small reviews do not wait"
+        waiting.pop().cancel()
+        await asyncio.sleep(0)
+        waiting.append(asyncio.create_task(worker.run(LARGE, abs, 1)))
+        release.set()
+        assert await asyncio.gather(*waiting) == [1] * MAX_WAITING
+        await first
