@@ -134,14 +134,14 @@ async def test_large_admission_requests_are_compared_outside_of_the_event_loop()
     register_webhooks(Environment(registry), [resource], collector, "a.b")  # type: ignore[arg-type]
     computed: list[Any] = []
 
-    async def run(size: int, function: Any, *args: Any) -> Any:
-        computed.append((size, function))
+    async def run(weight: int, function: Any, *args: Any) -> Any:
+        computed.append((weight, function))
         return function(*args)
 
     request = AdmissionRequest(
         object={"metadata": {}, "spec": {"a": 1, "b": 2}},
         old_object={"metadata": {}, "spec": {"a": 1}},
-        size=1 << 20,
+        weight=1 << 20,
         worker=SimpleNamespace(run=run),  # type: ignore[arg-type]
     )
     response = await webhooks[0].handler.handle(request)
