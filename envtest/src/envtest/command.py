@@ -118,7 +118,7 @@ class _Group(click.Group):
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep objects, CA and tokens in this folder between runs.",
+    help="Keep objects, CA and tokens in this folder between runs, also if envtest is killed.",
 )
 @controllers_option
 @click.option(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.storage.archive import ArchiveError
+from envtest.apimachinery.errors import GroupResource
+from envtest.storage import Store
+from envtest.storage.archive import Archive, ArchiveError
 from test.support.config_maps import CONFIG_MAPS, config_map
 from test.support.toys import TOYS
 
@@ -56,6 +59,23 @@ def _service(name: str) -> dict[str, object]:
         "metadata": {"name": name},
         "spec": {"ports": [{"port": 80}]},
     }
+
+
+def test_changes_are_in_the_folder_of_a_process_that_is_killed(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "data")
+    store = Store()
+    archive.restore(store)
+    resource = GroupResource("", "configmaps")
+    kept = store.create(resource, config_map("kept", {"k": "v"}))
+    store.delete(resource, store.create(resource, config_map("gone")))
+    shutil.copytree(tmp_path / "data", tmp_path / "left")  # what SIGKILL leaves
+    archive.close()
+    left = Archive(tmp_path / "left")
+    restored = Store()
+    assert left.restore(restored) == 1
+    assert [record.data for record in restored.list(resource)] == [kept.data]
+    assert restored.revision == store.revision
+    left.close()
 
 
 async def test_second_process_cannot_use_the_data_folder(tmp_path: Path) -> None:

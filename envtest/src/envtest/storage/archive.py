@@ -1,12 +1,12 @@
 """Persistence: objects and the control plane's keys, in one SQLite file.
 
-Each change is written immediately and committed together with others at most 0.1 seconds later; :meth:`Archive.close`
-commits the rest. History is not kept: after a restart, older watches get 410, and clients relist.
+Each change is committed before the client gets the response, so that it survives the end of the process, also by
+SIGKILL. It is not flushed to the disk: the last changes can be lost with the power of the machine. History is not kept:
+after a restart, older watches get 410, and clients relist.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -16,8 +16,6 @@ from envtest.storage.store import Store
 
 __all__ = ["FORMAT", "SCHEMA", "Archive", "ArchiveError"]
 
-COMMIT_SECONDS = 0.1
-"""Maximum seconds that a written change waits for its commit."""
 FORMAT = "1"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -53,8 +51,6 @@ class Archive:
                 reason = "is in use by another process; stop it, or use another folder"
                 raise ArchiveError(f"the data folder {folder} {reason}") from error
             raise ArchiveError(f"cannot use the data folder {folder}: {error}") from error
-        self._open_transaction = False
-        self._timer: asyncio.TimerHandle | None = None
 
     def _check_format(self, file: Path) -> None:
         found = self.get("format")
@@ -95,11 +91,12 @@ class Archive:
         return count
 
     def record(self, resource: GroupResource, change: Change) -> None:
-        """Write a change; it is durable after the next commit."""
-        if not self._open_transaction:
+        """Write a change, and the revision with it."""
+        with self._database:
             self._database.execute("BEGIN")
-            self._open_transaction = True
-            self._timer = asyncio.get_running_loop().call_later(COMMIT_SECONDS, self.commit)
+            self._write(resource, change)
+
+    def _write(self, resource: GroupResource, change: Change) -> None:
         record = change.record
         key = (resource.group, resource.resource, record.namespace, record.name)
         if change.type == DELETED:
@@ -114,16 +111,6 @@ class Archive:
             )
         self.put("revision", str(record.revision).encode())
 
-    def commit(self) -> None:
-        """Commit the written changes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._open_transaction:
-            self._database.execute("COMMIT")
-            self._open_transaction = False
-
     def close(self) -> None:
-        """Commit and close the file."""
-        self.commit()
+        """Close the file."""
         self._database.close()
