@@ -197,9 +197,11 @@ class Faults:
     def add(self, fault: Fault) -> Fault:
         """Activate a rule.
 
-        Raises FaultError if one of its resources is another name of a served resource than its plural. Names that are
-        not known are allowed, because their CRD may be installed later.
+        Raises TypeError for anything but a Fault; FaultError if one of its resources is another name of a served
+        resource than its plural. Names that are not known are allowed, because their CRD may be installed later.
         """
+        if not isinstance(fault, Fault):
+            raise TypeError(f"fault: {_shown(fault)}: must be an envtest.faults.Fault")
         self._check_plurals(fault.resources)
         fault.since = self._clock()
         self.rules.append(fault)

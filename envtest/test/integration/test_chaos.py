@@ -341,8 +341,14 @@ async def test_operator_that_does_not_run_is_an_error() -> None:
         await explore(["false"], timing=PATIENT)
     with pytest.raises(StartError, match="no-such-program: No such file"):
         await explore(["no-such-program"], timing=FAST)
-    with pytest.raises(OperatorExited, match=r"was not ready after 0\.1 s"):
+    message = (
+        r"was not ready after 0\.1 s: it sent no request, .*; --ready \(ready in Python\) is a URL"
+    )
+    with pytest.raises(OperatorExited, match=message):
         await explore(["sleep", "60"], timing=Timing(startup=0.1))
+    url = "http://127.0.0.1:1/readyz"
+    with pytest.raises(OperatorExited, match=f"{url} did not respond with a status below 400"):
+        await explore(["sleep", "60"], ready=url, timing=Timing(startup=0.1))
 
 
 async def test_step_that_is_rejected_is_an_error() -> None:

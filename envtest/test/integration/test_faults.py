@@ -172,6 +172,14 @@ async def test_other_names_of_a_resource_than_its_plural_are_refused(
     plane.faults.add(Fault(resources=(plural, "toys")))  # the CRD of toys may be installed later
 
 
+async def test_rule_must_be_a_fault(plane: EmbeddedControlPlane) -> None:
+    rule: Any = {"code": 500}
+    with pytest.raises(
+        TypeError, match=r"^fault: {'code': 500}: must be an envtest\.faults\.Fault$"
+    ):
+        plane.faults.add(rule)
+
+
 async def test_watcher_that_does_not_read_is_disconnected_without_blocking_writers(
     plane: EmbeddedControlPlane, api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

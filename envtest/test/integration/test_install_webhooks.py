@@ -271,3 +271,11 @@ async def test_install_error_names_the_object(plane: ControlPlane, tmp_path: Pat
     }
     with pytest.raises(InstallError, match=r"a\.b"):
         await plane.install_crds(no_crd)
+
+
+async def test_installation_needs_a_source(tmp_path: Path) -> None:
+    async with ControlPlane.embedded(controllers=()) as plane:
+        with pytest.raises(TypeError, match=r"^no source: must be the path of a file or folder"):
+            await plane.install_crds()
+        with pytest.raises(TypeError, match=r"^no source: "):
+            await plane.install_webhooks(server=tmp_path)

@@ -159,7 +159,9 @@ async def _prepare(
             else [dict(source)]
         )
     ]
-    await plane.install_crds(*crds, *(obj for obj in objects if obj["kind"] == CRD))
+    definitions = [*crds, *(obj for obj in objects if obj["kind"] == CRD)]
+    if definitions:
+        await plane.install_crds(*definitions)
     try:
         await apply_objects(plane, (obj for obj in objects if obj["kind"] != CRD))
     except StatusError as error:

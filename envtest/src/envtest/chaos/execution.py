@@ -163,9 +163,7 @@ class _Run:
         session = self._session
         result = self._result
         if not await session.wait_ready():
-            raise OperatorExited(
-                f"the operator was not ready after {self._timing.startup:g} s\n{session.output()}"
-            )
+            raise session.not_ready()
         last = len(self._scenario.steps)
         while self._step <= last and not result.problems:
             self._injector.step = self._step
@@ -251,9 +249,7 @@ class _Run:
             self._session.check()
             if not self._session.is_ready:
                 if not await self._session.wait_ready():
-                    raise OperatorExited(
-                        f"the operator was not ready after {self._timing.startup:g} s"
-                    )
+                    raise self._session.not_ready()
                 # each instance gets the whole time
                 deadline = time.monotonic() + self._timing.timeout
                 continue

@@ -27,6 +27,13 @@ class Readiness:
     url: str = ""
     seconds: float | None = None
 
+    def unmet(self) -> str:
+        """Return what did not happen, and how to set another condition."""
+        missing = "it sent no request, or did not pause between them"
+        if self.url:
+            missing = f"{self.url} did not respond with a status below 400"
+        return f"{missing}; --ready (ready in Python) is a URL, or the seconds of a start"
+
     async def wait(
         self,
         requests: Callable[[], int],

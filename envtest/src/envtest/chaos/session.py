@@ -185,6 +185,12 @@ class Session:
         self.check()
         return self._ready.is_set()
 
+    def not_ready(self) -> OperatorExited:
+        """Return the error of an operator that was not ready in time, with the end of what it printed."""
+        return OperatorExited(
+            f"the operator was not ready after {self._startup:g} s: {self._readiness.unmet()}\n{self.output()}"
+        )
+
     @property
     def is_ready(self) -> bool:
         """Whether the operator runs and is ready."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ __all__ = [
     "load_manifests",
     "load_webhook_manifests",
     "read_manifests",
+    "require_sources",
     "split_documents",
     "webhook_conversion",
 ]
@@ -51,6 +52,14 @@ def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object
                 prefix = "" if isinstance(source, Mapping) else f"{source}: "
                 raise ValueError(f"{prefix}{obj['kind']}: metadata.name is missing")
             yield obj
+
+
+def require_sources(sources: Collection[Manifests]) -> None:
+    """Raise TypeError if there is no source, as of a call without arguments."""
+    if not sources:
+        raise TypeError(
+            "no source: must be the path of a file or folder, or an object as a mapping, or several"
+        )
 
 
 def load_crds(sources: Iterable[Manifests]) -> list[Object]:
@@ -149,7 +158,14 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
             if file.suffix in _SUFFIXES:
                 yield from read_manifests(file, objects_only=objects_only)
         return
-    for start, text in split_documents(read_file(path)):
+    try:
+        content = read_file(path)
+    except FileNotFoundError as error:
+        if path.is_absolute():
+            raise
+        reason = f"{error.strerror} (relative to the working directory {Path.cwd()})"
+        raise FileNotFoundError(error.errno, reason, str(path)) from None
+    for start, text in split_documents(content):
         try:
             document = load(text)
         except YAMLError as error:

@@ -21,6 +21,7 @@ from envtest.formats.manifests import (
     Manifests,
     load_manifests,
     load_webhook_manifests,
+    require_sources,
 )
 from envtest.planes.local_webhooks import LocalWebhooks
 
@@ -114,6 +115,7 @@ class BaseControlPlane(abc.ABC):
         """
         if self._admin is None:
             raise RuntimeError(NOT_RUNNING)
+        require_sources(sources)
         found = load_webhook_manifests(sources)
         local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(server)
         for obj in found:

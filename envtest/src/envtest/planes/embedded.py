@@ -42,7 +42,7 @@ from envtest.formats.certificate_authority import (
     KeyPair,
     server_context,
 )
-from envtest.formats.manifests import Manifests, load_crds
+from envtest.formats.manifests import Manifests, load_crds, require_sources
 from envtest.planes.base import NOT_RUNNING, AdminAccess, BaseControlPlane, InstallError
 from envtest.server.assembly import (
     APIServer,
@@ -216,7 +216,8 @@ class EmbeddedServer(BaseControlPlane):
                 resume(api_server)
             await create_initial_objects(api_server)
             publish_authentication(api_server, self._authority.pem, None)
-            await self.install_crds(*crds)
+            if crds:
+                await self.install_crds(*crds)
             known = (*SERVER_NAMES, str(cluster.service_network[1]))
             names = (self._host, *(name for name in known if name != self._host))
             context = server_context(self._authority.server(names), self._authority.pem)
@@ -407,6 +408,7 @@ class EmbeddedServer(BaseControlPlane):
 
     async def install_crds(self, *sources: Manifests) -> list[str]:
         """Create or update CRDs; they are established when this returns. Raises InstallError."""
+        require_sources(sources)
         names: list[str] = []
         for crd in load_crds(sources):
             await self._install({key: value for key, value in crd.items() if key != "status"})

@@ -31,7 +31,7 @@ from envtest.configuration.controller_names import (
 )
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.formats.certificate_authority import CertificateAuthority
-from envtest.formats.manifests import Manifests, load_crds
+from envtest.formats.manifests import Manifests, load_crds, require_sources
 from envtest.planes import supervisor
 from envtest.planes.base import NOT_RUNNING, AdminAccess, BaseControlPlane, InstallError
 from envtest.planes.local_webhooks import free_port
@@ -190,7 +190,8 @@ class RealServer(BaseControlPlane):
                 headers={"Authorization": f"Bearer {self.token}"},
             )
             await self.wait_ready()
-            await self.install_crds(*crds)
+            if crds:
+                await self.install_crds(*crds)
             if self._controllers:
                 await self._start_controllers(self._folder)
         except BaseException:
@@ -363,6 +364,7 @@ class RealServer(BaseControlPlane):
 
     async def install_crds(self, *sources: Manifests) -> list[str]:
         """Apply CRDs and wait until they are established. Raises :class:`InstallError`."""
+        require_sources(sources)
         names: list[str] = []
         for crd in load_crds(sources):
             names.append(crd["metadata"]["name"])

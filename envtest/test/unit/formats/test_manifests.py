@@ -51,3 +51,17 @@ def test_invalid_yaml_is_reported_with_its_line_in_the_file(tmp_path: Path) -> N
         load_crds([file])
     assert str(error.value).startswith(f"{file}:{line}: yaml: ")
     assert "<byte string>" not in str(error.value)
+
+
+def test_missing_relative_path_names_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as missing:
+        load_crds(["none.yaml"])
+    assert missing.value.filename == "none.yaml"
+    assert missing.value.strerror is not None
+    assert missing.value.strerror.endswith(f"(relative to the working directory {tmp_path})")
+    with pytest.raises(FileNotFoundError) as missing:
+        load_crds([tmp_path / "none.yaml"])
+    assert missing.value.strerror == "No such file or directory"
