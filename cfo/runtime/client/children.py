@@ -646,7 +646,7 @@ class _ChildWriter:
         """Return the object that the caller or the cache has; ``None`` does not mean that it does not exist."""
         if child.current is not None:
             return CachedState(child.current)
-        known = await self._client.cached(child.gvk, child.key)
+        known = self._client.cached(child.gvk, child.key)
         if known is not None and known.is_partial and child.compute is not None:
             return await self._read(child)
         return known
@@ -760,7 +760,7 @@ class _ChildWriter:
 
     async def _delete(self, child: Child) -> ChildResult:
         """Delete the object that the cache has, if it belongs to the owner."""
-        known = await self._client.cached(child.gvk, child.key)
+        known = self._client.cached(child.gvk, child.key)
         current = child.current
         if current is None and known is not None:
             current = known.object

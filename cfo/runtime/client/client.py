@@ -158,7 +158,7 @@ class Client:
         obj = await self._requests.get(gvk, key, live=live)
         return kind.decode(obj) if obj is not None else None
 
-    async def cached(self, gvk: GVK, key: NamespacedName) -> CachedState | None:
+    def cached(self, gvk: GVK, key: NamespacedName) -> CachedState | None:
         """Return the state of an object in the cache, without a request; ``None`` does not mean that there is none.
 
         An informer with a selector is sufficient. If only metadata is cached, the state is partial.
@@ -168,7 +168,7 @@ class Client:
         stored = self._cache.stored(gvk, cache_key(self.mapper, gvk, key), partial=True)
         if stored is None:
             return None
-        await admit(stored.object)
+        admit(stored.object)
         obj: Object = orjson.loads(stored.object)
         if stored.is_partial:
             return CachedState(obj, is_partial=True)

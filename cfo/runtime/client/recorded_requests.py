@@ -189,7 +189,7 @@ class RecordedRequests:
         except NotFound:
             self.record_not_found(target, cached_uid)
             return None
-        await admit(body)
+        admit(body)
         obj: Object = orjson.loads(body)
         # Only an answer to an open question is stored: the watch delivers the result of any other live read.
         if self.cache.is_uncertain(gvk, target.key):
@@ -243,7 +243,7 @@ class RecordedRequests:
                 "GET", target.path, params=params, compress=True, verb="list", resource=target.label
             )
             body = await self.send(request)
-            await admit(body)
+            admit(body)
             page = orjson.loads(body)
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", target.gvk.api_version)
@@ -371,9 +371,7 @@ class RecordedRequests:
             encoded = _escape_for_yaml(encoded)
         request = replace(request, params=params, body=encoded)
         if "dryRun" in params:
-            response = await self.send(request)
-            await admit(response)
-            persisted: Object = orjson.loads(response)
+            persisted: Object = orjson.loads(await self.send(request))
             return persisted
         uid_before = self.cached_uid(changed) if cached_uid is None else cached_uid
         try:
@@ -393,7 +391,6 @@ class RecordedRequests:
             elif is_object_missing:
                 self.record_not_found(changed, uid_before)
             raise
-        await admit(response)
         obj: Object = orjson.loads(response)
         # The response of a subresource can have another kind, such as Scale or Eviction.
         if obj.get("kind") == changed.gvk.kind:

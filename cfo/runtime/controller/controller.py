@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -43,7 +44,7 @@ from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.arguments import require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
-from cfo.runtime.process.large_objects import LargeObjects, admit
+from cfo.runtime.process.large_objects import LargeObjects, RoomTaken, admit
 from cfo.runtime.process.printable import described
 
 _log = structlog.get_logger(__name__)
@@ -287,22 +288,32 @@ class Controller:
         ):
             started = self._clock.monotonic()
             try:
-                with self._large_objects.reconcile():
-                    await self._admit(request)
+                with self._large_objects.reconcile((self.name, request)):
+                    self._admit(request)
                     result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
-                self._failed(request, priority, error)
+                if any(isinstance(cause, RoomTaken) for cause in _flatten(error)):
+                    self._repeat_with_room(request, priority)
+                else:
+                    self._failed(request, priority, error)
             else:
                 self._succeeded(request, priority, result)
             finally:
                 self._metrics.seconds.observe(self._clock.monotonic() - started)
                 _reconcile_id.set("")
 
-    async def _admit(self, request: Request) -> None:
-        """Wait until the object that the request names may be decoded, if it is large."""
+    def _admit(self, request: Request) -> None:
+        """Take the room for large objects if the one that the request names is large."""
         entry = self._primary.entry(request) if self._primary is not None else None
         if entry is not None:
-            await admit(entry.raw)
+            admit(entry.raw)
+
+    def _repeat_with_room(self, request: Request, priority: int) -> None:
+        """Put a request back until there is room for its large objects."""
+        self._metrics.requeue_after.inc()
+        _log.debug("Reconcile waits, because another one has large objects in memory")
+        repeat = partial(self.queue.add, request, priority=priority)
+        self._large_objects.wait((self.name, request), request.namespace, repeat)
 
     async def _reconcile(self, request: Request) -> Result:
         """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""

@@ -1,21 +1,24 @@
 """Lets one reconcile at a time have large objects in memory.
 
 An object that a tenant may create can have 1.5 MB of JSON. Decoded, small values take 20 times as much, and all workers
-of all controllers can have such objects at the same time. So a reconcile waits before it decodes its first large one,
-until no other reconcile has any.
+of all controllers can have such objects at the same time. So there is room for the large objects of one reconcile. Any
+other one ends when it would decode its first, and is repeated when the room is passed on to it: if it waited, those of
+one tenant could occupy all workers. Namespaces take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-import anyio
-
 MANY_VALUES: Final = 10_000
 """The number of values from which an object is large. Usual objects have hundreds."""
+
+
+class RoomTaken(Exception):
+    """Another reconcile has large objects. The controller repeats this one later; reconcilers do not catch it."""
 
 
 def is_large(encoded: bytes) -> bool:
@@ -27,51 +30,65 @@ def is_large(encoded: bytes) -> bool:
 
 
 class LargeObjects:
-    """The reconciles that share the memory for large objects: those of all controllers of a process."""
+    """The room for large objects, which the reconciles of all controllers of a process share.
+
+    Each reconcile has an identity, and no other one with this identity runs at the same time.
+    """
 
     def __init__(self) -> None:
-        self._room = anyio.CapacityLimiter(1)
+        self._holder: Hashable = None
+        """The reconcile that has the room, also before it runs."""
+        self._waiting: dict[str, dict[Hashable, Callable[[], object]]] = {}
+        """The functions that repeat the reconciles without room, by namespace. The first namespace is next."""
 
     @contextmanager
-    def reconcile(self) -> Iterator[None]:
-        """Run one reconcile; what it has admitted ends with it."""
-        share = _Share(self._room)
-        token = _share.set(share)
+    def reconcile(self, identity: Hashable) -> Iterator[None]:
+        """Run one reconcile; the room that it has is passed on when it ends."""
+        token = _reconcile.set((self, identity))
         try:
             yield
         finally:
-            _share.reset(token)
-            share.release()
+            _reconcile.reset(token)
+            if self._holder == identity:
+                self._pass_on()
+
+    def take(self, identity: Hashable) -> None:
+        """Take the room for a reconcile, unless it has it. Raises :class:`RoomTaken` if another one has it."""
+        if self._holder is None:
+            self._holder = identity
+        if self._holder != identity:
+            raise RoomTaken("another reconcile has large objects in memory")
+
+    def wait(self, identity: Hashable, namespace: str, repeat: Callable[[], object]) -> None:
+        """Call ``repeat`` once the room is kept for a reconcile, which is for an object in this namespace."""
+        self._waiting.setdefault(namespace, {})[identity] = repeat
+        if self._holder is None:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._holder = None
+        if not self._waiting:
+            return
+        namespace = next(iter(self._waiting))
+        waiting = self._waiting.pop(namespace)
+        self._holder = next(iter(waiting))
+        repeat = waiting.pop(self._holder)
+        if waiting:
+            self._waiting[namespace] = waiting  # behind all other namespaces
+        repeat()
 
 
-class _Share:
-    """What one reconcile has of the room; its tasks have it together."""
-
-    def __init__(self, room: anyio.CapacityLimiter) -> None:
-        self._room = room
-        self._has_room = False
-        self._entering: anyio.Lock | None = None
-
-    async def enter(self) -> None:
-        """Wait until this reconcile is the one with large objects."""
-        if self._entering is None:
-            self._entering = anyio.Lock()
-        async with self._entering:
-            if not self._has_room:
-                await self._room.acquire_on_behalf_of(self)
-                self._has_room = True
-
-    def release(self) -> None:
-        if self._has_room:
-            self._room.release_on_behalf_of(self)
-            self._has_room = False
+_reconcile: ContextVar[tuple[LargeObjects, Hashable] | None] = ContextVar(
+    "reconcile_with_large_objects", default=None
+)
 
 
-_share: ContextVar[_Share | None] = ContextVar("large_objects", default=None)
+def admit(encoded: bytes) -> None:
+    """Take the room, within a reconcile, before this JSON is decoded, if that is large.
 
-
-async def admit(encoded: bytes) -> None:
-    """Wait, within a reconcile, until it may decode this JSON. Elsewhere, and for usual objects, return at once."""
-    share = _share.get()
-    if share is not None and is_large(encoded):
-        await share.enter()
+    Raises :class:`RoomTaken` if another reconcile has the room.
+    """
+    current = _reconcile.get()
+    if current is not None and is_large(encoded):
+        room, identity = current
+        room.take(identity)

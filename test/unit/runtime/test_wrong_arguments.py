@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,12 +90,6 @@ class Website(CustomResource, group="example.com", version="v1"):
 def declare(**keywords: Any) -> None:
     class Site(CustomResource, group="example.com", version="v1", **keywords):
         """A class whose declaration is invalid."""
-
-
-async def awaited(result: object) -> None:
-    """Await ``result`` if it is that of a coroutine function."""
-    if isawaitable(result):
-        await result
 
 
 def wrong(value: object) -> Any:
@@ -486,11 +479,11 @@ def new_reader() -> Reader:
         ("Website.intent", lambda key: Website.intent(key)),
     ],
 )
-async def test_key_that_would_find_nothing_is_rejected(
+def test_key_that_would_find_nothing_is_rejected(
     name: str, call: Callable[[Any], object], key: Any
 ) -> None:
     with pytest.raises(TypeError) as caught:
-        await awaited(call(key))
+        call(key)
     assert str(caught.value) == f"{name}: {key!r}: {KEY}"
 
 
@@ -548,11 +541,11 @@ def test_value_that_no_index_contains_is_rejected(call: Callable[[Any], object])
         ("new_object", lambda gvk: new_object(gvk, "a")),
     ],
 )
-async def test_class_or_text_in_place_of_a_gvk_is_rejected(
+def test_class_or_text_in_place_of_a_gvk_is_rejected(
     name: str, call: Callable[[Any], object], gvk: Any
 ) -> None:
     with pytest.raises(TypeError) as caught:
-        await awaited(call(gvk))
+        call(gvk)
     assert str(caught.value) == f"{name}: {gvk!r}: must be a GVK, such as CONFIG_MAP or Website.gvk"
 
 

@@ -32,7 +32,7 @@ class TakenClient:
         self._metadata = metadata
         self.name_checks = NameChecks()
 
-    async def cached(self, gvk: object, key: object) -> None:
+    def cached(self, gvk: object, key: object) -> None:
         """Return nothing: the cache is empty."""
 
     async def create(self, _: Object, **options: Any) -> Object:

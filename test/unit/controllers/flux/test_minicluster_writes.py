@@ -29,7 +29,7 @@ class PlantedServices:
         self.deleted: list[NamespacedName] = []
         self.name_checks = NameChecks()
 
-    async def cached(self, _: Any, key: NamespacedName) -> CachedState | None:
+    def cached(self, _: Any, key: NamespacedName) -> CachedState | None:
         if key in self.deleted:
             return None
         metadata = {

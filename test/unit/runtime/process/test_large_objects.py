@@ -1,13 +1,19 @@
-"""One reconcile at a time has large objects in memory, and those with usual ones do not wait."""
+"""One reconcile at a time has large objects in memory; the others end, and are repeated when it is their turn."""
 
 from __future__ import annotations
 
-import anyio
+from typing import Any
+
 import orjson
 import pytest
 
-from cfo.runtime.process.large_objects import MANY_VALUES, LargeObjects, admit, is_large
-from test.support.scheduling import run_until_idle
+from cfo.runtime.process.large_objects import (
+    MANY_VALUES,
+    LargeObjects,
+    RoomTaken,
+    admit,
+    is_large,
+)
 
 LARGE = orjson.dumps([{}] * MANY_VALUES)
 USUAL = orjson.dumps({"text": "x" * 1_000_000})
@@ -26,58 +32,72 @@ def test_objects_are_large_by_the_number_of_their_values(value: object, expected
     assert is_large(orjson.dumps(value)) is expected
 
 
-async def test_one_reconcile_at_a_time_has_large_objects() -> None:
+def test_second_reconcile_with_a_large_object_is_repeated_after_the_first() -> None:
     room = LargeObjects()
-    running: list[str] = []
-    ends = {name: anyio.Event() for name in ("first", "second", "usual")}
-
-    async def reconcile(name: str, encoded: bytes) -> None:
-        with room.reconcile():
-            async with anyio.create_task_group() as tasks:
-                for _ in range(2):  # two tasks of a reconcile have it together
-                    tasks.start_soon(admit, encoded)
-            await admit(encoded)
-            running.append(name)
-            await ends[name].wait()
-        running.remove(name)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reconcile, "first", LARGE)
-        await run_until_idle()
-        tasks.start_soon(reconcile, "second", LARGE)
-        tasks.start_soon(reconcile, "usual", USUAL)
-        await run_until_idle()
-        assert running == ["first", "usual"]
-        ends["first"].set()
-        await run_until_idle()
-        assert running == ["usual", "second"]
-        ends["second"].set()
-        ends["usual"].set()
-    assert running == []
+    repeated: list[str] = []
+    with room.reconcile("first"):
+        admit(LARGE)
+        admit(LARGE)
+        with room.reconcile("usual"):
+            admit(USUAL)
+        with room.reconcile("second"), pytest.raises(RoomTaken):
+            admit(LARGE)
+        room.wait("second", "ns", lambda: repeated.append("second"))
+        room.wait("second", "ns", lambda: repeated.append("second"))  # another event of it
+        assert repeated == []
+    assert repeated == ["second"]
+    with room.reconcile("third"), pytest.raises(RoomTaken):
+        admit(LARGE)  # the room is kept
+    with room.reconcile("second"):
+        admit(LARGE)
+    with room.reconcile("third"):
+        admit(LARGE)
 
 
-async def test_room_is_free_after_a_failed_or_cancelled_reconcile() -> None:
+def test_namespaces_take_turns() -> None:
+    room = LargeObjects()
+    repeated: list[str] = []
+
+    def wait(identity: str, namespace: str) -> None:
+        room.wait(identity, namespace, lambda: repeated.append(identity))
+
+    with room.reconcile("running"):
+        admit(LARGE)
+        for number in range(3):
+            wait(f"a{number}", "attacker")
+        wait("v", "victim")
+    for identity in ("a0", "v", "a1", "a2"):
+        assert repeated.pop() == identity
+        with room.reconcile(identity):
+            pass  # the object was deleted meanwhile
+    assert repeated == []
+
+
+def test_room_is_passed_on_if_it_became_free_before_the_reconcile_waits() -> None:
+    room = LargeObjects()
+    repeated: list[Any] = []
+    room.wait("late", "ns", lambda: repeated.append("late"))
+    assert repeated == ["late"]
+    with room.reconcile("late"):
+        admit(LARGE)
+
+
+def test_room_is_free_after_a_failed_reconcile() -> None:
     room = LargeObjects()
 
-    async def fail() -> None:
-        with room.reconcile():
-            await admit(LARGE)
+    def fail() -> None:
+        with room.reconcile("failed"):
+            admit(LARGE)
             raise ValueError("failed")
 
     with pytest.raises(ValueError, match="failed"):
-        await fail()
-    with room.reconcile():
-        await admit(LARGE)
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            with room.reconcile():
-                await admit(LARGE)
-    with room.reconcile():
-        await admit(LARGE)
+        fail()
+    with room.reconcile("next"):
+        admit(LARGE)
 
 
-async def test_outside_of_a_reconcile_no_object_waits() -> None:
-    with LargeObjects().reconcile():
-        await admit(LARGE)
-    await admit(LARGE)
-    await admit(LARGE)
+def test_outside_of_a_reconcile_there_is_no_limit() -> None:
+    room = LargeObjects()
+    with room.reconcile("first"):
+        admit(LARGE)
+    admit(LARGE)
