@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+from base64 import encodebytes
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +35,15 @@ class KeyPair(NamedTuple):
         )
 
 
-def create_ca(name: str = "test-ca") -> KeyPair:
-    """Create a CA without key identifiers, as older releases of kubeadm did."""
+def create_ca(name: str = "test-ca", extensions: Sequence[str] = ()) -> KeyPair:
+    """Create a CA without key identifiers, as older releases of kubeadm did; ``extensions`` are further OIDs."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    return KeyPair(_builder(subject, subject, key, ca=True).sign(key, hashes.SHA256()), key)
+    builder = _builder(subject, subject, key, ca=True)
+    for oid in extensions:
+        extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), b"\0")
+        builder = builder.add_extension(extension, critical=False)
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
 def create_certificate(ca: KeyPair, name: str, *hosts: str, days: float = 1) -> KeyPair:
@@ -92,3 +98,48 @@ def server_ssl_context(
         context.load_verify_locations(cadata=client_ca.cert_pem.decode())
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def resigned(pair: KeyPair, old: bytes, new: bytes) -> bytes:
+    """Return the self-signed certificate (PEM) of ``pair`` with ``new`` for each ``old`` in its DER, signed again.
+
+    For certificates that no library creates. Both must have the same length.
+    """
+    assert len(old) == len(new)
+    content = pair.certificate.tbs_certificate_bytes
+    assert old in content
+    content = content.replace(old, new)
+    signature = pair.key.sign(content, ec.ECDSA(hashes.SHA256()))
+    algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
+    der = _der(0x30, content + algorithm + _der(0x03, b"\0" + signature))
+    encoded = encodebytes(der).decode()
+    return f"-----BEGIN CERTIFICATE-----\n{encoded}-----END CERTIFICATE-----\n".encode()
+
+
+def _der(tag: int, content: bytes) -> bytes:
+    size = len(content)
+    if size < 128:
+        return bytes([tag, size]) + content
+    length = size.to_bytes((size.bit_length() + 7) // 8)
+    return bytes([tag, 128 + len(length)]) + length + content
+
+
+def malformed_certificates() -> dict[str, tuple[bytes, bytes]]:
+    """Return certificates of CAs and their keys (PEM), of which each cannot be parsed in another way."""
+    version = create_ca()
+    extension = create_ca(extensions=("1.2.3.4", "1.2.3.5"))
+    subject = create_ca("malformed-subject")
+    return {
+        "unknown version": (
+            resigned(version, b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x08"),
+            version.key_pem,
+        ),
+        "duplicate extension": (
+            resigned(extension, b"\x06\x03\x2a\x03\x05", b"\x06\x03\x2a\x03\x04"),
+            extension.key_pem,
+        ),
+        "invalid subject": (
+            resigned(subject, b"malformed-subject", b"\xff" * len("malformed-subject")),
+            subject.key_pem,
+        ),
+    }

@@ -28,7 +28,7 @@ from cfo.manifests.names import DEPLOYMENT, MANAGER_BINDING
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule, key_of, policy_rules
-from cfo.runtime.pki import is_trusted, subject_names
+from cfo.runtime.pki import is_trusted, load_certificate, subject_names
 from cfo.summaries.conditions import condition_of, conditions_of
 from cfo.summaries.problems import completed, has_failed, pod_problems, remedy_for
 from cfo.summaries.summary import Problem
@@ -517,6 +517,6 @@ def _load(pem: bytes | None) -> x509.Certificate | None:
     if not pem:
         return None
     try:
-        return x509.load_pem_x509_certificate(pem)
+        return load_certificate(pem)
     except ValueError:
         return None

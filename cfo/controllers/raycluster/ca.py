@@ -18,13 +18,14 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Literal
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime.pki import (
     BACKDATED,
+    PARSE_ERRORS,
     CertificateAuthority,
     PrivateKey,
     PublicKey,
@@ -120,6 +121,7 @@ def load(certificate_data: bytes, key_data: bytes) -> ClusterCA:
         )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_data)
+        _ = certificate.subject  # issued certificates have it, and it is parsed when it is read
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         # The size of another key is not limited, and verifying with a large one takes long, so only ours is used.
         matches = certificate.public_key() == key.public_key()
@@ -129,7 +131,7 @@ def load(certificate_data: bytes, key_data: bytes) -> ClusterCA:
         raise invalid("is not a CA certificate") from None
     except InvalidSignature:
         raise invalid("is not self-signed") from None
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except PARSE_ERRORS:
         raise invalid("is missing or is not a CA certificate") from None
     if not constraints.ca:
         raise invalid("is not a CA certificate")

@@ -38,9 +38,10 @@ def plugin_expiry(status: Mapping[str, Any], certificate: bytes) -> datetime | N
         if status.get("expirationTimestamp"):
             return _parse(status["expirationTimestamp"])
         if certificate:
-            from cryptography import x509  # only needed if an exec plugin returns certificates
+            # only needed if an exec plugin returns certificates
+            from cfo.runtime.pki.certificates import load_certificate
 
-            return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+            return load_certificate(certificate).not_valid_after_utc
     except ValueError:
         pass
     return None

@@ -1,10 +1,12 @@
 from .certificates import BACKDATED as BACKDATED
+from .certificates import PARSE_ERRORS as PARSE_ERRORS
 from .certificates import CertificateAuthority as CertificateAuthority
 from .certificates import authority_key_identifier as authority_key_identifier
 from .certificates import certificate_builder as certificate_builder
 from .certificates import certificate_pem as certificate_pem
 from .certificates import is_trusted as is_trusted
 from .certificates import key_usage as key_usage
+from .certificates import load_certificate as load_certificate
 from .certificates import renewal_time as renewal_time
 from .certificates import subject_names as subject_names
 from .policy import CertificatePolicy as CertificatePolicy

@@ -17,6 +17,17 @@ from cfo.runtime.pki.private_keys import PrivateKey, PublicKey
 BACKDATED: Final = timedelta(minutes=5)
 """How long before its creation a certificate is valid, because other clocks may be behind."""
 
+PARSE_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    InvalidSignature,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""What cryptography raises for certificates and certificate requests of others, also when their fields are read."""
+
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
@@ -38,7 +49,26 @@ class KeyPair(msgspec.Struct, frozen=True):
     @property
     def leaf(self) -> x509.Certificate:
         """The leaf certificate. Raises :class:`ValueError` if it cannot be parsed."""
-        return x509.load_pem_x509_certificate(self.certificate)
+        return load_certificate(self.certificate)
+
+
+def load_certificate(pem: bytes) -> x509.Certificate:
+    """Return the first certificate in ``pem``. Raises :class:`ValueError` if it cannot be parsed.
+
+    Its extensions and names are parsed when they are read, which can raise any of :data:`PARSE_ERRORS`.
+    """
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except PARSE_ERRORS as error:
+        raise ValueError(str(error)) from error
+
+
+def load_certificates(pem: bytes) -> list[x509.Certificate]:
+    """Return all certificates in ``pem``. Raises :class:`ValueError` if there are none, or one cannot be parsed."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except PARSE_ERRORS as error:
+        raise ValueError(str(error)) from error
 
 
 def certificate_builder(
@@ -92,7 +122,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 def ca_certificates_of(bundle: bytes) -> list[x509.Certificate]:
     """Return the CA certificates in a bundle (PEM); an empty list if it cannot be parsed."""
     try:
-        certificates = x509.load_pem_x509_certificates(bundle)
+        certificates = load_certificates(bundle)
     except ValueError:
         return []
     return [certificate for certificate in certificates if _is_ca(certificate)]
@@ -100,8 +130,9 @@ def ca_certificates_of(bundle: bytes) -> list[x509.Certificate]:
 
 def _is_ca(certificate: x509.Certificate) -> bool:
     try:
+        _ = certificate.subject  # issued certificates have it
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *PARSE_ERRORS):
         return False
 
 
@@ -109,7 +140,7 @@ def is_issuer_of(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
     """Return whether ``ca`` signed ``leaf``."""
     try:
         leaf.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+    except PARSE_ERRORS:
         return False
     return True
 
@@ -117,7 +148,7 @@ def is_issuer_of(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
 def is_trusted(bundle: bytes, chain: Iterable[x509.Certificate]) -> bool:
     """Return whether a bundle (PEM) contains a certificate of ``chain``, or one that issued it."""
     try:
-        trusted = x509.load_pem_x509_certificates(bundle)
+        trusted = load_certificates(bundle)
     except ValueError:
         return False
     shown = list(chain)
@@ -131,7 +162,7 @@ def subject_names(leaf: x509.Certificate) -> set[str]:
     """Return the DNS names and IP addresses in the certificate's subject alternative names."""
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *PARSE_ERRORS):
         return set()
     return {
         *names.get_values_for_type(x509.DNSName),

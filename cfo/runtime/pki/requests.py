@@ -12,23 +12,14 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
+from cfo.runtime.pki.certificates import PARSE_ERRORS
 from cfo.runtime.pki.private_keys import PublicKey, check_public_key
 
 MAX_REQUEST_BYTES: Final = 4 << 10
 """The largest accepted PEM; a request with an RSA key of 4096 bits takes 1.8 kB."""
 
 _MAX_NAMES: Final = 64
-_PARSE_ERRORS: Final = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    InvalidSignature,
-    x509.InvalidVersion,
-    x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
-)
 
 
 class InvalidCertificateRequest(ValueError):
@@ -59,7 +50,7 @@ def parse_certificate_request(pem: bytes) -> CertificateRequest:
     try:
         request = x509.load_pem_x509_csr(pem)
         key = request.public_key()
-    except _PARSE_ERRORS:
+    except PARSE_ERRORS:
         raise InvalidCertificateRequest(
             "InvalidRequest", "The request is not a valid certificate request in PEM."
         ) from None
@@ -70,7 +61,7 @@ def parse_certificate_request(pem: bytes) -> CertificateRequest:
     try:
         is_signed = request.is_signature_valid
         names = _alternative_names(request)
-    except _PARSE_ERRORS:
+    except PARSE_ERRORS:
         raise InvalidCertificateRequest(
             "InvalidRequest", "The signature or the extensions of the request cannot be parsed."
         ) from None

@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.runtime.pki.certificates import (
     BACKDATED,
+    PARSE_ERRORS,
     CertificateAuthority,
     KeyPair,
     authority_key_identifier,
@@ -31,11 +31,12 @@ from cfo.runtime.pki.certificates import (
     certificate_pem,
     is_issuer_of,
     key_usage,
+    load_certificate,
     renewal_time,
     subject_names,
 )
 from cfo.runtime.pki.policy import CertificatePolicy
-from cfo.runtime.pki.private_keys import create_key, key_pem, load_private_key
+from cfo.runtime.pki.private_keys import PrivateKey, create_key, key_pem, load_private_key
 from cfo.runtime.process.strings import require_strings
 
 _MAX_FORMER_CAS: Final = 3
@@ -115,10 +116,18 @@ def _ca(
         problems.append("ca.key is not an RSA or ECDSA private key")
         return None
     for certificate in known:
-        if certificate.public_key() == key.public_key():
+        if _has_key(certificate, key):
             return CertificateAuthority(key, certificate)
     problems.append("ca.crt contains no CA certificate that matches ca.key")
     return None
+
+
+def _has_key(certificate: x509.Certificate, key: PrivateKey) -> bool:
+    """Return whether ``certificate``, whose own key can be of a type that is not supported, is that of ``key``."""
+    try:
+        return certificate.public_key() == key.public_key()
+    except PARSE_ERRORS:
+        return False
 
 
 def _pair(certificate: bytes, key_pem: bytes, problems: list[str]) -> KeyPair | None:
@@ -126,11 +135,11 @@ def _pair(certificate: bytes, key_pem: bytes, problems: list[str]) -> KeyPair | 
         return None
     try:
         key = load_private_key(key_pem)
-        leaf = x509.load_pem_x509_certificate(certificate)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        is_match = load_certificate(certificate).public_key() == key.public_key()
+    except PARSE_ERRORS:
         problems.append("tls.crt or tls.key cannot be parsed")
         return None
-    if leaf.public_key() != key.public_key():
+    if not is_match:
         problems.append("tls.key does not match tls.crt")
         return None
     return KeyPair(certificate, key_pem)

@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 import anyio
 from anyio.abc import TaskStatus
-from cryptography import x509
 
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
@@ -28,6 +27,7 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.objects.unstructured import Object, name_of
+from cfo.runtime.pki.certificates import load_certificates
 from cfo.runtime.process.clock import Clock, sleep_unless
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
@@ -264,7 +264,7 @@ class WebhookService:
         elif not self.server.listening:
             problems.append("the server is not listening yet")
         if pair is not None:
-            chain = x509.load_pem_x509_certificates(pair.certificate)
+            chain = load_certificates(pair.certificate)
             problems += self._injector.problems(chain)
         problems += self._uncalled()
         if problems:

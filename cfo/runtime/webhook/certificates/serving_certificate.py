@@ -15,7 +15,7 @@ import anyio
 import structlog
 from cryptography import x509
 
-from cfo.runtime.pki.certificates import KeyPair
+from cfo.runtime.pki.certificates import KeyPair, load_certificates
 from cfo.runtime.webhook.metrics import CertificateMetrics
 
 _log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ class ServingCertificate:
         """
         if cas == self._client_cas:
             return
-        found = x509.load_pem_x509_certificates(cas)
+        found = load_certificates(cas)
         if self.pair is not None:
             self._context = self._new_context(self.pair, cas)
         self._client_cas = cas

@@ -14,7 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.controllers.raycluster import ca
+from test.support.certificates import malformed_certificates
 from test.support.go_certificates import NOW, go_certificate_authority
+
+MALFORMED = malformed_certificates()
 
 
 def leaf(issuer: ca.CertificateAuthority) -> x509.Certificate:
@@ -164,6 +167,14 @@ def test_invalid_ca_is_rejected_with_reason_and_its_valid_key() -> None:
     )
     with pytest.raises(ca.InvalidCertificateAuthority, match="neither"):
         ca.load(data["ca.crt"], ed25519_key)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_ca_is_rejected_and_its_key_is_kept(name: str) -> None:
+    certificate, key = MALFORMED[name]
+    with pytest.raises(ca.InvalidCertificateAuthority, match="is not a CA certificate") as caught:
+        ca.load(certificate, key)
+    assert caught.value.key is not None
 
 
 def test_expired_ca_is_not_invalid() -> None:

@@ -10,7 +10,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cfo.runtime.pki.certificates import ca_certificates_of, is_issuer_of, subject_names
+from cfo.runtime.pki.certificates import (
+    ca_certificates_of,
+    is_issuer_of,
+    is_trusted,
+    load_certificate,
+    subject_names,
+)
 from cfo.runtime.pki.policy import CertificatePolicy
 from cfo.runtime.pki.rotation import (
     CertificateSet,
@@ -18,8 +24,10 @@ from cfo.runtime.pki.rotation import (
     ensure_certificates,
     parse_secret,
 )
+from test.support.certificates import malformed_certificates
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+MALFORMED = malformed_certificates()
 NAMES = ("hooks.ns.svc", "hooks.ns.svc.cluster.local")
 POLICY = CertificatePolicy(common_name="codeflare", organization="openshift.ai")
 DAY = timedelta(days=1)
@@ -254,3 +262,32 @@ def test_repr_contains_no_private_key() -> None:
 def test_unreadable_bundle_has_no_certificates() -> None:
     assert ca_certificates_of(b"") == []
     assert ca_certificates_of(b"\n") == []
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_certificates_are_replaced(name: str) -> None:
+    certificate, key = MALFORMED[name]
+    malformed = b64encode(certificate).decode()
+    malformed_key = b64encode(key).decode()
+    valid = create_certificates()
+    data = valid.data() | {"ca.crt": malformed, "ca.key": malformed_key}
+    certificates, changes = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW)
+    assert changes
+    assert is_issuer_of(certificates.ca.certificate, certificates.pair.leaf)
+    data = valid.data() | {"tls.crt": malformed, "tls.key": malformed_key}
+    certificates, changes = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW)
+    assert changes
+    assert subject_names(certificates.pair.leaf) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_certificates_are_no_cas_and_trust_nothing(name: str) -> None:
+    certificate, _ = MALFORMED[name]
+    assert ca_certificates_of(certificate) == []
+    assert not is_trusted(certificate, [create_certificates().pair.leaf])
+    try:
+        parsed = load_certificate(certificate)
+    except ValueError:  # no other type
+        return
+    assert subject_names(parsed) == set()
+    assert not is_issuer_of(parsed, create_certificates().pair.leaf)

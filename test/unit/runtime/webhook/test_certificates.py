@@ -21,6 +21,7 @@ from cfo.runtime.webhook.certificates.client_configs import (
 )
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import RotatedCertificates, WebhookURL
+from test.support.certificates import malformed_certificates
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -48,6 +49,11 @@ def test_invalid_key_pair_keeps_the_served_one() -> None:
         serving.serve(KeyPair(valid_pair.certificate, other.key))
     with pytest.raises(ValueError, match="cannot use the serving certificate"):
         serving.serve(KeyPair(b"nonsense", other.key))
+    malformed, key = malformed_certificates()["unknown version"]
+    with pytest.raises(ValueError, match="cannot use the serving certificate"):
+        serving.serve(KeyPair(malformed, key))
+    with pytest.raises(ValueError, match="version"):
+        serving.trust_clients(malformed)
     assert serving.pair == valid_pair
 
 
