@@ -333,12 +333,15 @@ def request_trace(
 ) -> Iterator[Trace]:
     """The requests of this test to its ``forked_plane``, or to the session's control plane if it has none.
 
+    The requests that create and delete the namespace of the test are not among them.
     If the test fails, its report contains the writes.
     """
     _require_embedded(request.config)
     plane = _threaded_control_plane
     if "forked_plane" in request.fixturenames:
         plane = request.getfixturevalue("forked_plane")
+    if "namespace" in request.fixturenames:  # created before, whatever the order of the parameters
+        request.getfixturevalue("namespace")
     with plane.trace() as trace:
         request.node.stash[_TRACE] = trace
         yield trace

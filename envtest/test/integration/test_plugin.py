@@ -108,6 +108,9 @@ def test_restore(forked_plane, restore_plane, tmp_path):
     forked_plane.snapshot(tmp_path / "state")
     assert restore_plane(tmp_path / "state").token == forked_plane.token
 
+async def test_trace_has_only_the_requests_of_the_test(request_trace, namespace):
+    request_trace.assert_requests({"create namespaces": 0})
+
 async def test_failed_test_shows_its_writes(api_client, request_trace):
     await api_client.post(CONFIG_MAPS, {"metadata": {"name": "shown"}, "data": {"color": "blue"}})
     request_trace.assert_requests({})
@@ -176,7 +179,7 @@ def test_fixtures_in_another_project(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
     result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
-    result.assert_outcomes(passed=14, failed=1, skipped=1)
+    result.assert_outcomes(passed=15, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
             "*Writes to the control plane*",

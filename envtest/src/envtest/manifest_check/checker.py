@@ -149,6 +149,8 @@ class _Checker:
         self._version = version
         self._strict = strict
         self._namespaces: set[str] = set()
+        self._lines: dict[tuple[str, ...], int] = {}
+        """The line of each object, by its file, group, kind, namespace and name."""
 
     def _info(self, obj: Object) -> ResourceInfo | None:
         group, _, version = str(obj["apiVersion"]).rpartition("/")
@@ -179,7 +181,24 @@ class _Checker:
 
     async def check(self, manifest: Manifest) -> list[Finding]:
         """Return the problems of an object."""
-        return [self._finding(manifest, *each) for each in await self._problems(manifest)]
+        problems = [*await self._problems(manifest), *self._repetition(manifest)]
+        return [self._finding(manifest, *each) for each in problems]
+
+    def _repetition(self, manifest: Manifest) -> Iterator[tuple[Level, str, str]]:
+        """Yield a warning if the file contains the object already: only the last one takes effect."""
+        metadata = manifest.obj.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("name"):
+            return
+        group = str(manifest.obj["apiVersion"]).rpartition("/")[0]
+        kind = str(manifest.obj["kind"])
+        name = str(metadata["name"])
+        namespace = str(metadata.get("namespace") or "")
+        identity = (manifest.document.file, group, kind, namespace, name)
+        line = manifest.locate("metadata.name")
+        first = self._lines.setdefault(identity, line)
+        if first != line:
+            message = f"{kind} {name} is also on line {first}; the last one replaces the others"
+            yield "warning", "metadata.name", message
 
     async def _problems(self, manifest: Manifest) -> list[tuple[Level, str, str]]:
         obj = copy_object(manifest.obj)

@@ -32,6 +32,11 @@ def steps_of(path: str) -> list[str]:
     return found[:_MAX_STEPS]
 
 
+_TEMPLATE: Final = (
+    "if this is a template of Helm, check its result: helm template FOLDER | envtest validate -"
+)
+
+
 class Problem(NamedTuple):
     """A problem of a document itself: its line in the file, and a message."""
 
@@ -56,7 +61,10 @@ class Document:
         except JSONError as error:
             return None, [Problem(self.line + error_line(self._data) - 1, f"json: {error}")]
         except YAMLError as error:
-            return None, [Problem(self._line_of(str(error)), split_place(str(error))[1])]
+            problem = split_place(str(error))[1]
+            if b"{{" in self._data:
+                problem += f"; {_TEMPLATE}"
+            return None, [Problem(self._line_of(str(error)), problem)]
         if value is None:
             return None, []
         try:

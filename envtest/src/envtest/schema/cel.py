@@ -243,6 +243,7 @@ def _count_values(value: Any, limit: int) -> int:
 
 
 _OPTIONAL = re.compile(r"[.\[{,]\s*\?")
+_NO_TREE = ": <<nil>> parsetree"
 _NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
 _ARGUMENT_TYPES = re.compile(r"(?<= applied to ')[^'\n]*(?='$)", re.MULTILINE)
 _NO_FIELDS = re.compile(
@@ -442,6 +443,8 @@ def _compile_message(message: str, expression: str) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
     text = message.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
     problems = sorted(map(_without_undeclared_path, _NEXT_ERROR.split(text)), key=_position)
+    if len(problems) > 1:  # the library also reports the part that a syntax error left out
+        problems = [each for each in problems if not each.endswith(_NO_TREE)] or problems
     if not expression:
         problems[0] = problems[0].replace(_EMPTY_POSITION, "<input>:1:0:", 1)
     problems = [

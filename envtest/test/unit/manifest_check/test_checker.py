@@ -257,7 +257,10 @@ CASES = {
     ),
     "same object twice": (
         NAMESPACE + "\n---\n" + pod() + "---\n" + NAMESPACE + "\n---\n" + pod(),
-        [],
+        [
+            "10: warning: metadata.name: Namespace ns is also on line 2; the last one replaces the others",
+            "14: warning: metadata.name: Pod p is also on line 6; the last one replaces the others",
+        ],
     ),
     "pods need no other objects": (
         pod("priorityClassName: p\n  runtimeClassName: r\n  serviceAccountName: s"),
@@ -515,3 +518,16 @@ def test_crds_of_an_option(folder: Path) -> None:
     )
     code, out, _ = run("--crds", "crd.json", "toy.yaml")
     assert (code, "toy.yaml:2: spec.size: Invalid value" in out) == (1, True)
+
+
+def test_object_that_is_twice_in_a_file_is_a_warning() -> None:
+    texts = [
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n"
+        for name, namespace in (("a", "one"), ("a", "two"), ("b", "one"), ("a", "one"))
+    ]
+    source = read_source("a.yaml", "---\n".join(texts).encode())
+    other = read_source("b.yaml", texts[0].encode())
+    manifests = [*source.manifests, *other.manifests]
+    (finding,) = asyncio.run(check_manifests(manifests))
+    assert (finding.file, finding.line, finding.level) == ("a.yaml", 15, "warning")
+    assert finding.message == "ConfigMap a is also on line 3; the last one replaces the others"

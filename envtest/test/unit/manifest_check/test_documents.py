@@ -158,3 +158,14 @@ def test_objects_of_a_file(
         text in each.message for each, (_, text) in zip(source.problems, problems, strict=True)
     )
     assert source.others == others
+
+
+def test_template_of_helm_is_recognized() -> None:
+    text = b"apiVersion: v1\nkind: {{ .Values.kind }}\nmetadata: {name: {{ .Release.Name }}}\n"
+    (problem,) = read_source("a.yaml", text).problems
+    hint = (
+        "if this is a template of Helm, check its result: helm template FOLDER | envtest validate -"
+    )
+    assert problem.message.endswith(f"; {hint}")
+    (problem,) = read_source("a.yaml", b"a: [").problems
+    assert "helm" not in problem.message

@@ -141,6 +141,14 @@ RANGE = schema_with(
 )
 
 
+def test_syntax_error_is_reported_once() -> None:
+    with pytest.raises(CELCompileError) as failed:
+        compile_expression("1 ? 2", {})
+    lines = str(failed.value).splitlines()
+    message = "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting ':'"
+    assert lines == [message, " | 1 ? 2", " | .....^"]
+
+
 def test_failed_rule_reports_its_message() -> None:
     assert rule_errors(RANGE, {"low": 1, "high": 2}) == []
     (text,) = rule_errors(RANGE, {"low": 3, "high": 2})
