@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, is_operator_version, operator_version_of
 from cfo.api.inferencestack.names import (
     DELETING,
@@ -75,7 +77,7 @@ def _summarize(stack: Object, related: Related) -> Summary:
     # A stack that waits for a queue is not pending, because that can take any time.
     if state not in ("Ready", WAITING):
         pending = f"is {state or 'new'}"
-    return new_summary(
+    summary = new_summary(
         stack,
         related,
         state,
@@ -84,8 +86,10 @@ def _summarize(stack: Object, related: Related) -> Summary:
         _facts(stack, conditions),
         ready=_ready(stack, conditions),
         pending=pending,
-        waits=_waits_for_quota(conditions),
     )
+    # Kueue admits its pods, so a stack that is suspended waits for its user.
+    is_suspended = path(stack, "spec", "suspend") is True
+    return replace(summary, waits=_waits_for_quota(conditions) and not is_suspended)
 
 
 def _ready(stack: Object, conditions: tuple[SummaryCondition, ...]) -> str:

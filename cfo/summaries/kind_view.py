@@ -268,7 +268,7 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             problems = distinct_problems([*summary.problems, *missing])
             level = Level.WARNING if problems else summary.level
             summary = replace(summary, problems=problems, level=level)
-        if related.queue_problem is not None and summary.waits:
+        if related.queue_problem is not None and summary.waits and not _has_ready_parts(summary):
             summary = _with_problem(summary, _completed(related.queue_problem, obj))
     except MALFORMED:
         metadata = mapping(obj.get("metadata"))
@@ -286,6 +286,12 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             problems=(Problem(problem, "correct the object"),),
         )
     return summary
+
+
+def _has_ready_parts(summary: Summary) -> bool:
+    """Return whether a part of the object is ready, and so was admitted by its queue."""
+    ready, _, _ = summary.ready.partition("/")
+    return ready.strip("0") != ""
 
 
 def _completed(problem: Problem, obj: Object) -> Problem:

@@ -31,6 +31,7 @@ from cfo.api.raycluster.pod_differences import (
     has_other_image,
     is_replaced_by_kuberay,
 )
+from cfo.api.raycluster.spec_warnings import shared_group_names
 from cfo.api.reading import (
     MALFORMED,
     MAX_MESSAGE,
@@ -159,6 +160,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     problems += _route_problems(related.children)
     problems += _certificate_problems(facts, related, actor)
     problems += _lasting_problems(cluster)
+    problems += _shared_names(cluster)
     problems += _warning_problems(facts, others)
     ignored = ignored_name(name_of(cluster))
     if ignored and not state and not is_deleting(cluster):
@@ -178,6 +180,12 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         pending=_pending(facts, related, actor),
         row=row,
     )
+
+
+def _shared_names(cluster: Object) -> list[Problem]:
+    """Return the problem of worker groups with one name."""
+    remedy = "give one of them another groupName"
+    return [Problem(message, remedy) for message in islice(shared_group_names(cluster), 1)]
 
 
 def _ignored_problem(why: str) -> Problem:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.reading import text
+from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
 
 _MAX_WARNINGS: Final = 10
@@ -33,19 +33,26 @@ def _all_warnings(cluster: Object) -> Iterator[str]:
     groups = spec.get("workerGroupSpecs")
     if not isinstance(groups, list):
         return
-    first: dict[str, int] = {}
+    for message in shared_group_names(cluster):
+        yield f"{message}; use another name"
     for index, group in enumerate(groups):
         if not isinstance(group, Mapping):
             continue
         where = f"spec.workerGroupSpecs[{index}]"
-        name = group.get("groupName")
-        if isinstance(name, str) and first.setdefault(name, index) != index:
-            yield (
-                f"{where}.groupName: {text(name, 63)!r} is also the name of workerGroupSpecs[{first[name]}], and "
-                "KubeRay takes the pods of both for one group; use another name"
-            )
         for problem in _problems(group):
             yield f"{where}: {problem}"
+
+
+def shared_group_names(cluster: Object) -> Iterator[str]:
+    """Yield, for each worker group of ``cluster`` with the name of an earlier one, that KubeRay mixes their pods up."""
+    first: dict[str, int] = {}
+    for index, group in enumerate(elements(path(cluster, "spec", "workerGroupSpecs"))):
+        name = mapping(group).get("groupName")
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            yield (
+                f"spec.workerGroupSpecs[{index}].groupName: {text(name, 63)!r} is also the name of "
+                f"workerGroupSpecs[{first[name]}], and KubeRay takes the pods of both for one group"
+            )
 
 
 def _problems(group: Mapping[str, Any]) -> Iterator[str]:

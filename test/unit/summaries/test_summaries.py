@@ -1819,3 +1819,30 @@ def test_long_message_of_a_container_is_shown_to_its_end() -> None:
     ]
     (problem,) = pod_problems(pods)
     assert problem.message.endswith("not found)")
+
+
+def test_worker_groups_with_one_name_are_a_problem() -> None:
+    groups = [{"groupName": name} for name in ("a", "b", "a", "a")]
+    (problem,) = summarize(RAY_CLUSTER, cluster(workerGroupSpecs=groups)).problems
+    assert problem.message.startswith("spec.workerGroupSpecs[2].groupName: 'a' is also the name of")
+    assert problem.remedy == "give one of them another groupName"
+    assert summarize(RAY_CLUSTER, cluster(workerGroupSpecs=[None, *groups[:2]])).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "applications", "is_missing"),
+    [({}, "0/3", True), ({}, "2/3", False), ({"suspend": True}, "0/3", False)],
+)
+def test_missing_kueue_is_no_problem_of_a_stack_with_admitted_pods_or_a_suspended_one(
+    spec: Object, applications: str, is_missing: bool
+) -> None:
+    gvk = INFERENCE_STACKS[1]
+    conditions = [
+        condition("QuotaReserved", "False", "WaitingForKueue", "1 of 3 pods wait for quota"),
+        condition("GatewayReady", "False", "Waiting"),
+    ]
+    status = {"conditions": conditions, "readyApplications": applications}
+    labels = {"operatorVersion": "v2", "kueue.x-k8s.io/queue-name": "team"}
+    missing = related(queue_problem=summaries.missing_kueue("team"))
+    found = messages(summarize(gvk, obj(gvk, spec=spec, status=status, labels=labels), missing))
+    assert any("Kueue is not installed" in message for message in found) is is_missing
