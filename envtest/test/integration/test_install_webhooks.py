@@ -279,3 +279,17 @@ async def test_installation_needs_a_source(tmp_path: Path) -> None:
             await plane.install_crds()
         with pytest.raises(TypeError, match=r"^no source: "):
             await plane.install_webhooks(server=tmp_path)
+
+
+async def test_unknown_fields_of_installed_objects_are_errors(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    definition = crd()
+    definition["spec"]["versions"][0]["subresource"] = {"status": {}}
+    del definition["spec"]["conversion"]
+    with pytest.raises(InstallError, match=r"spec\.versions\[0\]\.subresource"):
+        await plane.install_crds(definition)
+    hooks = configuration("/mutate")
+    hooks["webhooks"][0]["failurepolicy"] = "Ignore"
+    with pytest.raises(InstallError, match=r"webhooks.*\.failurepolicy"):
+        await plane.install_webhooks(hooks, server=tmp_path)

@@ -18,6 +18,8 @@ from envtest.apimachinery.string_lists import checked_strings
 from envtest.apimachinery.user import User
 from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import TokenSettings
+from envtest.builtins.catalog import resource_of_kind
+from envtest.builtins.normalization import DecodeError, decode
 from envtest.configuration.arguments import (
     checked_gates,
     checked_port,
@@ -77,6 +79,20 @@ class _Copied(NamedTuple):
     api_server: APIServer
     authority: CertificateAuthority
     context: ssl.SSLContext
+
+
+def _check_fields(obj: Object) -> None:
+    """Raise InstallError for fields that the kind does not have, as the real API server does for an applied object."""
+    resource = resource_of_kind(str(obj.get("apiVersion")), str(obj.get("kind")))
+    if resource is None:
+        return
+    try:
+        _, unknown = decode(resource.type, obj)
+    except DecodeError:  # the API server reports it
+        return
+    if unknown:
+        name = obj["metadata"]["name"]
+        raise InstallError(f"{name}: " + ", ".join(f"unknown field {path}" for path in unknown))
 
 
 class EmbeddedServer(BaseControlPlane):
@@ -419,6 +435,7 @@ class EmbeddedServer(BaseControlPlane):
         return LoopbackClient(self.api_server.core, "envtest", manager="envtest")
 
     async def _install(self, obj: Object) -> None:
+        _check_fields(obj)
         try:
             await self._installer().put(obj)
         except StatusError as error:
