@@ -335,10 +335,13 @@ async def test_operator_that_does_not_run_is_an_error() -> None:
     async def fail(connection: Connection) -> None:
         raise RuntimeError("no permission")
 
-    with pytest.raises(OperatorExited, match="ended 6 times: RuntimeError: no permission"):
+    with pytest.raises(OperatorExited, match=r"ended 6 times: RuntimeError: no permission$"):
         await explore(fail, timing=PATIENT)
     with pytest.raises(OperatorExited, match=r"^the operator ended 6 times: exit code 1$"):
         await explore(["false"], timing=PATIENT)
+    with pytest.raises(OperatorExited) as exited:
+        await explore(["sh", "-c", "echo Traceback; exit 3"], timing=PATIENT)
+    assert str(exited.value) == "the operator ended 6 times: exit code 3\nTraceback"
     with pytest.raises(StartError, match="no-such-program: No such file"):
         await explore(["no-such-program"], timing=FAST)
     message = (

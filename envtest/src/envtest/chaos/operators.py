@@ -53,7 +53,10 @@ class Instance(Protocol):
         """Wait until it has ended; return how, as text."""
 
     def output(self) -> str:
-        """Return the end of what it has printed."""
+        """Return the end of what it and the instances before it have printed."""
+
+    def own_output(self) -> str:
+        """Return the end of what only this instance has printed."""
 
 
 class Operator(Protocol):
@@ -82,6 +85,7 @@ class OperatorCommand:
         """Start the command. Raises StartError."""
         log = connection.folder / "output.log"
         with log.open("ab") as out:
+            start = out.seek(0, os.SEEK_END)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *self.command,
@@ -98,13 +102,14 @@ class OperatorCommand:
                 )
             except OSError as error:
                 raise StartError(f"{self.command[0]}: {error.strerror or error}") from error
-        return _Process(process, log)
+        return _Process(process, log, start)
 
 
 class _Process:
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, start: int) -> None:
         self._process = process
         self._log = log
+        self._start = start
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -117,8 +122,15 @@ class _Process:
         return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
     def output(self) -> str:
+        return self._read(0)
+
+    def own_output(self) -> str:
+        return self._read(self._start)
+
+    def _read(self, start: int) -> str:
+        """Return the end of the log, from ``start`` at the earliest."""
         with self._log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - OUTPUT_BYTES))
+            file.seek(max(start, file.seek(0, os.SEEK_END) - OUTPUT_BYTES))
             return file.read().decode(errors="replace")
 
 
@@ -178,3 +190,6 @@ class _Task:
 
     def output(self) -> str:
         return self._output
+
+    def own_output(self) -> str:
+        return ""  # how it ended says it

@@ -133,7 +133,8 @@ class Session:
             self.exits.append(ended)
             if len(self.exits) > MAX_EXITS:
                 message = f"the operator ended {len(self.exits)} times: {ended}"
-                raise OperatorExited("\n".join(filter(None, (message, instance.output().rstrip()))))
+                printed = instance.own_output().rstrip()  # those before printed the same
+                raise OperatorExited(f"{message}\n{printed}" if printed else message)
             await asyncio.sleep(_BACKOFF * 2 ** len(self.exits))
         await self._release_leases()
 
