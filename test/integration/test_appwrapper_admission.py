@@ -267,7 +267,8 @@ class Scenario:
             action["object"]
             for action, _ in actions(self.recording, "create", "CustomResourceDefinition")
         ]
-        await self.environment.plane.install_crds(*crds)
+        if crds:
+            await self.environment.plane.install_crds(*crds)
         for action, result in actions(self.recording, "create"):
             answer = await self.environment.create(
                 action["object"], user_of(action), self.namespace
