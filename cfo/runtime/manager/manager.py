@@ -548,20 +548,28 @@ class Manager:
         self.health.add_ready_check("webhooks", service.check)
         return service
 
-    def _check_started(self) -> None:
+    def _check_started(self) -> str:
+        """Check that this replica has started; return the informers without data.
+
+        With leader election, a replica is ready before its controllers have started, while it waits for the Lease and
+        as the leader: it serves webhooks, which must not depend on a missing rule of another kind.
+        """
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
-        if self.leadership.elector is not None and self._lifecycle.has_reached(StartPhase.ELECTION):
-            return  # a replica that waits for the Lease is ready, like the leader
+        unsynced = ", ".join(
+            _unsynced_text(informer) for informer in self.cache.informers if not informer.has_synced
+        )
+        if unsynced:
+            unsynced = f"not synced: {unsynced}"
+        has_election = self.leadership.elector is not None
         if self._lifecycle.has_started:
-            return
+            return unsynced
+        if has_election and self._lifecycle.has_reached(StartPhase.ELECTION):
+            return unsynced
         waiting = ", ".join(self._lifecycle.not_started) or "nothing"
         message = f"not started yet: {waiting}"
-        unsynced = [
-            _unsynced_text(informer) for informer in self.cache.informers if not informer.has_synced
-        ]
         if unsynced:
-            message += f"; not synced: {', '.join(unsynced)}"
+            message += f"; {unsynced}"
         raise RuntimeError(message)
 
 

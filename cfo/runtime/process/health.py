@@ -2,14 +2,15 @@
 
 Paths and responses match controller-runtime's ``pkg/healthz`` (from apiserver): ``ok``, or 500 with one line for each
 check; ``?verbose`` also lists the checks on success, ``?exclude=NAME`` skips a check, and ``/readyz/NAME`` runs only
-one. Unlike in controller-runtime, the response contains the reasons for failures.
+one. Unlike in controller-runtime, the response contains the reasons for failures, and with ``?verbose`` the information
+of successful checks.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import structlog
 from aiohttp import web
@@ -18,8 +19,11 @@ from cfo.runtime.process.endpoint import Endpoint
 
 _log = structlog.get_logger(__name__)
 
-Check: TypeAlias = Callable[[], Awaitable[None] | None]
-"""A check returns if healthy, and otherwise raises an exception whose message is the reason (visible to any client)."""
+Check: TypeAlias = Callable[[], Awaitable[str | None] | str | None]
+"""A check returns if healthy, and otherwise raises an exception whose message is the reason.
+
+A string that it returns is information, which ``?verbose`` shows. Both are visible to any client.
+"""
 
 
 def ping() -> None:
@@ -47,8 +51,8 @@ class Health:
 
     async def failures(self) -> dict[str, str]:
         """Run the readiness checks; return the reasons for failures by check name."""
-        found = {name: await _failure(check) for name, check in self._ready.items()}
-        return {name: reason for name, reason in found.items() if reason is not None}
+        found = {name: await _run(check) for name, check in self._ready.items()}
+        return {name: result.failure for name, result in found.items() if result.failure}
 
     def endpoint(self, bind_address: str) -> Endpoint:
         """Return an HTTP server for ``/healthz`` and ``/readyz``."""
@@ -77,14 +81,21 @@ def _add(checks: dict[str, Check], name: str, check: Check) -> None:
     checks[name] = check
 
 
-async def _failure(check: Check) -> str | None:
+class _Result(NamedTuple):
+    """The result of a check: why it failed (empty: it succeeded), and its information."""
+
+    failure: str = ""
+    information: str = ""
+
+
+async def _run(check: Check) -> _Result:
     try:
-        result = check()
-        if inspect.isawaitable(result):
-            await result
+        returned = check()
+        if inspect.isawaitable(returned):
+            returned = await returned
     except Exception as error:  # noqa: BLE001
-        return str(error) or type(error).__name__
-    return None
+        return _Result(failure=str(error) or type(error).__name__)
+    return _Result(information=returned if isinstance(returned, str) else "")
 
 
 def _run_all(
@@ -98,12 +109,14 @@ def _run_all(
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok")
                 continue
-            reason = await _failure(check)
-            if reason is None:
-                lines.append(f"[+]{name} ok")
-            else:
-                lines.append(f"[-]{name} failed: {reason}")
+            result = await _run(check)
+            if result.failure:
+                lines.append(f"[-]{name} failed: {result.failure}")
                 failed.append(name)
+            elif result.information:
+                lines.append(f"[+]{name} ok: {result.information}")
+            else:
+                lines.append(f"[+]{name} ok")
         unknown = sorted(excluded - checks.keys())
         lines += [
             f"warn: some health checks cannot be excluded: no matches for {name!r}"
@@ -127,9 +140,9 @@ def _run_one(
         check = (checks or _DEFAULT).get(name)
         if check is None:
             return web.Response(status=404, text=f"{title}: no check named {name!r}\n")
-        reason = await _failure(check)
-        if reason is not None:
-            return web.Response(status=500, text=f"internal server error: {reason}\n")
+        result = await _run(check)
+        if result.failure:
+            return web.Response(status=500, text=f"internal server error: {result.failure}\n")
         return web.Response(text="ok")
 
     return respond

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import anyio
 import orjson
 import pytest
@@ -20,6 +21,8 @@ from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.client.write_gate import WriteRejected, write_gates
 from cfo.runtime.controller.lifecycle import RunnableFailed, StartPhase
 from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.leaderelection import (
     LeaderElectionOptions,
     LeaderElector,
@@ -28,6 +31,7 @@ from cfo.runtime.manager.leaderelection import (
     leader_election_rules,
 )
 from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.api_server import ApiServer, json, status
 from test.support.clocks import FakeClock
@@ -586,6 +590,50 @@ async def test_only_leader_runnables_wait_for_leadership_and_have_a_write_gate()
     assert gated["leader"]
     assert gated["leader inside"]
     assert server.requests("PUT")[-1].body["spec"]["holderIdentity"] == ""
+
+
+async def test_leader_without_data_of_a_kind_is_ready_and_names_it() -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+    expected = "[+]controllers ok: not synced: ConfigMap.v1"
+    server = ApiServer()
+    lease_available = asyncio.Event()
+
+    async def read_lease(request: web.Request) -> web.StreamResponse:
+        await lease_available.wait()
+        return web.json_response(_lease(""))
+
+    async def update_lease(request: web.Request) -> web.StreamResponse:
+        return web.json_response(orjson.loads(await request.read()))
+
+    server.answer("GET", f"{path}/lock", read_lease)
+    server.answer("PUT", f"{path}/lock", update_lease)
+
+    async def controllers_line(manager: Manager) -> str:
+        url = f"http://127.0.0.1:{manager.health_port}/readyz?verbose"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            assert response.status == 200
+            return (await response.text()).splitlines()[0]
+
+    class Idle:
+        async def reconcile(self, request: Request) -> Result:
+            return Result()
+
+    async with server.run():
+        options = ManagerOptions(
+            leader_election=LeaderElectionOptions(name="lock", namespace="ns"),
+            health_bind_address="127.0.0.1:0",
+        )
+        manager = Manager(ClientConfig(server=server.url), options)
+        Builder(manager).for_(CONFIG_MAP).complete(Idle())
+        async with manager, asyncio.timeout(120):
+            while await manager.health.failures():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert not is_leader(manager)
+            assert await controllers_line(manager) == expected
+            lease_available.set()
+            while not is_leader(manager):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert await controllers_line(manager) == expected
 
 
 async def test_losing_the_lease_stops_manager_immediately_with_an_error() -> None:
