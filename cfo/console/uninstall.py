@@ -12,7 +12,8 @@ RayClusters and their workloads are kept, and so is the namespace, because it ma
 Nothing is removed if the namespace has no operator, or if an operator runs that would not be removed, because it would
 create its objects again. If cluster-scoped objects belong to an operator in another namespace, only what belongs to the
 named namespace is removed: the other operator needs the CRDs, the ClusterRoles that are bound to it and the finalizers.
-Objects whose finalizers no operator removes any more are reported.
+Objects whose finalizers no operator removes any more are reported. A namespace that does not exist has no operator, so
+what refers to it is removed; one that cannot be read may have one.
 
 The command fails if something that was asked for was not done, and can be repeated: without anything to remove, it
 succeeds.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
@@ -184,20 +185,28 @@ async def check_installation(
     """Check that an operator of ``namespace`` is installed, at least in part, and that no other one runs.
 
     This requires an object of the installation in the namespace, or a cluster-scoped object that refers to it. With
-    ``leftovers``, neither is required, unless a cluster-scoped object refers to another namespace. With
-    ``delete_crds``, none may refer to another one. Returns why there is nothing to remove; empty if there can be
-    something. There is nothing if the cluster has no operator, and none of its finalizers and, with ``delete_crds``, of
-    its CRDs; or if the user has named the namespace (``is_named``), as in a second run, and only another one has an
-    operator. Raises :class:`UninstallRefused`, :class:`.InvalidInput` if the named namespace does not exist, and
-    :class:`cfo.runtime.client.errors.APIError`.
+    ``leftovers``, neither is required, unless a cluster-scoped object refers to another namespace that exists. With
+    ``delete_crds``, none may refer to another one that exists. Returns why there is nothing to remove; empty if there
+    can be something. There is nothing if the cluster has no operator, and none of its finalizers and, with
+    ``delete_crds``, of its CRDs; or if the user has named the namespace (``is_named``), as in a second run, and only
+    another one has an operator. Raises :class:`UninstallRefused`, :class:`.InvalidInput` if the named namespace does
+    not exist, and :class:`cfo.runtime.client.errors.APIError`.
     """
     is_installed = False
     elsewhere = ""
+    abandoned = ""
     stored = await _stored_objects(client, namespace)
+    deleted = await _deleted_namespaces(client, stored)
     for obj in stored:
         namespaces = _namespaces_in(obj)
         is_installed = is_installed or namespace in (namespace_of(obj), *namespaces)
-        others = namespaces - {namespace}
+        left = (namespaces & deleted) - {namespace}
+        if left and not abandoned:
+            abandoned = (
+                f"{obj['kind']} {name_of(obj)} belongs to an operator in namespace {min(left)}, which does not exist; "
+                f"remove what it left with: cfo uninstall --namespace {shlex.quote(min(left))}"
+            )
+        others = namespaces - {namespace} - deleted
         if others and not elsewhere:
             elsewhere = (
                 f"{obj['kind']} {name_of(obj)} belongs to an operator in namespace {min(others)}"
@@ -205,6 +214,8 @@ async def check_installation(
     if is_named and not is_installed and not leftovers:
         if not await has_namespace(client, namespace):
             raise no_namespace(namespace, "--namespace")
+        if abandoned:
+            raise UninstallRefused(abandoned)
         if elsewhere and not delete_crds:
             return f"namespace {namespace} has no operator; {elsewhere}"
     if elsewhere and not is_installed:
@@ -214,6 +225,8 @@ async def check_installation(
     if elsewhere and delete_crds:
         raise UninstallRefused(f"{elsewhere}, which needs the CRDs; uninstall without --crds")
     if not is_installed and not leftovers:
+        if abandoned:
+            raise UninstallRefused(abandoned)
         remains = await _remains(client, namespace, delete_crds=delete_crds)
         if not remains:
             nothing = "the cluster has no operator and none of its finalizers"
@@ -222,8 +235,19 @@ async def check_installation(
             f"namespace {namespace} has no operator, but {remains}; --namespace selects another one, and --leftovers "
             "removes what an operator left behind"
         )
-    await _check_leases(client, namespace, stored)
+    await _check_leases(client, namespace, stored, has_others=bool(elsewhere))
     return ""
+
+
+async def _deleted_namespaces(client: Client, stored: Iterable[Object]) -> set[str]:
+    """Return the namespaces to which cluster-scoped objects in ``stored`` refer and that do not exist.
+
+    One that the user is not allowed to read counts as existing.
+    """
+    referenced: set[str] = set()
+    for obj in stored:
+        referenced |= _namespaces_in(obj)
+    return {name for name in sorted(referenced) if not await has_namespace(client, name)}
 
 
 async def _remains(client: Client, namespace: str, *, delete_crds: bool) -> str:
@@ -324,14 +348,15 @@ def _additional_objects(namespace: str) -> list[Object]:
     ]
 
 
-async def _check_leases(client: Client, namespace: str, stored: Iterable[Object]) -> None:
+async def _check_leases(
+    client: Client, namespace: str, stored: Iterable[Object], *, has_others: bool
+) -> None:
     """Raise :class:`UninstallRefused` if an operator runs that is not a pod of the Deployment in ``namespace``.
 
     It renews the Lease in the namespace, or serves the webhooks from outside the cluster, which are kept if there is
-    another installation.
+    another installation (``has_others``).
     """
     leases = {NamespacedName(namespace, LeaderElection().resource_name)}
-    has_others = any(_namespaces_in(obj) - {namespace} for obj in stored)
     for obj in stored:
         owner = owner_of(obj, "", "")
         if owner is None or owner.lease is None or _namespaces_in(obj) or has_others:
@@ -373,17 +398,18 @@ async def uninstall(
     With ``dry_run``, nothing is changed, and the lines name what would be removed. ``timeout`` is how long, in seconds,
     to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
     reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
-    If a cluster-scoped object refers to another namespace, only what belongs to ``namespace`` is removed.
-    Raises :class:`UninstallIncomplete`, after everything else was done, if objects still exist, or keep finalizers that
-    no operator removes, and :class:`cfo.runtime.client.errors.APIError`.
+    If a cluster-scoped object refers to another namespace that exists, only what belongs to ``namespace``, or to one
+    that does not exist, is removed. Raises :class:`UninstallIncomplete`, after everything else was done, if objects
+    still exist, or keep finalizers that no operator removes, and :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
     stored = await _stored_objects(client, namespace)
+    own = {namespace, *await _deleted_namespaces(client, stored)}
     others: set[str] = set()
     for obj in stored:
-        others |= _namespaces_in(obj) - {namespace}
+        others |= _namespaces_in(obj) - own
     if others:
-        await _remove_own_objects(removal, stored, namespace, timeout)
+        await _remove_own_objects(removal, stored, namespace, own, timeout)
         report(_KEPT)
         for other in sorted(others):
             report(await _advice(client, other))
@@ -467,16 +493,20 @@ async def _advice(client: Client, other: str) -> str:
 
 
 async def _remove_own_objects(
-    removal: _Removal, stored: Iterable[Object], namespace: str, timeout: float
+    removal: _Removal,
+    stored: Iterable[Object],
+    namespace: str,
+    own_namespaces: Set[str],
+    timeout: float,
 ) -> None:
-    """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer to no other one."""
+    """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer only to ``own_namespaces``."""
     additional = [(obj["kind"], name_of(obj)) for obj in _additional_objects(namespace)]
-    roles = _roles_only_of(stored, namespace)
+    roles = _roles_only_of(stored, own_namespaces)
     own = [
         obj
         for obj in stored
         if namespace_of(obj) == namespace
-        or _namespaces_in(obj) == {namespace}
+        or _refers_only_to(obj, own_namespaces)
         or (obj["kind"], name_of(obj)) in additional
         or (obj["kind"] == "ClusterRole" and name_of(obj) in roles)
     ]
@@ -490,13 +520,19 @@ async def _remove_own_objects(
     await _remove_state(removal, namespace)
 
 
-def _roles_only_of(stored: Iterable[Object], namespace: str) -> set[str]:
-    """Return the ClusterRoles that are bound to the operator in ``namespace``, and to no other one."""
+def _refers_only_to(obj: Object, namespaces: Set[str]) -> bool:
+    """Return whether a cluster-scoped object refers to at least one of ``namespaces``, and to no other one."""
+    referenced = _namespaces_in(obj)
+    return bool(referenced) and referenced <= namespaces
+
+
+def _roles_only_of(stored: Iterable[Object], namespaces: Set[str]) -> set[str]:
+    """Return the ClusterRoles that are bound to the operators in ``namespaces``, and to no other one."""
     own: set[str] = set()
     of_others: set[str] = set()
     for obj in stored:
         if obj["kind"] == "ClusterRoleBinding":
-            names = own if _namespaces_in(obj) == {namespace} else of_others
+            names = own if _refers_only_to(obj, namespaces) else of_others
             names.add(obj["roleRef"]["name"])
     return own - of_others
 

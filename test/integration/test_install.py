@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -637,6 +638,49 @@ async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: P
         )
         assert "deleted ClusterRole codeflare-operator-manager-role" in output
         assert "removed finalizer" in output
+
+
+async def test_uninstall_removes_what_refers_to_a_deleted_namespace(tmp_path: Path) -> None:
+    """No operator is in a namespace that does not exist, but its webhooks would block all writes."""
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create_namespace()
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+        await environment.create(cluster)
+        await install(environment, tmp_path)
+        for obj in render(namespace="codeflare"):
+            if not namespace_of(obj) and obj["kind"] not in (
+                "CustomResourceDefinition",
+                "Namespace",
+            ):
+                await environment.client.apply(obj)
+
+        output = await run_uninstall(environment, tmp_path, "--timeout", "1")
+
+        assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+            assert await environment.client.list(kind, live=True) == []
+        again = await run_uninstall(environment, tmp_path, "--timeout", "1")
+        assert again.startswith("nothing to remove")
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_uninstall_names_the_deleted_namespace_of_an_operator(
+    tmp_path: Path, named: bool
+) -> None:
+    async with start_environment() as environment:
+        await environment.create_namespace("openshift-operators")
+        for obj in render(namespace="codeflare"):
+            if not namespace_of(obj) and obj["kind"] != "Namespace":
+                await environment.client.apply(obj)
+        options = ["--namespace", "openshift-operators"] if named else []
+        refusal = await run_uninstall(environment, tmp_path, *options, code=1)
+        (command,) = re.findall("remove what it left with: cfo uninstall (.+)", refusal)
+        assert command == "--namespace codeflare"
+        output = await run_uninstall(environment, tmp_path, *command.split(), "--timeout", "1")
+        assert "deleted ClusterRole codeflare-operator-manager-role" in output
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+            assert await environment.client.list(kind, live=True) == []
 
 
 async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not_remove(

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console import uninstall
-from cfo.runtime import Client, Conflict, NamespacedName, Object
+from cfo.runtime import Client, Conflict, Forbidden, NamespacedName, Object
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 
@@ -38,3 +38,16 @@ async def test_removal_of_a_contested_finalizer_ends() -> None:
     assert reports == [
         f"not removed: finalizer {FINALIZER} of RayCluster ns/rc: changed by other clients 20 times"
     ]
+
+
+class ForbiddenNamespaces:
+    """A client that is not allowed to read namespaces."""
+
+    async def get(self, *_: Any, **__: Any) -> Object:
+        raise Forbidden(403, {"message": "forbidden"})
+
+
+async def test_namespace_that_cannot_be_read_may_have_an_operator() -> None:
+    binding = {"kind": "ClusterRoleBinding", "subjects": [{"namespace": "codeflare"}]}
+    client = cast("Client", ForbiddenNamespaces())
+    assert await uninstall._deleted_namespaces(client, [binding]) == set()
