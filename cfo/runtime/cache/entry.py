@@ -59,6 +59,12 @@ _MAX_SHARED_BYTES: Final = 8 << 10
 _MAX_LEVELS: Final = 1024
 """The maximum number of levels that readers decode: the limit of orjson."""
 
+MAX_METADATA_BYTES: Final = 64 << 10
+"""How much metadata, without annotations, an object in a store may have.
+
+It is decoded for each event and by each reader of an entry, and users can write any number of owner references, labels
+and finalizers."""
+
 ENTRY_BYTES: Final = 300
 """The bytes that an entry takes in addition to its JSON: the record, its name, and its place in a dictionary."""
 
@@ -347,9 +353,11 @@ class EntryDecoder:
             parts = _selected(parts, self._fields)
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
         raw = bytes(memoryview(_encode(parts)))
-        if len(raw) > 2 * _MAX_LEVELS:
+        entry = Entry.of(raw, _meta_of(wire), managers, parts)
+        # No reader gets an object with more metadata, so the check, which decodes it, would be in vain.
+        if len(raw) > 2 * _MAX_LEVELS and entry.metadata_bytes <= MAX_METADATA_BYTES:
             _require_readable(raw)
-        return Entry.of(raw, _meta_of(wire), managers, parts)
+        return entry
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         encoded = bytes(managed_fields)

@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 
 from cfo.runtime.cache.budget import ByteBudget
-from cfo.runtime.cache.entry import Entry, entry_of_name, identity_of
+from cfo.runtime.cache.entry import MAX_METADATA_BYTES, Entry, entry_of_name, identity_of
 from cfo.runtime.cache.index import Index, IndexFunction
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.objects.unstructured import NamespacedName
@@ -39,12 +39,6 @@ from cfo.runtime.process.clock import Clock
 
 MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
-
-
-MAX_METADATA_BYTES: Final = 64 << 10
-"""The maximum size of metadata without annotations: it is decoded for each event and by each reader of an entry.
-
-Users can write any number of owner references, labels and finalizers."""
 
 MAX_LEFT_OUT: Final = 1000
 """The maximum number of objects of a namespace that a store remembers to have left out, by name and by identity."""

@@ -47,13 +47,13 @@ TENANTS: Final = {
             (
                 "configmaps",
                 "persistentvolumeclaims",
+                "pods",
                 "secrets",
                 "serviceaccounts",
                 "services",
             ),
             "create",
         ),
-        Rule("", "pods", ("create", "patch")),
         Rule("apps", "deployments", "create"),
         Rule("batch", "jobs", "create"),
         Rule("networking.k8s.io", ("ingresses", "networkpolicies"), "create"),
@@ -431,20 +431,6 @@ def decoy_pods(number: int) -> list[Object]:
         editor_object(POD, f"decoy-{at}", spec, labels={APPWRAPPER_LABEL: "digits"})
         for at in range(number)
     ]
-
-
-async def change_owners(client: Client, until: float, *, number: int, owners: int) -> int:
-    """Change pods with many owner references, which count for a MiniCluster and an AppWrapper, again and again."""
-    references = [
-        {"apiVersion": "v", "kind": "k", "name": "n", "uid": str(at)} for at in range(owners)
-    ]
-    metadata = {
-        "labels": {APPWRAPPER_LABEL: "digits", MINICLUSTER_LABEL: "digits"},
-        "ownerReferences": references,
-    }
-    spec = {"containers": [{"name": "c", "image": "i"}]}
-    pods = [editor_object(POD, f"owned-{at}", spec, **metadata) for at in range(number)]
-    return await _change(client, pods, _TOUCHES, until)
 
 
 async def change_large_clusters(client: Client, until: float, number: int = 4) -> int:

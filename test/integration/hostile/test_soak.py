@@ -126,7 +126,7 @@ class Tenants:
         """Run all attacks for this time; return how often each of them was repeated."""
         until = time.monotonic() + seconds
         clients = self.clients
-        pods, owners, ingresses = (25, 30_000, 8) if SECONDS else (2, 2_000, 2)
+        ingresses = 8 if SECONDS else 2
         hosts = [f"ray-dashboard-work-0-{HONEST}.apps.test", f"rayclient-work-0-{HONEST}.apps.test"]
         async with asyncio.TaskGroup() as tasks:
             running = {
@@ -143,9 +143,6 @@ class Tenants:
                 "large jobs": attacks.change_large_jobs(clients["editor"], until),
                 "switched hosts": attacks.switch_hosts(
                     clients["ingresses"], until, number=ingresses
-                ),
-                "pods with many owners": attacks.change_owners(
-                    clients["editor"], until, number=pods, owners=owners
                 ),
                 "toggled names": attacks.toggle_names(clients["editor"], until),
                 "reviews": self._run_pod(seconds),

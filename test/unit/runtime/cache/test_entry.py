@@ -10,7 +10,8 @@ import msgspec
 import orjson
 import pytest
 
-from cfo.runtime.cache.entry import EntryDecoder, Parts, version_number
+from cfo.runtime.cache import entry as entry_module
+from cfo.runtime.cache.entry import MAX_METADATA_BYTES, EntryDecoder, Parts, version_number
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import GVK
 
@@ -377,3 +378,15 @@ def test_object_with_many_members_is_not_nested() -> None:
     spec = [{"a": []} for _ in range(5000)]
     raw = orjson.dumps({"kind": "A", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec})
     assert EntryDecoder(RAY).decode(raw).object()["spec"] == spec
+
+
+@pytest.mark.parametrize(("owners", "is_checked"), [(1, True), (MAX_METADATA_BYTES // 20, False)])
+def test_object_that_no_store_keeps_is_not_decoded_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, owners: int, is_checked: bool
+) -> None:
+    checked: list[bytes] = []
+    monkeypatch.setattr(entry_module, "_require_readable", checked.append)
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o"}
+    metadata = {"name": "a", "ownerReferences": [reference] * owners}
+    entry = EntryDecoder(POD).decode(raw(metadata, spec=[[]] * 3000))
+    assert checked == ([entry.raw] if is_checked else [])
