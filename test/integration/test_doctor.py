@@ -173,9 +173,12 @@ async def test_namespace_is_that_of_the_webhooks_and_not_of_a_deployment_with_th
                 {**obj, "metadata": {**obj["metadata"], "namespace": "attacker"}}
             )
         assert await find_namespace(environment.client) == "", "the only one is no proof"
-        for configuration in operator.webhook_configurations(NAMESPACE, OperatorConfiguration()):
-            await environment.create(configuration)
-        assert await find_namespace(environment.client) == NAMESPACE
+        for namespace, expected in (("deleted", ""), (NAMESPACE, NAMESPACE)):
+            for configuration in operator.webhook_configurations(
+                namespace, OperatorConfiguration()
+            ):
+                await environment.client.apply(configuration)
+            assert await find_namespace(environment.client) == expected, "only one that exists"
         await environment.create({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
         for kind, name in (
             (MUTATING_WEBHOOK_CONFIGURATION, "codeflare-operator-mutating-webhook-configuration"),

@@ -103,16 +103,25 @@ def _missing_deployment(
 ) -> Finding:
     if any(fact.is_abandoned(now) for fact in webhooks):
         return fail("ran outside the cluster, and does not run any more", _START_AGAIN)
-    if any(fact.urls for fact in webhooks):
-        return ok("runs outside the cluster, because the webhooks have a URL")
     namespace = installation.namespace
+    election = installation.configuration.leader_election
+    own_leases = {"", election.resource_namespace or namespace}
+    with_url = [fact for fact in webhooks if fact.urls]
+    if any(fact.lease_namespace in own_leases for fact in with_url):
+        return ok("runs outside the cluster, because the webhooks have a URL")
     message = f"no Deployment {DEPLOYMENT} in namespace {namespace}"
     if not installation.has_namespace:
         message += ", which does not exist"
     named: set[str] = set()
     for fact in webhooks:
-        named |= {service.namespace for service in fact.services}
+        named |= {service.namespace for service in fact.services} - fact.deleted_namespaces
     elsewhere = ", ".join(sorted(named - {namespace}))
+    if with_url:
+        leases = ", ".join(sorted({fact.lease_namespace for fact in with_url}))
+        return fail(
+            f"{message}, but the webhooks have the URL of an operator whose Lease is in namespace {leases}",
+            "name the operator's namespace with --namespace",
+        )
     if elsewhere:
         # The manifests would create a second installation.
         return fail(
@@ -245,7 +254,7 @@ def check_webhooks(
             yield fail(
                 f"{fact.name} leads to {', '.join(_servers(fact.urls))}, the address of an operator outside the "
                 "cluster that does not renew its Lease any more: writes of RayClusters and AppWrappers fail",
-                _START_AGAIN,
+                _remedy_for_abandoned([each.name for each in facts if each.is_abandoned(now)]),
             )
             continue
         leads_here = any(service.namespace == unserved for service in fact.services)
@@ -253,6 +262,15 @@ def check_webhooks(
             targets = [str(service) for service in fact.services]
             targets += _servers(fact.urls)
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")
+
+
+def _remedy_for_abandoned(names: Sequence[str]) -> str:
+    """Return how webhook configurations called ``names`` get a living operator, outside or in the cluster."""
+    return (
+        f"{_START_AGAIN}; or, to run it in the cluster, delete them, because kubectl apply cannot replace a URL with a "
+        "Service: kubectl delete --ignore-not-found mutatingwebhookconfigurations,validatingwebhookconfigurations "
+        f"{' '.join(names)}; then {APPLY}"
+    )
 
 
 def _servers(urls: Iterable[str]) -> list[str]:

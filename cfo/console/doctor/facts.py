@@ -7,7 +7,7 @@ They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.ru
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -100,18 +100,21 @@ class WebhookConfigurationFacts:
     """One webhook configuration: its webhooks by name, and the missing ones.
 
     ``services`` maps the Services of the webhooks to the number of ready endpoints, ``None`` if the Service does not
-    exist; ``urls`` are the addresses of webhooks outside the cluster; ``bundles`` are the CA bundles (PEM).
-    ``lease`` is the Lease of the operator that registered ``urls``: empty if it does not exist, ``None`` if it is
-    unknown. ``is_marked``: this operator, not the Go operator, has served the webhooks.
+    exist; ``deleted_namespaces`` are the namespaces of Services that do not exist either. ``urls`` are the addresses of
+    webhooks outside the cluster; ``bundles`` are the CA bundles (PEM). ``lease`` is the Lease of the operator that
+    registered ``urls``: empty if it does not exist, ``None`` if it is unknown. ``lease_namespace`` is its namespace,
+    empty if it is unknown. ``is_marked``: this operator, not the Go operator, has served the webhooks.
     """
 
     name: str
     exists: bool
     missing: tuple[str, ...] = ()
     services: Mapping[NamespacedName, int | None] = field(default_factory=dict)
+    deleted_namespaces: frozenset[str] = frozenset()
     urls: tuple[str, ...] = ()
     bundles: tuple[bytes, ...] = ()
     lease: Object | None = None
+    lease_namespace: str = ""
     is_marked: bool = False
 
     def is_abandoned(self, now: datetime) -> bool:
@@ -163,23 +166,31 @@ def _clock_skew(date: datetime, before: datetime, after: datetime) -> float:
 async def find_namespace(client: Client) -> str:
     """Return the namespace of the operator that serves the webhooks; empty if none is known.
 
-    It is that of their Service, or, if an operator outside the cluster serves them at a URL, that of the Lease in its
-    mark. Only cluster-scoped objects are read: any user can create a Deployment or a ConfigMap with the operator's name
-    in a namespace of its own, and who follows a command with that namespace installs the operator there.
+    A namespace that does not exist, which has no operator, is ignored. It is that of their Service, or, if an operator
+    outside the cluster serves them at a URL, that of the Lease in its mark. Only cluster-scoped objects are read: any
+    user can create a Deployment or a ConfigMap with the operator's name in a namespace of its own, and who follows a
+    command with that namespace installs the operator there.
     """
     for gvk, name in WebhookConfiguration().configurations:
-        try:
+        with suppress(APIError):
             configuration = await client.get(gvk, NamespacedName("", name), live=True)
-        except APIError:
-            continue
-        for webhook in (configuration or {}).get("webhooks") or ():
-            service = (webhook.get("clientConfig") or {}).get("service") or {}
-            if service.get("namespace"):
-                return str(service["namespace"])
-        owner = owner_of(configuration or {}, "", "")
-        if owner is not None and owner.lease is not None:
-            return owner.lease.namespace
+            for namespace in _namespaces_of(configuration or {}):
+                if await has_namespace(client, namespace):
+                    return namespace
     return ""
+
+
+def _namespaces_of(configuration: Object) -> Sequence[str]:
+    """Return the namespaces of the operators in a webhook configuration, each once; that of the mark is the last."""
+    found: dict[str, None] = {}
+    for webhook in configuration.get("webhooks") or ():
+        service = (webhook.get("clientConfig") or {}).get("service") or {}
+        if service.get("namespace"):
+            found[str(service["namespace"])] = None
+    owner = owner_of(configuration, "", "")
+    if owner is not None and owner.lease is not None:
+        found[owner.lease.namespace] = None
+    return list(found)
 
 
 def first_configuration(deployment: Object | None) -> ParsedConfiguration:
@@ -271,28 +282,35 @@ async def read_webhooks(
             if config.get("url"):
                 urls.add(str(config["url"]))
             bundles[base64.b64decode(str(config.get("caBundle") or ""))] = None
+        owner = owner_of(obj, "", "")
+        lease = owner.lease if owner is not None else None
+        services = {key: await _ready_endpoints(client, key) for key in sorted(keys)}
+        unserved = {key.namespace for key, ready in services.items() if ready is None}
         found.append(
             WebhookConfigurationFacts(
                 name,
                 exists=True,
                 missing=tuple(sorted(missing)),
-                services={key: await _ready_endpoints(client, key) for key in sorted(keys)},
+                services=services,
+                deleted_namespaces=frozenset(
+                    [each for each in unserved if not await has_namespace(client, each)]
+                ),
                 urls=tuple(sorted(urls)),
                 bundles=tuple(bundles),
-                lease=await _read_lease(client, obj),
+                lease=await _read_lease(client, lease),
+                lease_namespace=lease.namespace if lease is not None else "",
                 is_marked=mark_of(obj) is not None,
             )
         )
     return found
 
 
-async def _read_lease(client: Client, configuration: Object) -> Object | None:
+async def _read_lease(client: Client, lease: NamespacedName | None) -> Object | None:
     """Return the Lease that the mark of a webhook configuration names, as :class:`WebhookConfigurationFacts` has it."""
-    owner = owner_of(configuration, "", "")
-    if owner is None or owner.lease is None:
+    if lease is None:
         return None
     try:
-        return await client.get(LEASE, owner.lease, live=True) or {}
+        return await client.get(LEASE, lease, live=True) or {}
     except APIError:
         return None
 

@@ -289,6 +289,24 @@ MISSING = "no Deployment codeflare-operator-manager in namespace ops"
             "runs outside the cluster, because the webhooks have a URL",
             False,
         ),
+        (
+            {"urls": ("https://host:9443/x",), "lease_namespace": "ops"},
+            "runs outside the cluster, because the webhooks have a URL",
+            False,
+        ),
+        (
+            {"urls": ("https://host:9443/x",), "lease_namespace": "there"},
+            f"{MISSING}, but the webhooks have the URL of an operator whose Lease is in namespace there",
+            False,
+        ),
+        (
+            {
+                "services": {NamespacedName("there", "s"): None},
+                "deleted_namespaces": frozenset({"there"}),
+            },
+            MISSING,
+            True,
+        ),
     ],
 )
 def test_missing_deployment_is_reported_with_what_the_webhooks_name(
@@ -369,6 +387,10 @@ def test_url_of_an_operator_that_does_not_run_any_more_fails(
     ]
     assert states(findings) == expected
     assert all("start the operator again" in each.remedy for each in findings if each.remedy)
+    moves = (
+        f"validatingwebhookconfigurations {facts[0].name}; then apply the manifests: cfo manifests"
+    )
+    assert moves in findings[-1].remedy or expected == ["ok", "ok"]
 
 
 def config_map(changed: str) -> Object:
