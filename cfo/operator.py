@@ -369,15 +369,16 @@ async def _should_serve_webhooks(
         return configuration.enabled
     if target.in_cluster or url is not None:
         return True
+    reason = "no webhook configuration exists"
     for kind, name in configuration.configurations:
         try:
             if await client.get(kind, NamespacedName("", name), live=True) is not None:
                 return True
-        except Forbidden:
-            continue
+        except Forbidden as error:
+            reason = f"it is unknown whether webhook configurations exist: {error}"
     _log.warning(
         "Not serving webhooks; no object is defaulted, injected or validated when it is created or changed",
-        reason="not in a cluster, --webhook-url is not set, and no webhook configuration exists",
+        reason=f"not in a cluster, --webhook-url is not set, and {reason}",
     )
     return False
 

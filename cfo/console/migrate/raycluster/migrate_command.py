@@ -200,7 +200,7 @@ async def _configuration(observer: Observer, namespace: str) -> KubeRayConfigura
         return await observer.configuration(namespace)
     except Forbidden as error:
         raise InvalidInput(
-            f"--operator-namespace: the configuration in namespace {namespace} cannot be read: {one_line(error)}"
+            f"the configuration of the operator in namespace {namespace} cannot be read: {one_line(error)}"
         ) from None
 
 

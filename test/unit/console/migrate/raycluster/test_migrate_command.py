@@ -10,8 +10,10 @@ from click.testing import CliRunner, Result
 
 from cfo.cli import cli
 from cfo.config.document import parse
-from cfo.console.migrate.raycluster.migrate_command import _has_proxies
-from cfo.runtime import UnknownKind
+from cfo.console.errors import InvalidInput
+from cfo.console.migrate.raycluster.migrate_command import _configuration, _has_proxies
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.runtime import Forbidden, UnknownKind
 
 
 def run(*arguments: str) -> Result:
@@ -66,3 +68,11 @@ async def test_finalizers_are_needed_by_proxies_of_either_kind(
     client.mapper.resource = mock.AsyncMock(side_effect=error)
     config = parse(document).configuration.kuberay
     assert await _has_proxies(client, config) is expected
+
+
+async def test_forbidden_configuration_is_reported_without_an_option() -> None:
+    observer = mock.Mock(spec=Observer)
+    observer.configuration.side_effect = Forbidden(403, {"message": "not allowed"})
+    expected = "^the configuration of the operator in namespace ops cannot be read: not allowed"
+    with pytest.raises(InvalidInput, match=expected):
+        await _configuration(observer, "ops")
