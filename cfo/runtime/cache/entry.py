@@ -354,7 +354,7 @@ class EntryDecoder:
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
         raw = bytes(memoryview(_encode(parts)))
         entry = Entry.of(raw, _meta_of(wire), managers, parts)
-        # No reader gets an object with more metadata, so the check, which decodes it, would be in vain.
+        # No reader gets an object with more metadata, so the check, which decodes it, is not needed.
         if len(raw) > 2 * _MAX_LEVELS and entry.metadata_bytes <= MAX_METADATA_BYTES:
             _require_readable(raw)
         return entry
