@@ -521,6 +521,19 @@ def _setup_features(manager: Manager, configuration: OperatorConfiguration, name
             feature.setup(context)
 
 
+def _warn_without_lease(options: ManagerOptions, config_map: NamespacedName) -> None:
+    """Log that other operators cannot notice this one, if it renews no Lease and owns no webhook configuration."""
+    webhook = options.webhook
+    if options.leader_election is not None or (webhook is not None and webhook.configurations):
+        return
+    _log.warning(
+        "Other operators cannot notice this one; two would overwrite each other's children",
+        reason="no webhook configuration has its address, and without leader election it renews no Lease",
+        remedy=f"set leaderElection.leaderElect: true in ConfigMap {config_map} and restart the operator; then "
+        "operators with the same Lease wait, and cfo doctor finds the Lease",
+    )
+
+
 async def run(
     target: ClientConfig,
     config_map: NamespacedName,
@@ -573,6 +586,7 @@ async def run(
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook, clock)
+    _warn_without_lease(manager.options, config_map)
     manager.mapper.adopt(mapper)
     manager.add(ConfigurationWatch(manager, config_map, parsed))
     if configure_manager is not None:
