@@ -26,6 +26,8 @@ MAX_SPEC_VALUES: Final = 100_000
 
 Small values take 20 times their JSON in memory, of which an object can have 1.5 MB."""
 
+_CONTAINERS: Final = (dict, list)
+
 MALFORMED: Final = (
     AttributeError,
     KeyError,
@@ -115,6 +117,8 @@ def has_more_values_than(limit: int, obj: Mapping[str, Any]) -> bool:
         count += len(value)
         if count > limit:
             return True
-        items = value.values() if isinstance(value, Mapping) else value
-        pending += [item for item in items if isinstance(item, dict | list)]
+        inner_values = value if isinstance(value, list) else value.values()
+        for inner in inner_values:
+            if isinstance(inner, _CONTAINERS):
+                pending.append(inner)  # noqa: PERF401 (measured: a comprehension takes longer for short lists)
     return False

@@ -8,7 +8,7 @@ the thread, the one with the least work is next, so that large ones delay no oth
 
 Small reviews run in the event loop, which takes less time than passing them to a thread. Which are small depends on
 their weight, an estimate of the work, because a body of 13 kB can make a webhook compute 600 kB. When many arrive at
-once, other tasks run after each :data:`MAX_INLINE_CALLS` functions.
+once, other tasks run after each :data:`MAX_ITERATION`.
 
 A review that is cancelled (at the API server's timeout) leaves the queue at once. A function that already runs cannot
 be cancelled: its thread is abandoned, and the next review begins. At most :data:`MAX_THREADS` functions run at once;
@@ -36,8 +36,8 @@ from cfo.runtime.process.threads import ThreadPool
 MAX_INLINE: Final = 16 * 1024
 """The maximum weight in bytes of a review that runs in the event loop; it takes some 5 ms."""
 
-MAX_INLINE_CALLS: Final = 4
-"""The maximum number of functions that run in one iteration of the event loop: all of a usual review do."""
+MAX_ITERATION: Final = 8 * MAX_INLINE
+"""The weight in bytes after which no more functions run in the same iteration of the event loop."""
 
 MAX_THREADS: Final = 3
 """The maximum number of functions that run at once, of which all but one were abandoned."""
@@ -57,7 +57,7 @@ class ReviewWorker:
     """A queue for reviews. Used by one event loop."""
 
     def __init__(self) -> None:
-        self._inline = asyncio.Semaphore(MAX_INLINE_CALLS)
+        self._iteration_weight = 0
         self._threads = ThreadPool("admission", MAX_THREADS)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
@@ -68,7 +68,8 @@ class ReviewWorker:
     ) -> T:
         """Return ``function(*args, **kwargs)`` for a review of ``weight`` bytes. Raises :class:`TooManyReviews`."""
         if weight <= MAX_INLINE:
-            return await self._run_inline(partial(function, *args, **kwargs))
+            await self._inline_turn(weight)
+            return function(*args, **kwargs)
         if len(self._waiting) >= MAX_WAITING:
             self._remove_cancelled()
         if len(self._waiting) >= MAX_WAITING:
@@ -83,13 +84,20 @@ class ReviewWorker:
         So at most two reviews hold such results, however many wait.
         """
         if weight <= MAX_INLINE:
-            return await self._run_inline(partial(function, *args, **kwargs))
+            await self._inline_turn(weight)
+            return function(*args, **kwargs)
         return await self._run_in_thread(0, partial(function, *args, **kwargs))
 
-    async def _run_inline(self, function: Callable[[], T]) -> T:
-        await self._inline.acquire()  # at once, unless as many functions ran in this iteration
-        asyncio.get_running_loop().call_soon(self._inline.release)
-        return function()
+    async def _inline_turn(self, weight: int) -> None:
+        """Wait until a function of ``weight`` can run in this iteration of the event loop: usually at once."""
+        while self._iteration_weight >= MAX_ITERATION:  # noqa: ASYNC110 (each iteration allows some of them)
+            await asyncio.sleep(0)
+        if self._iteration_weight == 0:
+            asyncio.get_running_loop().call_soon(self._start_iteration)
+        self._iteration_weight += weight
+
+    def _start_iteration(self) -> None:
+        self._iteration_weight = 0
 
     async def _run_in_thread(self, order: int, function: Callable[[], T]) -> T:
         await self._turn(order)

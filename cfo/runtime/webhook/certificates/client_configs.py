@@ -10,14 +10,13 @@ process that finds it and does not serve a URL restores the previous values.
 
 from __future__ import annotations
 
-import copy
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects.unstructured import Object, annotations_of, resource_version_of
+from cfo.runtime.objects.unstructured import Object, annotations_of, copied, resource_version_of
 from cfo.runtime.webhook.options import WebhookURL
 
 ORIGINAL_ANNOTATION: Final = "webhooks.codeflare.dev/original-client-configs"
@@ -53,7 +52,7 @@ def was_created_for_url(obj: Object) -> bool:
 
 def mark_created_for_url(obj: Object) -> Object:
     """Return a copy of the configuration for which :func:`was_created_for_url` is true."""
-    marked = copy.deepcopy(obj)
+    marked = copied(obj)
     annotations = marked["metadata"].setdefault("annotations", {})
     annotations[ORIGINAL_ANNOTATION] = orjson.dumps({_CREATED: True}).decode()
     return marked
@@ -82,7 +81,7 @@ def desired_object(
     webhook's name) or else its current path. Without ``url``, the original client config of every webhook that had a
     URL of ours is restored. ``annotations`` are set as well, or removed if their value is ``None``.
     """
-    changed = copy.deepcopy(obj)
+    changed = copied(obj)
     original = _original(changed)
     replaced: dict[str, Any] = dict(original.get("clientConfigs") or {})
     configs = client_configs(changed)

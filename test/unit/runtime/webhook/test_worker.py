@@ -10,7 +10,7 @@ import pytest
 
 from cfo.runtime.webhook.worker import (
     MAX_INLINE,
-    MAX_INLINE_CALLS,
+    MAX_ITERATION,
     MAX_THREADS,
     MAX_WAITING,
     ReviewWorker,
@@ -97,12 +97,12 @@ async def test_other_tasks_run_between_many_small_reviews(worker: ReviewWorker) 
     async with asyncio.timeout(120):
         counting = asyncio.create_task(count_iterations())
         async with asyncio.TaskGroup() as tasks:
-            for number in range(20):
+            for number in range(24):
                 tasks.create_task(worker.run(MAX_INLINE, compute, number))
         counting.cancel()
-    assert [number for _, number in done] == list(range(20))
+    assert [number for _, number in done] == list(range(24))
     computed = Counter(iteration for iteration, _ in done)
-    assert set(computed.values()) == {MAX_INLINE_CALLS}
+    assert set(computed.values()) == {MAX_ITERATION // MAX_INLINE}
 
 
 async def test_functions_of_one_small_review_run_without_an_interruption(
@@ -115,7 +115,7 @@ async def test_functions_of_one_small_review_run_without_an_interruption(
         is_interrupted = True
 
     asyncio.get_running_loop().call_soon(interrupt)
-    for number in range(MAX_INLINE_CALLS):
+    for number in range(MAX_ITERATION // MAX_INLINE):
         assert await worker.run(MAX_INLINE, abs, number) == number
     assert not is_interrupted
 
