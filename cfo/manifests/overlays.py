@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, d
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.operator import webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
+from cfo.runtime.objects import copied
 
 CERTIFICATE = f"{PREFIX}-serving-cert"
 INJECTION = "cert-manager.io/inject-ca-from"
@@ -194,7 +194,7 @@ def render(
     """
     objects: list[Object] = []
     for group in bases(namespace, image, serves_webhooks=part is None).values():
-        objects += deepcopy(group)
+        objects += copied(group)
     for name in sorted(set(components)):
         objects = COMPONENTS[name](objects, namespace)
     blocks = tuple(api_servers)

@@ -11,7 +11,6 @@ Kubeflow Trainer sets the resources of the nodes of a TrainJob, whose pod templa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, TRAIN_JOB, trained_pod_spec
 from cfo.runtime import Object, annotations_of, gvk_of
-from cfo.runtime.objects import parse_quantity
+from cfo.runtime.objects import copied, parse_quantity
 
 _AUTOSCALER: Final = "autoscaler"
 _SUBMITTER: Final = "ray-job-submitter"
@@ -90,7 +89,7 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
     groups: list[QuotaGroup] = []
     for pod_set in pod_sets_of(component):
         path = pod_set["path"]
-        found = copy.deepcopy(pod_template_at(template, path))
+        found = copied(pod_template_at(template, path))
         submits = is_submitter(gvk, pod_set)
         if gvk in RAY_SPECS and not submits:
             is_head = path == f"{RAY_SPECS[gvk]}.headGroupSpec.template"
@@ -112,13 +111,13 @@ def submitter_template(template: Object) -> Object:
     Raises :class:`PodSetError` if it is not a pod template.
     """
     if value_or_none(template, SUBMITTER_PATH) is not None:
-        return copy.deepcopy(pod_template_at(template, SUBMITTER_PATH))
+        return copied(pod_template_at(template, SUBMITTER_PATH))
     head = pod_template_at(template, f"{RAY_SPECS[gvk_of(template)]}.headGroupSpec.template")
     first: Object = next(iter(head["spec"].get("containers") or ()), {})
     container: Object = {"name": _SUBMITTER}
     if first.get("image"):
         container["image"] = first["image"]
-    container["resources"] = copy.deepcopy(_SUBMITTER_RESOURCES)
+    container["resources"] = copied(_SUBMITTER_RESOURCES)
     return {"metadata": {}, "spec": {"containers": [container], "restartPolicy": "Never"}}
 
 
@@ -182,7 +181,7 @@ def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
     if is_head and containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)
     additions = [each for each in _additions(template) if is_head or each.in_workers]
-    containers += [copy.deepcopy(each.container) for each in additions]
+    containers += [copied(each.container) for each in additions]
     spec["containers"] = containers
 
 

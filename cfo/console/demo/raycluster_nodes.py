@@ -10,7 +10,6 @@ or replace pods.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -47,7 +46,7 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
-from cfo.runtime.objects import parse_time
+from cfo.runtime.objects import copied, parse_time
 from cfo.summaries.conditions import conditions_of, is_true
 
 _NO_ACCOUNT: Final = re.compile(r"serviceaccount \S+ not found")
@@ -196,7 +195,7 @@ def missing_pods(cluster: Mapping[str, Any], existing: Iterable[Object]) -> Iter
 def _pod(
     cluster: Mapping[str, Any], node_type: str, group: str, number: int, spec: Mapping[str, Any]
 ) -> Object:
-    template = copy.deepcopy(spec["template"])
+    template = copied(spec["template"])
     metadata = template.get("metadata") or {}
     labels = {
         **(metadata.get("labels") or {}),

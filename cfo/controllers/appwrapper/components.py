@@ -12,7 +12,6 @@ nodes on which it is marked. Settings of the user are kept; if the queue require
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -49,6 +48,7 @@ from cfo.runtime import (
     owner_reference,
     uid_of,
 )
+from cfo.runtime.objects import copied
 from cfo.runtime.process import printable
 
 CREATION_ERRORED: Final = "ComponentCreationErrored"
@@ -193,7 +193,7 @@ def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
     Raises :class:`~cfo.api.appwrapper.podsets.PodSetError` if they cannot be determined, which admission rejects.
     """
     return [
-        {"apiVersion": "", "kind": "", "name": "", "podSets": copy.deepcopy(pod_sets_of(component))}
+        {"apiVersion": "", "kind": "", "name": "", "podSets": copied(pod_sets_of(component))}
         for component in (wrapper.get("spec") or {}).get("components") or ()
     ]
 
@@ -203,7 +203,7 @@ def desired_object(
 ) -> Object:
     """Return the object to create for ``component``. Raises :class:`InjectionError`."""
     specified = wrapper["spec"]["components"][component.index]
-    obj: Object = copy.deepcopy(specified.get("template") or {})
+    obj: Object = copied(specified.get("template") or {})
     metadata: Object = obj.get("metadata") or {}
     obj["metadata"] = metadata
     namespace = metadata.setdefault("namespace", component.key.namespace) or component.key.namespace

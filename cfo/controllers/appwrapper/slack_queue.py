@@ -9,7 +9,6 @@ resources whose capacity is fully schedulable.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -34,7 +33,7 @@ from cfo.runtime import (
     name_of,
     on_update,
 )
-from cfo.runtime.objects import NODE, parse_quantity
+from cfo.runtime.objects import NODE, copied, parse_quantity
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.slack_queue")
 
@@ -71,7 +70,7 @@ def lending_limits(
     queue: Mapping[str, Any], unschedulable: Mapping[str, Decimal]
 ) -> list[Object] | None:
     """Return the queue's resource groups with the correct limits, or ``None`` if its limits are correct already."""
-    groups: list[Object] = copy.deepcopy((queue.get("spec") or {}).get("resourceGroups") or [])
+    groups: list[Object] = copied((queue.get("spec") or {}).get("resourceGroups") or [])
     if not groups or not groups[0].get("flavors"):
         return None
     changed = False

@@ -11,7 +11,6 @@ failure, a pause before a deletion).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -24,7 +23,7 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.runtime import GVK, Object, find_condition, objects
-from cfo.runtime.objects import Conditions, ConditionStatus, parse_time
+from cfo.runtime.objects import Conditions, ConditionStatus, copied, parse_time
 from cfo.runtime.process import micro_time, printable
 
 MESSAGE_LIMIT: Final = 4096
@@ -80,7 +79,7 @@ class WrapperStatus(Conditions):
             item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS
         ]
         super().__init__({"status": {"conditions": own}}, now=now, time_format=micro_time)
-        self.components: list[Object] = copy.deepcopy(status.get("componentStatus") or [])
+        self.components: list[Object] = copied(status.get("componentStatus") or [])
         if (
             self.phase is not Phase.EMPTY
         ):  # ensure one entry per component, even if another client wrote fewer

@@ -6,7 +6,6 @@ integrations: the end of the AppWrapper first, then the existence of the Workloa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
@@ -25,7 +24,7 @@ from cfo.controllers.appwrapper.workload import (
     reclaimable_pods,
 )
 from cfo.runtime import Object, is_deleting
-from cfo.runtime.objects import Conditions
+from cfo.runtime.objects import Conditions, copied
 from cfo.runtime.process import micro_time
 
 REQUEUED_REASONS: Final = (
@@ -116,7 +115,7 @@ def changed_spec(
 
     ``podSetInfos`` of its components become ``infos``, or are removed. Components that stay the same are left out.
     """
-    components = copy.deepcopy(wrapper["spec"]["components"])
+    components = copied(wrapper["spec"]["components"])
     for index, component in enumerate(components):
         component.pop("podSetInfos", None)
         if infos is not None and infos[index]:

@@ -80,6 +80,7 @@ from .unstructured import ObjectKind as ObjectKind
 from .unstructured import TypedObject as TypedObject
 from .unstructured import annotations_of as annotations_of
 from .unstructured import controller_of as controller_of
+from .unstructured import copied as copied
 from .unstructured import find_condition as find_condition
 from .unstructured import gvk_of as gvk_of
 from .unstructured import has_finalizer as has_finalizer

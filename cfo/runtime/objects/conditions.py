@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from cfo.runtime.objects.unstructured import (
     Object,
     TypedObject,
+    copied,
     find_condition,
     set_condition,
     to_object,
@@ -57,7 +57,7 @@ class Conditions:
         self._now = time_format(now)
         if not isinstance(self._now, str):
             raise wrong_result("time_format", self._now, "a string")
-        self._conditions: list[dict[str, Any]] = deepcopy(_conditions_of(wire))
+        self._conditions: list[dict[str, Any]] = copied(_conditions_of(wire))
 
     def set(
         self, condition_type: str, status: ConditionStatus, reason: str, message: str = ""

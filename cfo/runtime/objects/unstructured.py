@@ -11,7 +11,7 @@ the object: objects returned by the cache are already copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
 from cfo.runtime.process.arguments import require_type, shown
@@ -28,6 +28,7 @@ _MAX_MESSAGE: Final = 32768
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object in its wire form."""
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 
@@ -354,6 +355,17 @@ def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     """Return whether ``owner`` (by uid) is the managing controller of ``obj``."""
     reference = controller_of(obj)
     return reference is not None and reference.get("uid") == uid_of(owner)
+
+
+def copied(value: T) -> T:
+    """Return a copy of ``value`` that shares no dict or list with it, as :func:`copy.deepcopy` of JSON, but faster."""
+    if isinstance(value, dict):
+        copied_dict = {key: copied(item) for key, item in value.items()}
+        return cast("T", copied_dict)
+    if isinstance(value, list):
+        copied_list = [copied(item) for item in value]
+        return cast("T", copied_list)
+    return value
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

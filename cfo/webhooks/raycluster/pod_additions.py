@@ -7,7 +7,6 @@ everything else keeps its value and position. Adding is therefore idempotent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ import msgspec
 
 from cfo.api.raycluster.cluster import PROXY_CONTAINERS
 from cfo.runtime import Object
+from cfo.runtime.objects import copied
 
 PodSpec: TypeAlias = dict[str, Any]
 
@@ -204,14 +204,14 @@ def _upsert(items: list[Object], addition: Object, former: Sequence[Object]) -> 
     name = addition["name"]
     places = [at for at, item in enumerate(items) if item.get("name") == name]
     if not places:
-        items.append(deepcopy(addition))
+        items.append(copied(addition))
         return _Upsert.ADDED
     first = places[0]
     has_others = len(places) > 1
     current = items[first]
     is_expected = are_equal_entries(current, addition)
     if not is_expected:
-        items[first] = deepcopy(addition)
+        items[first] = copied(addition)
     # Of several environment variables of one name the last wins, so the others are removed.
     if has_others:
         items[first + 1 :] = [item for item in items[first + 1 :] if item.get("name") != name]
@@ -225,12 +225,12 @@ def _upsert_mount(items: list[Object], addition: Object, former: Sequence[Object
     """Like :func:`_upsert`, but a volume may have several mounts, and only one of them can have the path."""
     place = _place_of_mount(items, addition)
     if place is None:
-        items.append(deepcopy(addition))
+        items.append(copied(addition))
         return _Upsert.ADDED
     result = _Upsert.EXPECTED
     current = items[place]
     if not are_equal_entries(current, addition):
-        items[place] = deepcopy(addition)
+        items[place] = copied(addition)
         if not _is_one_of(current, former):
             result = _Upsert.REPLACED
     path = _path(addition)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -20,6 +19,7 @@ from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import Object
+from cfo.runtime.objects import copied
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Injection, InjectionSettings
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, signing_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
@@ -76,7 +76,7 @@ def clean(cluster: Object, settings: Sequence[InjectionSettings] = DEFAULT_SETTI
     ``settings`` are those with which entries may have been injected. The fields that this function reads must have the
     right JSON types.
     """
-    result = deepcopy(cluster)
+    result = copied(cluster)
     features: set[str] = set()
     removed: list[str] = []
     differing: list[str] = []
@@ -212,7 +212,7 @@ def _remove(pod: Object, variants: Sequence[PodAdditions]) -> tuple[list[str], l
     account = found.service_account
     if account != expected.service_account:
         account = ""
-    cleaned = deepcopy(pod)
+    cleaned = copied(pod)
     changes = replace(found, service_account=account).remove_from(cleaned)
     differing += _left_over(cleaned, expected)
     if differing:

@@ -14,7 +14,6 @@ The order of the steps keeps a RayCluster protected at each moment, and lets any
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +49,7 @@ from cfo.runtime import (
     labels_of,
     name_of,
 )
+from cfo.runtime.objects import copied
 from cfo.webhooks.raycluster.injection_plan import OAUTH, InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
@@ -208,7 +208,7 @@ def _restart_steps(observed: ObservedCluster, *, restarts: bool) -> tuple[list[S
 
 
 def _suspended(cluster: Object) -> Object:
-    result = deepcopy(cluster)
+    result = copied(cluster)
     if is_suspended(cluster):
         return result
     result["spec"]["suspend"] = True
@@ -217,7 +217,7 @@ def _suspended(cluster: Object) -> Object:
 
 
 def _resumed(cluster: Object) -> Object:
-    result = deepcopy(cluster)
+    result = copied(cluster)
     annotations = annotations_of(result)
     if annotations.pop(SUSPENDED_ANNOTATION, None) is None:
         return result
@@ -308,7 +308,7 @@ def _release_steps(plan: ObjectPlan, observed: ObservedCluster) -> list[Step]:
 
 
 def _released(cluster: Object) -> Object:
-    result = deepcopy(cluster)
+    result = copied(cluster)
     finalizers = [item for item in result["metadata"].get("finalizers") or () if item != FINALIZER]
     result["metadata"]["finalizers"] = finalizers
     if not finalizers:

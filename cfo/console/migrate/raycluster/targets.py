@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -24,7 +23,7 @@ from cfo.api.raycluster.ports import CLIENT_PORT, PROXY_PORT
 from cfo.console.migrate.raycluster.children import is_operators
 from cfo.console.migrate.raycluster.injected import Cleaning
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
-from cfo.runtime.objects import is_dns_label
+from cfo.runtime.objects import copied, is_dns_label
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 
 _INGRESS_CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
@@ -88,7 +87,7 @@ def convert(
     cleaning: Cleaning, children: Sequence[Object], target: Target, kuberay: KubeRay
 ) -> Conversion:
     """Return the RayCluster of ``cleaning`` at ``target``. ``children`` are the objects of its namespace."""
-    result = Conversion(deepcopy(cleaning.cluster))
+    result = Conversion(copied(cleaning.cluster))
     if target is Target.RHOAI:
         _secure_network(result)
         return result

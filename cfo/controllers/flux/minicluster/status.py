@@ -13,7 +13,6 @@ Further conditions follow: ``ObjectsReady``; ``Succeeded`` once it has ended; ``
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +32,7 @@ from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspe
 from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.pod_status import PodFailure, is_same_failure
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
+from cfo.runtime.objects import copied
 
 ADDED_STATUS: Final = frozenset(
     {"completionTime", "exitCode", "observedGeneration", "ready", "startTime"}
@@ -144,9 +144,9 @@ def _conditions_to_change(before: Mapping[str, Any]) -> list[Object]:
     conditions: list[Object] = []
     for state in STATES:
         known = find_condition(stored, state) or {"type": str(state), "status": ""}
-        conditions.append(copy.deepcopy(dict(known)))
+        conditions.append(copied(dict(known)))
     others = [condition for condition in stored if condition.get("type") not in STATES]
-    return conditions + copy.deepcopy(others)
+    return conditions + copied(others)
 
 
 def _reported_failure(before: Mapping[str, Any], failure: PodFailure) -> PodFailure:
