@@ -19,7 +19,13 @@ from cfo.api.appwrapper.names import APPWRAPPER_LABEL, POD_FAILURE_PREFIX
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.naming_label import NamingLabel
-from cfo.controllers.pod_status import ContainerStatus, PodFailure, PodStatus, failure_of
+from cfo.controllers.pod_status import (
+    MAX_WHOLE_MESSAGE,
+    ContainerStatus,
+    PodFailure,
+    PodStatus,
+    failure_of,
+)
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.objects import parse_time
@@ -329,7 +335,7 @@ def first_failure(pods: Iterable[WrapperPod]) -> PodFailure | None:
     """Return why the first pod by name cannot start, of those that wait; only 200 of them are examined."""
     waiting = sorted((pod for pod in pods if pod.phase == "Pending"), key=lambda pod: pod.key)
     for pod in waiting[:_MAX_EXAMINED]:
-        failure = failure_of(pod.status)
+        failure = failure_of(pod.status, MAX_WHOLE_MESSAGE)
         if failure is not None:
             return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")
     return None

@@ -16,7 +16,7 @@ from cfo.api.reading import MAX_MESSAGE, items, path, text
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperObservation
 from cfo.controllers.pod_refusals import refusal_of_pod
-from cfo.controllers.pod_status import PodFailure, shortened
+from cfo.controllers.pod_status import MAX_WHOLE_MESSAGE, PodFailure, shortened
 from cfo.runtime import (
     APIError,
     Client,
@@ -87,7 +87,9 @@ class RefusedPods:
             message = await self._refusal(component, obj)
         if not message:
             return None
-        return PodFailure(_REASON, shortened(f"{component.display_name}: {message}"))
+        # Pod Security names the fields to set at the end of a long message.
+        subject = f"{component.display_name}: "
+        return PodFailure(_REASON, shortened(subject + message, MAX_WHOLE_MESSAGE))
 
     async def _refusal(self, component: Component, obj: Object) -> str:
         """Return why the API server refuses a pod of ``obj``, the component's object; empty if it does not."""

@@ -143,4 +143,17 @@ async def test_each_attempt_is_asked_about_once() -> None:
 async def test_long_refusal_is_shortened() -> None:
     found = await failure(RefusingClient(Forbidden(403, {"message": "x" * 100_000})))
     assert found is not None
-    assert len(found.message) <= 300
+    assert len(found.message) <= 800
+
+
+async def test_all_fields_of_a_pod_security_violation_are_named() -> None:
+    containers = 'containers "trainer", "metrics-sidecar"'
+    violation = (
+        'pods "job-0-x7k2p" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
+        f"({containers} must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities "
+        f'({containers} must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or {containers} '
+        f"must set securityContext.runAsNonRoot=true), seccompProfile (pod or {containers} must set "
+        'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")'
+    )
+    found = await failure(RefusingClient(Forbidden(403, {"message": violation})))
+    assert found == PodFailure("FailedCreate", f"Job job-0: {violation}")
