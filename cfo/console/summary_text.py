@@ -33,7 +33,17 @@ _PREDICATES: Final = {
 }
 """What a sentence says about an object without a state."""
 
-_ESSENTIAL: Final = ("cause", "dashboard", "position", "quota", "why", "url", "jobs", "components")
+_ESSENTIAL: Final = (
+    "cause",
+    "deletion",
+    "dashboard",
+    "position",
+    "quota",
+    "why",
+    "url",
+    "jobs",
+    "components",
+)
 """The facts of which the first is shown in a line about an object without problems."""
 
 _MAX_INFORMATION: Final = 100

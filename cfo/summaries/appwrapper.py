@@ -47,7 +47,6 @@ from cfo.summaries.problems import (
     is_ready_pod,
     pod_problems,
     remedy_for,
-    slow_deletion,
     warning_problems,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
@@ -115,7 +114,6 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     shown = [problem.message for problem in found]
     found += map(_of_component, _component_problems(wrapper, shown))
     found += _annotation_problems(conditions)
-    found += slow_deletion(wrapper, related.now)
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
         of_pods += pod_problems(related.pods or ())
@@ -412,7 +410,8 @@ def _past_phases(summary: Summary) -> Sequence[PhaseChange]:
             changes.append((since, phase.value, level.value))
     if summary.state != changes[-1][1]:
         latest = max((milliseconds(one.since) for one in summary.conditions), default=0)
-        changes.append((max(latest, changes[-1][0]), summary.state, summary.level.value))
+        since = max(milliseconds(summary.deleted) or latest, changes[-1][0])
+        changes.append((since, summary.state, summary.level.value))
     return changes
 
 

@@ -41,7 +41,6 @@ from cfo.summaries.problems import (
     created_problems,
     pod_problems,
     remedy_for,
-    slow_deletion,
     taken_remedy,
     warning_problems,
 )
@@ -97,12 +96,11 @@ def _summarize_setup(setup: Object, related: Related) -> Summary:
     """Return the summary of a FluxSetup: who holds its quota, and how many wait."""
     conditions = conditions_of(setup)
     active = condition_of(conditions, "Active")
-    problems = [
-        *condition_problems(conditions, {"Active": "False"}, {}, "correct or delete the FluxSetup"),
-        *slow_deletion(setup, related.now),
-    ]
+    problems = condition_problems(
+        conditions, {"Active": "False"}, {}, "correct or delete the FluxSetup"
+    )
     state = state_of(active)
-    level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
+    level = Level.PROGRESSING if active is None else Level.OK
     used = number(path(setup, "status", "usedResources"))
     max_pods = number(path(setup, "spec", "max-size"))
     admitted = number(path(setup, "status", "admittedWorkloads"))
@@ -148,7 +146,6 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     is_launched = bool(path(job, "status", "miniCluster"))
     of_launched = related if is_launched else Related()
     problems += _start_problems(job, conditions, of_launched, problems)
-    problems += slow_deletion(job, related.now)
     if level is not Level.OK:
         problems += _event_problems(conditions, related)
     row: dict[str, Any] = {}
@@ -223,7 +220,6 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     problems = [
         *_spec_problems(conditions),
         *_outcome_problems(cluster, conditions, related),
-        *slow_deletion(cluster, related.now),
     ]
     if level is not Level.OK:
         problems += _start_problems(cluster, conditions, related, problems)

@@ -35,7 +35,6 @@ from cfo.summaries.problems import (
     condition_problems,
     remedy_for,
     seconds_until_overdue,
-    slow_deletion,
     taken_remedy,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
@@ -72,7 +71,7 @@ def _summarize(stack: Object, related: Related) -> Summary:
     conditions = conditions_of(stack)
     ready = condition_of(conditions, "Ready")
     state = state_of(ready)
-    problems = [*_problems(stack, conditions, related), *slow_deletion(stack, related.now)]
+    problems = _problems(stack, conditions, related)
     pending = ""
     # A stack that waits for a queue is not pending, because that can take any time.
     if state not in ("Ready", WAITING):

@@ -24,6 +24,7 @@ from cfo.runtime import (
     Object,
     controller_of,
     gvk_of,
+    is_deleting,
     key_of,
     labels_of,
     uid_of,
@@ -31,12 +32,16 @@ from cfo.runtime import (
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
 from cfo.summaries.problems import (
+    TERMINATING,
+    awaited_finalizers,
     completed,
     deletion,
     event_message,
     last_occurrence,
     missing_state,
+    pod_phase,
     pod_state,
+    slow_deletion,
 )
 from cfo.summaries.summary import (
     MAX_FACTS,
@@ -82,9 +87,7 @@ def number_of_pods(related: Related) -> str:
     """Return the number of pods and their phases; empty if it is not known."""
     if related.pods is None:
         return ""
-    phases = Counter(
-        text(path(pod, "status", "phase"), 20).lower() or "new" for pod in related.pods
-    )
+    phases = Counter(pod_phase(pod).lower() for pod in related.pods)
     number = str(len(related.pods)) if len(related.pods) < MAX_PODS else f"{MAX_PODS} or more"
     return (
         f"{number} ({', '.join(f'{many} {phase}' for phase, many in sorted(phases.items()))})"
@@ -361,8 +364,14 @@ def new_summary(
 ) -> Summary:
     """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits.
 
-    ``waits``: it waits for quota, although its level is another one than :attr:`.Level.WAITING`.
+    ``waits``: it waits for quota, although its level is another one than :attr:`.Level.WAITING`. An object that is
+    being deleted is ``Terminating``, whatever ``state`` and ``level`` are.
     """
+    if is_deleting(obj):
+        state, level = TERMINATING, Level.PROGRESSING
+        names = awaited_finalizers(obj)
+        facts = [("deletion", f"waits for {names}" if names else ""), *facts]
+        problems = [*slow_deletion(obj, related.pods, related.now), *problems]
     distinct = distinct_problems(_completed(each, obj) for each in problems)
     return Summary(
         gvk=gvk_of(obj),
@@ -375,6 +384,7 @@ def new_summary(
         ready=ready,
         pending=deletion(obj) or pending,
         created=text(path(obj, "metadata", "creationTimestamp"), 40),
+        deleted=text(path(obj, "metadata", "deletionTimestamp"), 40),
         facts=tuple((name, value) for name, value in facts if value)[:MAX_FACTS],
         problems=distinct,
         conditions=conditions_of(obj),

@@ -4,8 +4,8 @@ An event only marks the objects whose summary it can change. Summaries are compu
 marked objects only, so an :class:`Overview` that no one reads costs next to nothing. The informers keep the objects as
 bytes; an object and those that it depends on are decoded while its summary is computed.
 
-Periods that depend on the time alone (how long a deletion takes, whether a CA is overdue) are checked when the object
-changes, not by a timer. The exception is an object to which no operator writes: nothing else would change it.
+Whether a CA is overdue depends on the time alone, and is checked when the object changes, not by a timer. The
+exceptions are an object to which no operator writes, and one whose deletion takes long: nothing else would change them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from cfo.summaries.kind_view import (
     summarize,
     with_forbidden,
 )
-from cfo.summaries.problems import last_occurrence, seconds_until_overdue
+from cfo.summaries.problems import last_occurrence, seconds_until_overdue, seconds_until_slow
 from cfo.summaries.summary import Problem, Summary, kind_names
 from cfo.summaries.warning_events import (
     CreatedObject,
@@ -105,7 +105,7 @@ class Overview:
         self._in_queue: Dependents[NamespacedName] = Dependents()
         """The LocalQueue of each object that has one."""
         self._overdue_at: dict[Identity, float] = {}
-        """When to compute the summary of an object again to which no operator has written."""
+        """When to compute the summary of an object again to which no operator has written, or that is being deleted."""
         self._timer: Timer | None = None
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
@@ -360,7 +360,10 @@ class Overview:
         summary = summarize(view, obj, related)
         if not is_deleting(obj):
             summary = with_forbidden(summary, self._forbidden_causes(gvk))
-        self._check_again((gvk, key), seconds_until_overdue(obj, related.now), summary)
+        seconds = seconds_until_slow(obj, related.now)
+        if may_become_overdue(summary):
+            seconds = seconds_until_overdue(obj, related.now)
+        self._check_again((gvk, key), seconds)
         return summary
 
     def _forbidden_causes(self, gvk: GVK) -> Sequence[str]:
@@ -374,9 +377,9 @@ class Overview:
                 found.append("events")
         return found
 
-    def _check_again(self, identity: Identity, seconds: float, summary: Summary) -> None:
-        """Compute a summary again once an operator should have written the state of its object."""
-        if 0 < seconds < math.inf and may_become_overdue(summary):
+    def _check_again(self, identity: Identity, seconds: float) -> None:
+        """Compute a summary again in ``seconds``, unless they have passed or are infinite."""
+        if 0 < seconds < math.inf:
             self._overdue_at[identity] = self._clock.monotonic() + seconds
             self._set_timer()
         else:

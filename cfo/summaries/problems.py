@@ -12,6 +12,7 @@ import msgspec
 
 from cfo.api.reading import (
     MAX_MESSAGE,
+    elements,
     items,
     mapping,
     number,
@@ -49,24 +50,52 @@ def completed(remedy: str, obj: Object) -> str:
     return remedy.replace(_OBJECT_WORDS, named).replace(_NAMESPACE_WORDS, namespace)
 
 
+TERMINATING: Final = "Terminating"
+"""The state of an object that is being deleted, as kubectl shows it for pods and namespaces."""
+
+
+def awaited_finalizers(obj: Object) -> str:
+    """Return the names of the first finalizers for which the deletion of ``obj`` waits; empty if it has none."""
+    finalizers = elements(path(obj, "metadata", "finalizers"))
+    return ", ".join(text(item, 80) for item in finalizers[:5])
+
+
 def deletion(obj: Object) -> str:
     """Return that ``obj`` is being deleted, and for which finalizers that waits; empty if it is not being deleted."""
     if not is_deleting(obj):
         return ""
-    finalizers: Any = path(obj, "metadata", "finalizers")
-    names = [text(item, 80) for item in finalizers[:5]] if isinstance(finalizers, list) else []
-    return f"is being deleted, waiting for {', '.join(names)}" if names else "is being deleted"
+    names = awaited_finalizers(obj)
+    return f"is being deleted, waiting for {names}" if names else "is being deleted"
 
 
-def slow_deletion(obj: Object, now: datetime) -> Iterator[Problem]:
-    """Yield a problem if the deletion of ``obj`` was requested more than five minutes before ``now``."""
+def seconds_until_slow(obj: Object, now: datetime) -> float:
+    """Return in how many seconds the deletion of ``obj`` takes longer than usual; 0 if it does at ``now``.
+
+    Infinity if it is not being deleted, or waits for no finalizer.
+    """
     requested = time_of(path(obj, "metadata", "deletionTimestamp"))
-    _, _, names = deletion(obj).partition(", waiting for ")
-    if requested is not None and names and now - requested > _USUAL_DELETION:
-        yield Problem(
-            f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {names}",
-            "check that the controllers run which own these finalizers",
-        )
+    if requested is None or not awaited_finalizers(obj):
+        return math.inf
+    return max(0.0, (requested - now + _USUAL_DELETION).total_seconds())
+
+
+def slow_deletion(
+    obj: Object, pods: Iterable[Mapping[str, Any]] | None, now: datetime
+) -> Iterator[Problem]:
+    """Yield a problem if the deletion of ``obj`` was requested five minutes before ``now``, with its ``pods``."""
+    if seconds_until_slow(obj, now) > 0:
+        return
+    requested = time_of(path(obj, "metadata", "deletionTimestamp"))
+    message = (
+        f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {awaited_finalizers(obj)}"
+    )
+    remedy = "check that the controllers run which own these finalizers"
+    names = [text(path(pod, "metadata", "name"), 253) for pod in pods or ()]
+    if names:
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        message += f"; pods that still exist: {', '.join(names[:_MAX_NAMED])}{more}"
+        remedy += f", and why the pods do not end: kubectl describe pod {_NAMESPACE_WORDS} {shlex.quote(names[0])}"
+    yield Problem(message, remedy)
 
 
 def seconds_until_overdue(obj: Mapping[str, Any], now: datetime) -> float:
@@ -117,13 +146,21 @@ def is_ready_pod(pod: Mapping[str, Any]) -> bool:
     return path(pod, "status", "phase") == "Succeeded" or is_true(conditions_of(pod), "Ready")
 
 
+def pod_phase(pod: Mapping[str, Any]) -> str:
+    """Return the phase of ``pod``, or ``Terminating`` if it still has to end, as kubectl does."""
+    phase = text(path(pod, "status", "phase"), 20)
+    if path(pod, "metadata", "deletionTimestamp") and phase not in ("Succeeded", "Failed"):
+        return TERMINATING
+    return phase or "new"
+
+
 def pod_state(pod: Mapping[str, Any]) -> str:
     """Return the phase of ``pod``, how many of its containers are ready, and how often they were restarted."""
     statuses = list(items(path(pod, "status", "containerStatuses")))
     ready = sum(status.get("ready") is True for status in statuses)
     restarts = sum(number(status.get("restartCount")) for status in statuses)
     parts = [
-        text(path(pod, "status", "phase"), 20) or "new",
+        pod_phase(pod),
         f"{ready}/{len(statuses)} ready" if statuses else "",
     ]
     return ", ".join(filter(None, [*parts, f"{restarts} restarts" if restarts else ""]))

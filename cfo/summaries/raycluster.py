@@ -73,7 +73,6 @@ from cfo.summaries.problems import (
     newest_pods,
     pod_problems,
     remedy_for,
-    slow_deletion,
     taken_remedy,
     warning_problems,
 )
@@ -147,7 +146,6 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     refused = [each for each in warnings if each.reason in _CREATION_FAILURES]
     others = [each for each in warnings if each.reason not in _CREATION_FAILURES]
     problems = [*_status_problems(cluster, state), *_warning_problems(facts, refused)]
-    problems += slow_deletion(cluster, related.now)
     # MultiKueue writes no state while the RayCluster waits in its queue
     is_due = level is Level.PROGRESSING or not facts.is_managed_by_multikueue
     if not state and is_due:

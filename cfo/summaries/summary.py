@@ -84,7 +84,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     """The uid of the object that controls it; empty if there is none."""
     state: str
-    """The word that kubectl's column for the state shows; empty if kubectl shows nothing."""
+    """The word that kubectl's column for the state shows, ``Terminating`` if it is being deleted; empty if kubectl
+    shows nothing."""
     level: Level
     waits: bool = False
     """Whether it is suspended, whatever else is wrong with it."""
@@ -94,6 +95,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What has to happen until it has settled, as ``is Resuming``; empty if it has."""
     created: str
     """``metadata.creationTimestamp`` (RFC 3339)."""
+    deleted: str = ""
+    """``metadata.deletionTimestamp`` (RFC 3339); empty if it is not being deleted."""
     facts: tuple[tuple[str, str], ...] = ()
     """Names and values, the most important first."""
     problems: tuple[Problem, ...] = ()

@@ -164,6 +164,36 @@ def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_
     assert (overview._overdue_at, overview._timer) == ({}, None)
 
 
+def test_object_with_a_long_deletion_is_summarized_again() -> None:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    clock = FakeClock()
+    overview = Overview(
+        Cache(transport, RESTMapper(transport)), all_views(), related=(), clock=clock
+    )
+    metadata = {
+        "namespace": "ns",
+        "name": "report",
+        "uid": "1",
+        "creationTimestamp": rfc3339(clock.now()),
+        "deletionTimestamp": rfc3339(clock.now()),
+        "finalizers": ["example.com/bucket"],
+    }
+    identity = (APPWRAPPER, NamespacedName("ns", "report"))
+    store = overview.informers_of[APPWRAPPER].objects.store
+    store.put(EntryDecoder(APPWRAPPER).decode(orjson.dumps({"metadata": metadata})))
+    overview._update(identity)
+    found = overview._summaries[identity]
+    assert (found.state, found.level, found.problems) == ("Terminating", Level.PROGRESSING, ())
+    clock.advance(299)
+    assert not overview._marked
+    clock.advance(3)
+    assert list(overview._marked) == [identity]
+    overview._update(identity)
+    (problem,) = overview._summaries[identity].problems
+    assert problem.message.endswith("UTC, waiting for example.com/bucket")
+    assert (overview._overdue_at, overview._timer) == ({}, None)
+
+
 def created_component(uid: str) -> dict[str, Any]:
     """Return the status of a component whose Job has this uid; it does not exist if that is empty."""
     condition = {

@@ -15,6 +15,7 @@ from cfo.api.kueue import WORKLOADS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.conditions import EXPOSED, LASTING_REASONS
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
+from cfo.api.reading import milliseconds
 from cfo.console.summary_text import essence
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, NamespacedName, Object
 from cfo.summaries import kind_view as summaries
@@ -431,14 +432,46 @@ def test_pods_that_cannot_run_are_named_with_the_cause(status: Object, cause: st
     assert messages(summary) == ([f"Pods p0, p1, p2 and 2 more: {cause}"] if cause else [])
 
 
-def test_a_deletion_that_does_not_end_names_its_finalizers() -> None:
+def test_a_deletion_that_does_not_end_names_its_finalizers_and_pods() -> None:
     ray_cluster = cluster()
     ray_cluster["metadata"] |= {"deletionTimestamp": "2026-05-31T23:00:00Z", "finalizers": ["a/b"]}
     summary = summarize(RAY_CLUSTER, ray_cluster, related())
     assert messages(summary) == ["Being deleted since 2026-05-31 23:00 UTC, waiting for a/b"]
     assert summary.pending == "is being deleted, waiting for a/b"
-    ray_cluster["metadata"]["deletionTimestamp"] = "2026-05-31T23:59:00Z"
-    assert summarize(RAY_CLUSTER, ray_cluster, related()).level is Level.PROGRESSING
+    pods = [{"metadata": {"name": f"p{number}"}} for number in range(5)]
+    (problem,) = summarize(RAY_CLUSTER, ray_cluster, related(pods=pods)).problems
+    assert problem.message.endswith("waiting for a/b; pods that still exist: p0, p1, p2 and 2 more")
+    assert problem.remedy.endswith("kubectl describe pod -n n p0")
+
+
+@pytest.mark.parametrize(
+    "kind", [RAY_CLUSTER, APPWRAPPER, FLUX_SETUP, FLUX_JOB, MINICLUSTER, INFERENCE_STACKS[1]]
+)
+def test_object_that_is_being_deleted_is_terminating_and_names_its_finalizers(kind: GVK) -> None:
+    finished = [condition(name, "True", name) for name in ("JobFinished", "Ready", "Active")]
+    status = {"phase": "Failed", "state": "failed", "conditions": finished}
+    deleted = obj(kind, status=status, labels={"operatorVersion": "v2"})
+    deleted["metadata"] |= {"deletionTimestamp": "2026-05-31T23:59:00Z", "finalizers": ["a/b"]}
+    summary = summarize(kind, deleted, related())
+    assert (summary.state, summary.fact("deletion")) == ("Terminating", "waits for a/b")
+    assert summary.level in (Level.PROGRESSING, Level.WARNING)
+
+
+def test_pods_that_end_are_terminating() -> None:
+    pods = [pod("Running"), pod("Running"), pod("Succeeded")]
+    for each in pods[1:]:
+        each["metadata"]["deletionTimestamp"] = "2026-06-01T00:00:00Z"
+    summary = summarize(RAY_CLUSTER, cluster(), related(pods=pods))
+    assert summary.fact("pods") == "3 (1 running, 1 succeeded, 1 terminating)"
+
+
+def test_timeline_of_an_appwrapper_ends_with_the_time_of_its_deletion() -> None:
+    wrapper = obj(APPWRAPPER, status={"phase": "Running"})
+    wrapper["metadata"]["deletionTimestamp"] = "2026-06-01T00:00:00Z"
+    past_phases = VIEWS[APPWRAPPER].past_phases
+    assert past_phases is not None
+    (*_, last) = past_phases(summarize(APPWRAPPER, wrapper, related()))
+    assert last == (milliseconds("2026-06-01T00:00:00Z"), "Terminating", "progressing")
 
 
 def test_an_event_that_repeats_a_condition_is_no_further_problem() -> None:
