@@ -74,28 +74,38 @@ def echo(line: str, *, err: bool = False) -> None:
 def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:
     """Return the error of a command that failed because of the cluster, its kubeconfig or its permissions.
 
-    ``embedded``: the command can also run on the embedded control plane. Then the message says so, but only if there
-    is no cluster: no kubeconfig is configured, or no program listens at the server's address.
+    The message ends with a remedy if no program listens at the server's address, or if it does not accept the
+    credentials. ``embedded``: the command can also run on the embedded control plane, which the message says if no
+    program listens, or no kubeconfig is configured.
     """
-    hint = (
-        "; no cluster available? Try: cfo run --embedded"
-        if embedded and _is_cluster_absent(error)
-        else ""
-    )
-    return CommandFailed(one_line(error) + hint)
+    return CommandFailed(one_line(error) + _remedy(error, embedded=embedded))
 
 
-def _is_cluster_absent(error: BaseException | None) -> bool:
+_LOG_IN: Final = (
+    "; the credentials are wrong or have expired: log in again, and check with kubectl auth whoami"
+)
+_CHECK_SERVER: Final = (
+    "; check that the cluster runs, and that this is the server of the context that you mean: "
+    "kubectl config view --minify"
+)
+_RUN_EMBEDDED: Final = "; no cluster available? Try: cfo run --embedded"
+
+
+def _remedy(error: BaseException, *, embedded: bool) -> str:
     from cfo.runtime import TransportError
-    from cfo.runtime.client import NoClusterConfigured  # lazily: loads the API client
+    from cfo.runtime.client import NoClusterConfigured, Unauthorized  # lazily: loads the API client
 
-    while error is not None:
-        if isinstance(error, NoClusterConfigured) or (
-            isinstance(error, TransportError) and error.refused
-        ):
-            return True
-        error = error.__cause__
-    return False
+    run_embedded = _RUN_EMBEDDED if embedded else ""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, Unauthorized):
+            return _LOG_IN
+        if isinstance(cause, TransportError) and cause.refused:
+            return _CHECK_SERVER + run_embedded
+        if isinstance(cause, NoClusterConfigured):
+            return run_embedded
+        cause = cause.__cause__
+    return ""
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

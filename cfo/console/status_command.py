@@ -20,7 +20,14 @@ import click
 from msgspec.structs import asdict
 
 from cfo.api.kueue import LOCAL_QUEUES
-from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, echo, run_async
+from cfo.console.errors import (
+    ClusterUnreadable,
+    CommandFailed,
+    InvalidInput,
+    cluster_failure,
+    echo,
+    run_async,
+)
 from cfo.console.execution import CONTEXT, kubeconfig_option, timeout_option
 from cfo.console.namespaces import require_namespace
 from cfo.console.summary_text import detail, listing
@@ -43,6 +50,8 @@ from cfo.summaries.kind_view import KindView, one_version_of_each, related_kinds
 from cfo.summaries.overview import Overview
 from cfo.summaries.summary import Summary, kind_names
 
+_MAX_KIND = 100
+"""The number of characters of an unknown kind that are compared with known ones."""
 _UNHEALTHY_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
 """As of a process that SIGINT ended."""
@@ -138,7 +147,7 @@ def command(
     except KeyboardInterrupt:
         code = _INTERRUPTED_EXIT_CODE
     except (ConfigError, APIError, TransportError, NotReadable) as error:
-        raise ClusterUnreadable(" ".join(str(error).split())) from None
+        raise ClusterUnreadable(cluster_failure(error).message) from None
     ctx.exit(code)
 
 
@@ -156,11 +165,20 @@ def _select(views: Sequence[KindView], targets: Sequence[str]) -> tuple[Sequence
     kind, separator, name = target.partition("/")
     found = [view for view in views if kind.lower() in _names_of(view)]
     if not found:
-        known = ", ".join(dict.fromkeys(view.gvk.kind.lower() for view in views))
-        raise InvalidInput(f"{kind!r}: must be one of {known}")
+        raise InvalidInput(_unknown_kind(kind, views))
     if separator and not name:
         raise InvalidInput(f"{target!r}: must be KIND or KIND/NAME")
     return found, name
+
+
+def _unknown_kind(kind: str, views: Sequence[KindView]) -> str:
+    from difflib import get_close_matches  # lazily: only for a wrong name
+
+    names = [name for view in views for name in _names_of(view)]
+    similar = get_close_matches(kind.lower()[:_MAX_KIND], names, n=1)
+    suggestion = f"; did you mean {similar[0]}?" if similar else ""
+    known = ", ".join(dict.fromkeys(view.gvk.kind.lower() for view in views))
+    return f"{kind!r}: must be one of {known}{suggestion}"
 
 
 def _joined(targets: Sequence[str]) -> str:

@@ -36,3 +36,28 @@ def test_name_after_a_space_is_refused_with_the_form_that_works(
         InvalidInput, match=rf"must be one KIND or KIND/NAME, such as {suggestion}$"
     ):
         _select(all_views(), targets)
+
+
+@pytest.mark.parametrize(
+    ("kind", "suggestion"),
+    [
+        ("raycluste", "; did you mean raycluster?"),
+        ("AppWraper", "; did you mean appwrapper?"),
+        ("fluxjobz", "; did you mean fluxjob?"),
+        ("nodes", ""),
+        ("r" * 100_000, ""),
+    ],
+)
+def test_unknown_kind_is_refused_with_the_most_similar_one(kind: str, suggestion: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        _select(all_views(), [kind])
+    (problem,) = refused.value.problems
+    assert problem.endswith(f"minicluster, inferencestack{suggestion}")
+
+
+@pytest.mark.parametrize(
+    "name", ["aw", "AppWrapper", "appwrappers", "appwrapper.workload.codeflare.dev"]
+)
+def test_kind_has_the_names_that_kubectl_accepts(name: str) -> None:
+    views, _ = _select(all_views(), [name])
+    assert [view.gvk.kind for view in views] == ["AppWrapper"]
