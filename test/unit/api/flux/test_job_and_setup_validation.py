@@ -76,6 +76,12 @@ def obj(kind: GVK, spec: dict[str, Any], *true_conditions: str) -> Object:
             ],
         ),
         (
+            {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+            [
+                'spec.resources.requests: Invalid value: "2Gi": must be less than or equal to memory limit of 1Gi'
+            ],
+        ),
+        (
             {"template": {"flux": {"topology": "ring"}}},
             [
                 (

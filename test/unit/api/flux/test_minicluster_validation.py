@@ -13,6 +13,8 @@ from cfo.api.flux.validation.minicluster import MAX_NAME, MAX_SCRIPTS, validate_
 from cfo.runtime import Object
 
 SHARED = Path(__file__).parents[5] / "shared"
+OVER = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+ABOVE = 'Invalid value: "2": must be less than or equal to cpu limit of 1'
 LABEL = "lower-case letters, digits and '-', with a letter or digit at both ends"
 
 
@@ -300,6 +302,18 @@ def messages(obj: Object) -> list[str]:
         (
             pod(resources={"cpu": 1}),
             "spec.pod.resources: Forbidden: the overhead of pods needs a runtimeClassName that defines it",
+        ),
+        (
+            runner(resources=OVER),
+            f"spec.containers[0].resources.requests: {ABOVE}",
+        ),
+        (
+            {"services": [{"name": "a", "resources": OVER}]},
+            f"spec.services[0].resources.requests: {ABOVE}",
+        ),
+        (
+            flux(container={"resources": OVER}),
+            f"spec.flux.container.resources.requests: {ABOVE}",
         ),
         (
             pod(tolerations=[{"operator": "Equal", "value": "a"}]),

@@ -193,6 +193,14 @@ A = "spec.applications[a]"
             f"{A}.readerConfig.accessTokenSecretRef.key: Required value",
         ),
         (
+            {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+            f'{A}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        ),
+        (
+            {"engine": "external", "sidecar": {"resources": {"requests": {"nvidia.com/gpu": 1}}}},
+            f"{A}.sidecar.resources.limits: Required value: Limit must be set",
+        ),
+        (
             {"readerConfig": {"tensorParallel": "many"}},
             f'{A}.readerConfig.tensorParallel: Invalid value: "many": must be a positive integer',
         ),

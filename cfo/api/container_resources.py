@@ -1,0 +1,42 @@
+"""The rules of API servers for requests and limits of a container, so that no pod template is refused later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cfo.runtime import FieldError
+from cfo.runtime.objects import is_quantity, parse_quantity
+from cfo.runtime.objects.field import Path, invalid, required
+
+
+def request_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error for each request in ``resources`` that its limit forbids, with the API server's message.
+
+    Devices, such as GPUs, and huge pages need a limit that equals the request. Quantities that are not valid are left
+    to the schema.
+    """
+    limits = resources.get("limits") or {}
+    requests = resources.get("requests") or {}
+    for name, request in requests.items():
+        limit = limits.get(name)
+        if limit is None:
+            if not _is_overcommit_allowed(name):
+                detail = "Limit must be set for non overcommitable resources"
+                yield required(path.child("limits"), detail)
+            continue
+        if not is_quantity(str(request)) or not is_quantity(str(limit)):
+            continue
+        requested = parse_quantity(request)
+        allowed = parse_quantity(limit)
+        at = path.child("requests")
+        if requested != allowed and not _is_overcommit_allowed(name):
+            yield invalid(at, str(request), f"must be equal to {name} limit of {limit}")
+        elif requested > allowed:
+            detail = f"must be less than or equal to {name} limit of {limit}"
+            yield invalid(at, str(request), detail)
+
+
+def _is_overcommit_allowed(name: str) -> bool:
+    is_native = "/" not in name or "kubernetes.io/" in name
+    return is_native and not name.startswith("hugepages-")

@@ -1,0 +1,39 @@
+"""The API server's rules for requests and limits of a container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.container_resources import request_errors
+from cfo.runtime.objects.field import Path
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({}, []),
+        ({"requests": {"cpu": "1"}}, []),
+        ({"requests": {"cpu": 1, "memory": "1024Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}, []),
+        ({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": 1}}, []),
+        ({"requests": {"cpu": "many"}, "limits": {"cpu": "1"}}, []),
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "9" * 1_000_000}}, []),
+        (
+            {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}},
+            ['r.requests: Invalid value: "2": must be less than or equal to cpu limit of 1500m'],
+        ),
+        (
+            {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}},
+            ['r.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2'],
+        ),
+        (
+            {"requests": {"hugepages-2Mi": "2Mi"}},
+            ["r.limits: Required value: Limit must be set for non overcommitable resources"],
+        ),
+    ],
+)
+def test_request_above_its_limit_is_reported_as_by_the_api_server(
+    resources: dict[str, Any], expected: list[str]
+) -> None:
+    assert list(map(str, request_errors(resources, Path("r")))) == expected
