@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from cfo import operator
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.console.demo import crds
 from cfo.console.demo.job_pods import USUAL_SECONDS
 from cfo.console.demo.job_pods import setup as end_job_pods
@@ -46,7 +48,7 @@ from cfo.runtime import (
 from cfo.runtime.objects import new_object
 from cfo.runtime.process import free_port
 from cfo.runtime.webhook import WebhookURL
-from cfo.summaries.kind_view import related_kinds
+from cfo.summaries.kind_view import KindView, related_kinds
 from cfo.summaries.overview import Overview
 from envtest import ControlPlane
 from envtest.formats.manifests import read_manifests
@@ -214,12 +216,19 @@ def _set_up_demo(manager: Manager) -> _Demo:
     simulate_pods(manager)
     simulate_queues(manager)
     end_job_pods(manager)
-    views = all_views()
+    views = demo_views()
     overview = Overview(manager.cache, views, related=related_kinds(views), clock=manager.clock)
     page = manager_server(manager, overview, free_port())
     manager.add(page)
     manager.add(partial(print_changes, overview, clock=manager.clock))
     return _Demo(overview, page)
+
+
+def demo_views() -> list[KindView]:
+    """Return the views of all kinds: those whose queues are simulated do not report that Kueue is not installed."""
+    return [
+        replace(view, queue=None) if view.gvk in INFERENCE_STACKS else view for view in all_views()
+    ]
 
 
 async def _wait_until_settled(overview: Overview, objects: Sequence[Object]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.console.demo.run import CONFIGURATION, take_configuration
-from cfo.runtime import NamespacedName, Object
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.console.demo.run import CONFIGURATION, demo_views, take_configuration
+from cfo.runtime import GVK, NamespacedName, Object
+from cfo.summaries.kind_view import Related
 
 KEY = NamespacedName("default", "codeflare-operator-config")
 OTHER: Object = {
@@ -30,3 +33,15 @@ def test_default_configuration_is_used_without_config_map() -> None:
     objects = [OTHER, elsewhere]
     assert take_configuration(objects, KEY) == {"config.yaml": CONFIGURATION}
     assert objects == [OTHER, elsewhere]
+
+
+@pytest.mark.parametrize(
+    ("gvk", "is_simulated"), [(INFERENCE_STACKS[1], True), (RAY_CLUSTER, False)]
+)
+def test_simulated_queue_is_not_looked_up(gvk: GVK, *, is_simulated: bool) -> None:
+    """While its pods wait, a stack would otherwise have the problem that Kueue is not installed."""
+    labels = {"kueue.x-k8s.io/queue-name": "team"}
+    queued: Object = {"metadata": {"name": "one", "namespace": "ns", "labels": labels}}
+    (view,) = (view for view in demo_views() if view.gvk == gvk)
+    queue = "" if view.queue is None else view.queue(queued, Related())
+    assert queue == ("" if is_simulated else "team")
