@@ -109,6 +109,11 @@ def seconds_until_overdue(obj: Mapping[str, Any], now: datetime) -> float:
     return max(0.0, (created + USUAL_START - now).total_seconds())
 
 
+def is_new(obj: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether an operator may not have created yet what it creates for ``obj``."""
+    return 0 < seconds_until_overdue(obj, now) < math.inf
+
+
 def missing_state(
     obj: Mapping[str, Any], operator: str, now: datetime, setting: str = ""
 ) -> Iterator[Problem]:

@@ -68,6 +68,7 @@ from cfo.summaries.kind_view import (
 from cfo.summaries.problems import (
     DESCRIBE,
     PodRemedies,
+    is_new,
     last_occurrence,
     missing_state,
     newest_pods,
@@ -442,6 +443,8 @@ def _certificate_problems(
         return
     secret = _ca_secret(facts, related)
     if secret is None:
+        if is_new(facts.cluster, related.now):
+            return
         yield Problem(
             f"The Secret {facts.names.ca_secret} with the CA is missing, so new pods cannot start",
             "check that the operator runs, that its watchNamespaces and labelSelector include the RayCluster, and that "

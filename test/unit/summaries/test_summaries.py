@@ -162,6 +162,14 @@ def test_missing_protection_of_a_running_cluster_is_a_problem() -> None:
     assert (summary.level, summary.fact("dashboard")) == (Level.WARNING, "not exposed")
 
 
+@pytest.mark.parametrize(("created", "is_missed"), [("23:59:50", False), ("23:59:00", True)])
+def test_ca_of_a_new_cluster_is_not_missed_yet(created: str, *, is_missed: bool) -> None:
+    new = cluster(pod=TLS_HEAD)
+    new["metadata"]["creationTimestamp"] = f"2026-05-31T{created}Z"
+    found = messages(summarize(RAY_CLUSTER, new, related(children={SECRET: []})))
+    assert any("with the CA is missing" in message for message in found) is is_missed
+
+
 def test_other_actors_are_named_and_their_parts_are_not_missed() -> None:
     ray_cluster = cluster(managedBy="kueue.x-k8s.io/multikueue")
     summary = summarize(
