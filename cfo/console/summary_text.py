@@ -36,6 +36,7 @@ _PREDICATES: Final = {
 _ESSENTIAL: Final = (
     "cause",
     "deletion",
+    "connect",
     "dashboard",
     "position",
     "quota",

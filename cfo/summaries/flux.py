@@ -22,9 +22,9 @@ from cfo.api.flux.names import (
     VALID,
     JobState,
 )
-from cfo.api.reading import items, number, path, text
+from cfo.api.reading import MAX_TEXT, items, number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
-from cfo.runtime import Object, controller_of, is_deleting, labels_of, name_of
+from cfo.runtime import Object, controller_of, is_deleting, labels_of, name_of, namespace_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import (
     ChildSelection,
@@ -158,8 +158,8 @@ def _summarize_job(job: Object, related: Related) -> Summary:
         state,
         level,
         problems,
-        _job_facts(job, conditions),
-        pending=_pending(conditions, level, is_interactive=not path(job, "spec", "command")),
+        [*_job_facts(job, conditions), *_connection(job, level, _is_interactive_job(job), related)],
+        pending=_pending(conditions, level, is_interactive=_is_interactive_job(job)),
         row=row,
     )
 
@@ -181,9 +181,38 @@ def _pending(
 
 
 def _is_interactive(cluster: Object) -> bool:
-    if path(cluster, "spec", "interactive") is True:
-        return True
-    return not any(each.get("command") for each in items(path(cluster, "spec", "containers")))
+    return path(cluster, "spec", "interactive") is True or not _has_command(cluster, "spec")
+
+
+def _is_interactive_job(job: Object) -> bool:
+    return not path(job, "spec", "command") and not _has_command(job, "spec", "template")
+
+
+def _has_command(obj: Object, *spec: str) -> bool:
+    """Return whether a container of a MiniCluster whose spec is at ``spec`` has a command."""
+    return any(each.get("command") for each in items(path(obj, *spec, "containers")))
+
+
+def _connection(
+    obj: Object, level: Level, is_interactive: bool, related: Related
+) -> Iterator[tuple[str, str]]:
+    """Yield the command that opens a shell in the Flux instance of an object that waits for its user."""
+    if (
+        not is_interactive
+        or level is not Level.OK
+        or is_true(conditions_of(obj), JobState.FINISHED)
+    ):
+        return
+    mount = path(obj, "spec", "flux", "container", "mountPath")
+    for cluster in related.children.get(MINICLUSTER, ()):
+        mount = path(cluster, "spec", "flux", "container", "mountPath")
+    root = text(mount, MAX_TEXT).rstrip("/") or "/mnt/flux"
+    job = shlex.quote(f"job/{name_of(obj)}")
+    script = shlex.quote(f"{root}/flux-connect.sh")
+    yield (
+        "connect",
+        f"kubectl exec -it -n {shlex.quote(namespace_of(obj))} {job} -- {script}",
+    )
 
 
 def _job_facts(job: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
@@ -231,7 +260,10 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         _state(conditions),
         level,
         problems,
-        _cluster_facts(cluster, conditions),
+        [
+            *_cluster_facts(cluster, conditions),
+            *_connection(cluster, level, _is_interactive(cluster), related),
+        ],
         ready=f"{ready}/{size}",
         pending=_pending(conditions, level, is_interactive=_is_interactive(cluster)),
     )

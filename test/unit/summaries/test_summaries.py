@@ -1617,6 +1617,34 @@ def test_interactive_minicluster_has_settled_when_it_runs(
     assert summarize(MINICLUSTER, cluster).pending == pending
 
 
+@pytest.mark.parametrize(
+    ("spec", "status", "connect"),
+    [
+        ({}, READY_FOR_USE, "kubectl exec -it -n n job/x -- /mnt/flux/flux-connect.sh"),
+        ({}, [], ""),
+        ({"command": "sleep 1"}, [condition("JobRunning", "True")], ""),
+        ({"template": {"containers": [{"command": "a"}]}}, [condition("JobRunning", "True")], ""),
+    ],
+)
+def test_fluxjob_for_interactive_use_has_the_command_that_connects(
+    spec: Object, status: list[Object], connect: str
+) -> None:
+    job = obj(FLUX_JOB, spec=spec, status={"conditions": status})
+    summary = summarize(FLUX_JOB, job)
+    assert summary.fact("connect") == connect
+    assert not connect or essence(summary) == connect
+
+
+def test_command_to_connect_has_the_mount_path_of_the_minicluster() -> None:
+    spec = {"containers": [{}], "flux": {"container": {"mountPath": "/opt/my flux/"}}}
+    cluster = obj(MINICLUSTER, spec=spec, status={"conditions": [condition("JobRunning", "True")]})
+    command = "kubectl exec -it -n n job/x -- '/opt/my flux/flux-connect.sh'"
+    assert summarize(MINICLUSTER, cluster).fact("connect") == command
+    job = obj(FLUX_JOB, status={"conditions": READY_FOR_USE})
+    summary = summarize(FLUX_JOB, job, related(children={MINICLUSTER: [cluster]}))
+    assert summary.fact("connect") == command
+
+
 def test_fluxjob_is_not_ok_while_a_pod_of_its_minicluster_cannot_start() -> None:
     running = condition("JobRunning", "True")
     starting = condition("PodsReady", "False", "Starting", "The pods are being started")
