@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -394,6 +395,18 @@ async def test_ray_clusters_are_protected_without_the_role_of_openshift(tmp_path
             )
 
 
+async def assert_accepted(
+    environment: Environment, directory: Path, documents: Sequence[Object]
+) -> None:
+    """Apply documents with kubectl in a dry run; fail if the API server rejects one."""
+    arguments = ("--server-side", "--dry-run=server", "--force-conflicts", "-f", "-")
+    code, output = await kubectl(
+        environment, directory, "apply", *arguments, stdin=dump_all(documents)
+    )
+    assert code == 0, output
+    assert output.count("serverside-applied") == len(documents)
+
+
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
@@ -406,21 +419,7 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
                     obj["metadata"]["namespace"] = (
                         DEFAULT_NAMESPACE  # a dry run does not create the namespace
                     )
-            code, output = await kubectl(
-                *(
-                    environment,
-                    tmp_path,
-                    "apply",
-                    "--server-side",
-                    "--dry-run=server",
-                    "--force-conflicts",
-                    "-f",
-                    "-",
-                ),
-                stdin=dump_all(documents),
-            )
-            assert code == 0, output
-            assert output.count("serverside-applied") == len(documents)
+            await assert_accepted(environment, tmp_path, documents)
 
 
 async def test_repeated_installation_changes_nothing(tmp_path: Path) -> None:
@@ -497,6 +496,28 @@ def lines_after(prefix: str, output: str) -> set[str]:
     return {line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix)}
 
 
+async def create_cluster_with_finalizer(environment: Environment) -> Object:
+    """Create the RayCluster ns/rc with the finalizer of the Go operator; return it."""
+    cluster = ray_cluster()
+    cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+    return await environment.create(cluster)
+
+
+async def apply_cluster_scoped(environment: Environment, namespace: str) -> None:
+    """Apply what the manifests for ``namespace`` leave if that namespace is deleted."""
+    for obj in render(namespace=namespace):
+        if not namespace_of(obj) and obj["kind"] != "Namespace":
+            await environment.client.apply(obj)
+
+
+async def webhook_configurations(environment: Environment) -> list[Object]:
+    """Return all webhook configurations of the API server."""
+    found: list[Object] = []
+    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+        found += await environment.client.list(kind, live=True)
+    return found
+
+
 @pytest.mark.parametrize("everything", [False, True])
 async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everything: bool) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
@@ -510,9 +531,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         await environment.create(
             app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"])
         )
-        cluster = ray_cluster()
-        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await environment.create(cluster)
+        cluster = await create_cluster_with_finalizer(environment)
         await environment.create(desired_binding("ns"))
         await install(environment, tmp_path)
         await environment.create(desired_default_deny("ns"))
@@ -571,9 +590,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
-        cluster = ray_cluster()
-        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await environment.create(cluster)
+        await create_cluster_with_finalizer(environment)
         assert (
             "namespace openshift-operators has no operator, but 1 RayCluster (ns/rc) with the finalizer "
             "ray.openshift.ai/oauth-finalizer exist;"
@@ -612,9 +629,7 @@ async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: P
     """The manifests of a second namespace took permissions and webhooks from the first operator."""
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
-        cluster = ray_cluster()
-        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await environment.create(cluster)
+        await create_cluster_with_finalizer(environment)
         await install(environment, tmp_path)
         second = render(namespace="codeflare")
         for obj in second:
@@ -644,22 +659,14 @@ async def test_uninstall_removes_what_refers_to_a_deleted_namespace(tmp_path: Pa
     """No operator is in a namespace that does not exist, but its webhooks would block all writes."""
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
-        cluster = ray_cluster()
-        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await environment.create(cluster)
+        await create_cluster_with_finalizer(environment)
         await install(environment, tmp_path)
-        for obj in render(namespace="codeflare"):
-            if not namespace_of(obj) and obj["kind"] not in (
-                "CustomResourceDefinition",
-                "Namespace",
-            ):
-                await environment.client.apply(obj)
+        await apply_cluster_scoped(environment, "codeflare")
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1")
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
-        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-            assert await environment.client.list(kind, live=True) == []
+        assert await webhook_configurations(environment) == []
         again = await run_uninstall(environment, tmp_path, "--timeout", "1")
         assert again.startswith("nothing to remove")
 
@@ -670,17 +677,14 @@ async def test_uninstall_names_the_deleted_namespace_of_an_operator(
 ) -> None:
     async with start_environment() as environment:
         await environment.create_namespace("openshift-operators")
-        for obj in render(namespace="codeflare"):
-            if not namespace_of(obj) and obj["kind"] != "Namespace":
-                await environment.client.apply(obj)
+        await apply_cluster_scoped(environment, "codeflare")
         options = ["--namespace", "openshift-operators"] if named else []
         refusal = await run_uninstall(environment, tmp_path, *options, code=1)
         (command,) = re.findall("remove what it left with: cfo uninstall (.+)", refusal)
         assert command == "--namespace codeflare"
         output = await run_uninstall(environment, tmp_path, *command.split(), "--timeout", "1")
         assert "deleted ClusterRole codeflare-operator-manager-role" in output
-        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-            assert await environment.client.list(kind, live=True) == []
+        assert await webhook_configurations(environment) == []
 
 
 async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not_remove(
@@ -722,14 +726,13 @@ async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not
         }
         await environment.create(pod)
         assert "would delete" in await run_uninstall(environment, tmp_path, "--dry-run")
-        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-            for configuration in await environment.client.list(kind, live=True):
-                mark = OperatorMark("https://[::1]:9443", "default", "codeflare-operator-lock")
-                annotations = configuration["metadata"].setdefault("annotations", {})
-                annotations[OPERATOR_ANNOTATION] = mark.encode()
-                for webhook in configuration["webhooks"]:
-                    webhook["clientConfig"] = {"url": "https://[::1]:9443/path"}
-                await environment.client.update(configuration)
+        for configuration in await webhook_configurations(environment):
+            mark = OperatorMark("https://[::1]:9443", "default", "codeflare-operator-lock")
+            annotations = configuration["metadata"].setdefault("annotations", {})
+            annotations[OPERATOR_ANNOTATION] = mark.encode()
+            for webhook in configuration["webhooks"]:
+                webhook["clientConfig"] = {"url": "https://[::1]:9443/path"}
+            await environment.client.update(configuration)
         refusal = await run_uninstall(environment, tmp_path, code=1)
         assert "Lease default/codeflare-operator-lock is held by laptop_0_https" in refusal
         objects = [obj for obj in render() if obj["kind"] != "CustomResourceDefinition"]
@@ -740,9 +743,7 @@ async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not
 async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
-        cluster = ray_cluster()
-        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await environment.create(cluster)
+        await create_cluster_with_finalizer(environment)
         await install(environment, tmp_path)
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
@@ -1058,9 +1059,7 @@ async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
     commands = [shlex.split(line, comments=True) for line in block.splitlines() if line.strip()]
     async with start_environment(*RAY_CLUSTERS, *KINDS_OF_COMPONENTS) as environment:
         await environment.create_namespace()
-        cluster = ray_cluster()
-        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await environment.create(cluster)
+        cluster = await create_cluster_with_finalizer(environment)
         await install(environment, tmp_path, components=sorted(COMPONENTS))
         for command in commands:
             assert command[0] == "kubectl"
@@ -1107,21 +1106,7 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS, *crds_by_name.values()) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
             await environment.create_namespace(name)
-        code, output = await kubectl(
-            *(
-                environment,
-                tmp_path,
-                "apply",
-                "--server-side",
-                "--dry-run=server",
-                "--force-conflicts",
-                "-f",
-                "-",
-            ),
-            stdin=dump_all(documents_to_apply),
-        )
-        assert code == 0, output
-        assert output.count("serverside-applied") == len(documents_to_apply)
+        await assert_accepted(environment, tmp_path, documents_to_apply)
 
 
 async def test_make_install_creates_our_crds_and_make_uninstall_deletes_them(
