@@ -62,7 +62,7 @@ async def test_history_before_the_copy_can_be_watched_in_it() -> None:
 
 
 async def test_crds_are_isolated() -> None:
-    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{TOYS['metadata']['name']}"  # type: ignore[index]
+    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{TOYS['metadata']['name']}"
     async with ControlPlane.embedded(crds=[TOYS]) as plane, APIClient(plane) as api:
         await api.post(TOYS_PATH, TOY)
         async with plane.fork() as copy, APIClient(copy) as other:

@@ -15,6 +15,7 @@ from aiohttp import web
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
 from envtest.formats.certificate_authority import CertificateAuthority, server_context
+from test.support.toys import toys_crd
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 CORE: Final = "/api/v1/namespaces/default"
@@ -41,7 +42,8 @@ RULES: Final = [
 ]
 
 
-def toys_crd() -> dict[str, Any]:
+def toys() -> dict[str, Any]:
+    """Return the CRD of toys with two versions, any spec and the subresource of the status."""
     fields = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": fields, "status": fields}}
     version = {
@@ -49,20 +51,9 @@ def toys_crd() -> dict[str, Any]:
         "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": schema},
     }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "toys.example.com"},
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "toys", "singular": "toy", "kind": "Toy", "listKind": "ToyList"},
-            "versions": [
-                {**version, "name": "v1", "storage": True},
-                {**version, "name": "v2", "storage": False},
-            ],
-        },
-    }
+    return toys_crd(
+        {**version, "name": "v1", "storage": True}, {**version, "name": "v2", "storage": False}
+    )
 
 
 class Mutator:
@@ -115,7 +106,7 @@ async def mutator(plane: ControlPlane, api: APIClient, tmp_path: Path) -> AsyncI
     await runner.setup()
     context = server_context(authority.server(["127.0.0.1"]), authority.pem)
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    await plane.install_crds(toys_crd())
+    await plane.install_crds(toys())
     assert (await found.create("existing")).code == 201
     assert (await found.create_toy("existing")).code == 201
     hook = {
@@ -149,6 +140,16 @@ def unknown_kind(kind: str, version: str) -> str:
         ("/apiVersion", "a/b/c", "unexpected GroupVersion string: a/b/c"),
         ("", [], "cannot unmarshal array into Go value of type struct"),
         ("/metadata", 5, "cannot unmarshal number into Go struct field ConfigMap.metadata"),
+        (
+            "/metadata/labels",
+            {"a": "b", "c": 5},
+            "cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
+        ),
+        (
+            "/metadata/finalizers",
+            "x",
+            "cannot unmarshal string into Go struct field ObjectMeta.metadata.finalizers of type []string",
+        ),
     ],
 )
 async def test_builtin_object_of_another_kind_is_not_stored(
@@ -201,6 +202,59 @@ async def test_custom_resource_of_another_kind_is_not_stored(
     assert response.code == code, response
     assert message in response.body["message"]
     assert (await mutator.api.get(f"{TOYS}/created")).code == 404
+
+
+SET_BY_SERVER: Final = {
+    "creationTimestamp",
+    "generation",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+}
+WRONG_METADATA: Final = {
+    "labels": {"a": "b", "c": 5},
+    "annotations": "x",
+    "finalizers": [5],
+    "ownerReferences": {},
+    "generateName": 5,
+    "managedFields": "x",
+    "deletionTimestamp": "tomorrow",
+    "deletionGracePeriodSeconds": "x",
+    "uid": [],
+    "namespace": 5,
+}
+
+
+async def test_metadata_of_a_wrong_type_of_a_custom_resource_are_dropped(mutator: Mutator) -> None:
+    mutator.patch = [
+        {"op": "add", "path": f"/metadata/{field}", "value": value}
+        for field, value in WRONG_METADATA.items()
+    ]
+    created = await mutator.create_toy("created")
+    assert created.code == 201, created
+    assert created.body["metadata"].keys() - {"managedFields"} == SET_BY_SERVER
+
+
+async def test_update_loses_only_the_metadata_of_a_wrong_type(mutator: Mutator) -> None:
+    api = mutator.api
+    mutator.patch = []
+    old = {"labels": {"old": "1"}, "annotations": {"old": "1"}, "finalizers": ["example.com/old"]}
+    assert (await api.merge(f"{TOYS}/existing", {"metadata": old})).code == 200
+    mutator.replaces("/metadata/labels", WRONG_METADATA["labels"])
+    updated = await api.merge(f"{TOYS}/existing", {"spec": {"a": 1}})
+    assert updated.code == 200, updated
+    assert {name: updated.body["metadata"].get(name) for name in old} == {**old, "labels": None}
+    for field, message in (
+        ("name", "metadata.name: Required value: name or generateName is required"),
+        (
+            "resourceVersion",
+            "metadata.resourceVersion: Invalid value: 0: must be specified for an update",
+        ),
+    ):
+        mutator.replaces(f"/metadata/{field}", 5)
+        refused = await api.merge(f"{TOYS}/existing", {"spec": {"a": 2}})
+        assert (refused.code, message in refused.body["message"]) == (422, True)
 
 
 async def test_custom_resource_in_another_version_is_converted(mutator: Mutator) -> None:

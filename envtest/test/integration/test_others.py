@@ -13,7 +13,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from test.support.toys import TOYS
+from test.support.toys import TOYS, toys_crd
 
 OPERATOR = """
 import kopf
@@ -76,8 +76,7 @@ async def test_kubernetes_asyncio_client(plane: ControlPlane, tmp_path: Path) ->
 async def test_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    crd = {**TOYS, "spec": {**TOYS["spec"], "versions": [version]}}  # type: ignore[dict-item]
-    await plane.install_crds(crd)
+    await plane.install_crds(toys_crd(version))
     plane.kubeconfig(tmp_path / "kubeconfig")
     (tmp_path / "operator.py").write_text(OPERATOR)
     command = [sys.executable, "-m", "kopf", "run", "-n", "default", str(tmp_path / "operator.py")]

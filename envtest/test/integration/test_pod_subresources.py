@@ -129,6 +129,26 @@ async def test_subresources_change_their_part_of_the_pod(api: APIClient) -> None
     assert debugged.body["metadata"]["labels"] == {"app": "x"}
 
 
+@pytest.mark.parametrize("subresource", ["status", "resize", "ephemeralcontainers"])
+async def test_subresources_of_pods_do_not_change_their_deletion(
+    plane: ControlPlane, subresource: str
+) -> None:
+    path = f"{CORE}/pods/p"
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o"}
+    ignored = {"deletionTimestamp": "2030-01-01T00:00:00Z", "ownerReferences": [owner]}
+    async with APIClient(plane) as api:
+        await api.post(f"{CORE}/serviceaccounts", {"metadata": {"name": "default"}})
+        created = await api.post(f"{CORE}/pods", pod("p"))
+        assert created.code == 201, created
+        updated = await api.merge(f"{path}/{subresource}", {"metadata": ignored})
+        assert updated.code == 200, updated
+        assert not updated.body["metadata"].keys() & ignored.keys()
+        grace = {"metadata": {"deletionGracePeriodSeconds": 0}}
+        refused = await api.merge(f"{path}/{subresource}", grace)
+        message = "metadata.deletionGracePeriodSeconds: Invalid value: 0: field is immutable"
+        assert (refused.code, message in refused.body["message"]) == (422, True)
+
+
 async def test_runtime_class_completes_pods(api: APIClient) -> None:
     toleration = {"key": "sandbox", "operator": "Exists"}
     runtime_class = {

@@ -1,6 +1,11 @@
 """A minimal CRD that several test modules install."""
 
-TOYS = {
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+TOYS: Final[dict[str, Any]] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "toys.example.com"},
@@ -18,3 +23,8 @@ TOYS = {
         ],
     },
 }
+
+
+def toys_crd(*versions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the CRD with other versions."""
+    return {**TOYS, "spec": {**TOYS["spec"], "versions": list(versions)}}

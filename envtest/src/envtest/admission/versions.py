@@ -9,7 +9,7 @@ import orjson
 from envtest.apimachinery.errors import StatusError, internal_error
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
-from envtest.builtins.catalog import resource_of_kind
+from envtest.builtins.catalog import OBJECT_META, resource_of_kind
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.endpoints.decoder import (
     identity_problem,
@@ -55,8 +55,7 @@ async def decode_patched(
         return patched, []
     if info.is_crd and not _body_kind(ctx, info):
         _check_custom_identity(info, patched)
-        if not isinstance(patched.get("metadata"), dict):
-            _replace_wrong_metadata(ctx, patched)
+        _drop_wrong_metadata(ctx, patched)
     else:
         body = _described_body(ctx, info)
         _check_builtin_identity(body, patched)
@@ -107,11 +106,26 @@ def _check_custom_identity(info: ResourceInfo, patched: Object) -> None:
         raise Unconvertible(removed_version(api_version))
 
 
-def _replace_wrong_metadata(ctx: RequestContext, patched: Object) -> None:
-    """Replace metadata that is not an object by an empty one, as kube-apiserver reads it. Raises StatusError (500)."""
+def _drop_wrong_metadata(ctx: RequestContext, patched: Object) -> None:
+    """Drop the metadata of a custom resource with wrong types, as kube-apiserver does. Raises StatusError (500)."""
+    metadata = patched.get("metadata")
+    if isinstance(metadata, dict):
+        patched["metadata"] = {
+            name: value for name, value in metadata.items() if _is_metadata(name, value)
+        }
+        return
     if "metadata" in patched and ctx.operation == "CREATE":
         raise internal_error("system metadata was not initialized")
     patched["metadata"] = {}
+
+
+def _is_metadata(name: str, value: Any) -> bool:
+    """Return whether the value has the type of the field ``name`` of metadata; unknown fields can have any."""
+    try:
+        decode(OBJECT_META, {name: value})
+    except DecodeError:
+        return False
+    return True
 
 
 def _check_builtin_identity(info: ResourceInfo, patched: Object) -> None:

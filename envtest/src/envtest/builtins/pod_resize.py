@@ -24,7 +24,6 @@ _KINDS: Final = ("containers", "initContainers")
 _RESIZABLE: Final = ("cpu", "memory")
 _METADATA: Final = (
     "deletionTimestamp",
-    "deletionGracePeriodSeconds",
     "generation",
     "labels",
     "annotations",

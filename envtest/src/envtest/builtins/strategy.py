@@ -123,7 +123,7 @@ _CONDITIONAL = frozenset(
 
 _STATUS_KEEPS: Final = {
     ("apps", "Deployment"): ("labels",),
-    ("", "Pod"): ("ownerReferences",),
+    ("", "Pod"): ("deletionTimestamp", "ownerReferences"),
     **dict.fromkeys(
         (
             ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),

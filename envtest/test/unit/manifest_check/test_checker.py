@@ -14,37 +14,31 @@ from envtest.command import command
 from envtest.configuration.kubernetes_version import parse_version
 from envtest.manifest_check.checker import check_manifests
 from envtest.manifest_check.documents import read_source
-from test.support.toys import TOYS
+from test.support.toys import toys_crd
 
 CRD = json.dumps(
-    {
-        **TOYS,
-        "spec": {
-            **TOYS["spec"],  # type: ignore[dict-item]
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "deprecated": True,
-                    "schema": {
-                        "openAPIV3Schema": {
+    toys_crd(
+        {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "deprecated": True,
+            "schema": {
+                "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": {
                             "type": "object",
-                            "properties": {
-                                "spec": {
-                                    "type": "object",
-                                    "properties": {"size": {"type": "integer", "default": 1}},
-                                    "x-kubernetes-validations": [
-                                        {"rule": "self.size < 9", "message": "too large"}
-                                    ],
-                                }
-                            },
+                            "properties": {"size": {"type": "integer", "default": 1}},
+                            "x-kubernetes-validations": [
+                                {"rule": "self.size < 9", "message": "too large"}
+                            ],
                         }
                     },
                 }
-            ],
-        },
-    }
+            },
+        }
+    )
 )
 NAMESPACE = (
     "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: "
