@@ -118,7 +118,8 @@ class _Group(click.Group):
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep objects, CA and tokens in this folder between runs, also if envtest is killed.",
+    help="Keep objects, CA and tokens in this folder between runs, also if envtest is killed. The disk is not "
+    "flushed: the last changes can be lost with the power of the machine.",
 )
 @controllers_option
 @click.option(

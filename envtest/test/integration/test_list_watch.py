@@ -7,6 +7,7 @@ import pytest
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
+from test.support.toys import TOYS
 
 
 def names(response: object) -> list[str]:
@@ -224,6 +225,34 @@ async def test_partial_object_metadata_is_returned(api: APIClient) -> None:
         event = await watch.event()
     assert event["object"]["kind"] == "PartialObjectMetadata"
     assert "data" not in event["object"]
+
+
+async def test_watches_of_custom_resources_begin_when_their_crd_changed(
+    plane: ControlPlane, api: APIClient
+) -> None:
+    toys = "/apis/example.com/v1/namespaces/default/toys"
+    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{TOYS['metadata']['name']}"
+    await plane.install_crds(TOYS)
+    body = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear"}}
+    assert (await api.post(toys, body)).code == 201
+
+    async def first_event(revision: str) -> tuple[str, str]:
+        async with api.watch(toys, {"resourceVersion": revision}) as watch:
+            event = await watch.event()
+            return event["type"], event["object"].get("reason", "")
+
+    assert await first_event("1") == ("ERROR", "Expired")
+    listed = (await api.get(toys)).body["metadata"]["resourceVersion"]
+    await api.merge(f"{toys}/bear", {"metadata": {"labels": {"a": "b"}}})
+    await api.merge(crd, {"metadata": {"labels": {"a": "b"}}})
+    assert await first_event(listed) == ("MODIFIED", "")
+    names = {"spec": {"names": {"categories": ["all"]}}}
+    async with api.watch(toys, {"resourceVersion": listed}) as watch:
+        assert (await watch.event())["type"] == "MODIFIED"
+        assert (await api.merge(crd, names)).code == 200
+        assert await watch.ended()
+    await api.until(f"{toys}?resourceVersion={listed}&resourceVersionMatch=Exact")
+    assert await first_event(listed) == ("ERROR", "Expired")
 
 
 async def test_compacted_resource_version_is_expired(plane: ControlPlane, api: APIClient) -> None:

@@ -129,12 +129,15 @@ class WrongTypeError(DecodeError):
 
     @property
     def is_overflow(self) -> bool:
-        """Whether the value is a whole number with more bits than the field has."""
-        return self._expected in ("int32", "int64") and _is_whole(self._value)
+        """Whether the value is a whole number with more bits than the field has, which the converter cuts."""
+        is_integer = self._expected in ("int32", "int64") and not self.is_final
+        return is_integer and _is_whole(self._value)
 
     @property
     def converted(self) -> str:
         """See :attr:`DecodeError.converted`."""
+        if self.first is not None:
+            return self.first.converted
         if self._own_message:
             return self._own_message
         found = _GO_KINDS.get(type(self._value), "invalid")
@@ -600,18 +603,16 @@ def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
     try:
         return _integer(2**31, "int32")(value, path, unknown)
     except WrongTypeError as error:
-        raise _of_own_decoder(error) from None
-
-
-def _of_own_decoder(error: WrongTypeError) -> DecodeError:
-    """Return the error of a type that decodes itself, whose message does not know the field."""
-    return DecodeError(str(error), error.path)
+        error.end()
+        raise
 
 
 def _parse_time(value: Any, path: str, layout: str) -> str:
     """Return a time in UTC, with microseconds in the layout that has them. Raises :class:`DecodeError`."""
     if not isinstance(value, str):
-        raise _of_own_decoder(WrongTypeError(value, "string", path))
+        error = WrongTypeError(value, "string", path)
+        error.end()
+        raise error
     match = _RFC3339.fullmatch(value)
     if match is not None:
         year, rest, fraction, zone = match.groups()

@@ -248,8 +248,8 @@ class CRDController:
                     _reuse_strategy(info, infos)
         for info in infos:
             self._registry.register(info)
-        if schema_changed:
-            self._store.close_watchers(GroupResource(spec["group"], plural))
+        if known is None or known[:2] != signature[:2]:
+            self._store.restart_watches(GroupResource(spec["group"], plural))
 
     def _stop_serving(self, crd: Object) -> None:
         spec = crd["spec"]

@@ -65,8 +65,8 @@ class ControlPlane(BaseControlPlane):
         ``port`` 0 selects a free port. ``controllers`` names the built-in controllers to run. ``token`` is the bearer
         token of user ``admin`` (random by default). ``token_auth_file`` names more users in kube-apiserver's CSV
         format. ``audit_log`` is a file that receives audit events. ``data_dir`` keeps objects, CA and tokens after the
-        process ends; without it they are lost. ``service_cluster_ip_range`` is the IPv4 network from which Services
-        get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
+        process ends (the disk is not flushed); without it they are lost. ``service_cluster_ip_range`` is the IPv4
+        network from which Services get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
         ``1.35`` or ``1.36``, the default. ``feature_gates`` are switched on or off; only ``ShardedListAndWatch`` of
         1.36 is implemented. ``scenario`` (a file, a mapping or a :class:`envtest.scenarios.scenario.Scenario`) says
         which nodes there are and what happens to pods; it enables the simulated nodes and scheduler. Raises TypeError

@@ -223,7 +223,7 @@ class Store:
         cache = self._cache(resource)
         backlog: list[Change] = []
         if since is not None:
-            oldest = max(self.compacted, cache.compacted)
+            oldest = max(self.compacted, cache.compacted, cache.served_since)
             if since < oldest:
                 raise Compacted(since, oldest)
             backlog = cache.since(since, namespace)
@@ -258,6 +258,14 @@ class Store:
         self.compacted = max(self.compacted, revision)
         for cache in self._caches.values():
             cache.compact(revision)
+
+    def restart_watches(self, resource: GroupResource) -> None:
+        """Close all watches of a resource, and let later ones begin at the current revision or after it.
+
+        kube-apiserver does so with the watch cache of a custom resource whenever its CRD changes.
+        """
+        self.close_watchers(resource)
+        self._cache(resource).served_since = self.revision
 
     def close_watchers(self, resource: GroupResource | None = None) -> None:
         """Close all watches (of one resource): the server stops, or the resource is no longer served."""

@@ -23,10 +23,20 @@ class WatchCache:
     """The current records, their sorted keys, the recent changes and the watchers of one resource.
 
     The window is limited by the number of changes and by the bytes of the records that only history still references.
-    Changes up to the revision ``compacted`` are discarded.
+    Changes up to the revision ``compacted`` are discarded. Watches cannot begin before the revision ``served_since``,
+    although lists can still be read as of earlier ones.
     """
 
-    __slots__ = ("_history_bytes", "changes", "compacted", "history", "keys", "records", "watchers")
+    __slots__ = (
+        "_history_bytes",
+        "changes",
+        "compacted",
+        "history",
+        "keys",
+        "records",
+        "served_since",
+        "watchers",
+    )
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
@@ -34,6 +44,7 @@ class WatchCache:
         self.history: deque[Change] = deque()
         self.watchers: list[Watcher] = []
         self.compacted = 0
+        self.served_since = 0
         self.changes = 0
         self._history_bytes = 0
 
@@ -44,6 +55,7 @@ class WatchCache:
         copy.keys = self.keys.copy()
         copy.history = deque(Change(each.type, each.record, each.previous) for each in self.history)
         copy.compacted = self.compacted
+        copy.served_since = self.served_since
         copy.changes = self.changes
         copy._history_bytes = self._history_bytes
         return copy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.builtins.normalization import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, WrongTypeError, decode
 
 NUMBER = "json: cannot unmarshal number"
 PORT = "ContainerPort.spec.containers.ports.containerPort"
@@ -63,7 +63,7 @@ def container(**fields: Any) -> dict[str, Any]:
         ),
         (
             {"metadata": {"creationTimestamp": 5}},
-            f"{NUMBER} into Go value of type string",
+            f"{NUMBER} into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
             f"{NUMBER} into Go value of type string",
             "metadata.creationTimestamp",
         ),
@@ -77,6 +77,34 @@ def test_wrong_type(obj: dict[str, Any], decoded: str, converted: str, path: str
         converted,
         path,
     )
+
+
+def test_type_that_decodes_itself_ends_the_decoding() -> None:
+    metadata = {"labels": 5, "creationTimestamp": 5, "name": 5}
+    with pytest.raises(WrongTypeError) as raised:
+        decode("io.k8s.api.core.v1.Pod", {"metadata": metadata})
+    text = f"{NUMBER} into Go struct field ObjectMeta.metadata.creationTimestamp of type string"
+    assert (str(raised.value), raised.value.converted) == (text, "cannot restore map from int64")
+
+
+def test_wrong_port_of_a_service_names_the_field() -> None:
+    with pytest.raises(WrongTypeError) as raised:
+        decode("io.k8s.api.core.v1.Service", {"spec": {"ports": [{"targetPort": True}]}})
+    text = "json: cannot unmarshal bool into Go"
+    assert (
+        str(raised.value) == f"{text} struct field ServicePort.spec.ports.targetPort of type int32"
+    )
+    assert raised.value.converted == f"{text} value of type int32"
+
+
+def test_number_of_too_many_bits_is_not_cut_by_a_type_that_decodes_itself() -> None:
+    for probe, is_cut in (
+        ({"periodSeconds": 2**31}, True),
+        ({"tcpSocket": {"port": 2**31}}, False),
+    ):
+        with pytest.raises(WrongTypeError) as raised:
+            decode("io.k8s.api.core.v1.Pod", container(livenessProbe=probe))
+        assert raised.value.is_overflow is is_cut
 
 
 def test_wrong_quantity_does_not_name_the_field() -> None:
