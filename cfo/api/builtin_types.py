@@ -1,9 +1,9 @@
 """Checks that values have the fields and JSON types of API types: built-in types, and our own.
 
 A misspelled or mistyped field is then reported at admission, and not only when an object is created from the value. The
-built-in types are those of Kubernetes 1.36 (``hack/generate/builtin_types.py`` writes the table), so fields of later
-releases are reported as unknown until the table is generated again. Values are not validated further: the API server
-does that.
+built-in types are those of the release of Kubernetes that the table names (``hack/generate/builtin_types.py`` writes
+it), so fields of later releases are reported as unknown until the table is generated again. Values are not validated
+further: the API server does that.
 
 The *shape* of a value is a scalar (``string``, ``boolean``, ``int32``, ``int64``, ``Quantity``, ``IntOrString`` ...),
 the name of a type, ``[shape]`` for a list, or ``{shape}`` for a map with string keys. Two shapes are only for types of
@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import orjson
 
 from cfo.runtime.objects import is_quantity
 
 TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """The shape of each field of each type."""
+
+
+class ReleasedTypes(msgspec.Struct, frozen=True):
+    """The types of one release of a component; ``release`` names both, such as ``Kubernetes 1.36``."""
+
+    release: str
+    types: dict[str, dict[str, str]]
 
 
 class TypeProblem(msgspec.Struct, frozen=True):
@@ -168,9 +174,17 @@ _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 """By scalar shape: what a value must be, for messages, and the function that checks it."""
 
 
-@cache
 def builtin_types() -> TypeTable:
     """Return the fields, with their shapes, of the built-in types in the table."""
-    table = Path(__file__).with_name("builtin_types.json")
-    types: dict[str, dict[str, str]] = orjson.loads(table.read_bytes())
-    return types
+    return kubernetes_types().types
+
+
+@cache
+def kubernetes_types() -> ReleasedTypes:
+    """Return the table of built-in types with the release of Kubernetes that they are from."""
+    return read_types(Path(__file__).with_name("builtin_types.json"))
+
+
+def read_types(file: Path) -> ReleasedTypes:
+    """Read a table that a module of ``hack/generate`` wrote."""
+    return msgspec.json.decode(file.read_bytes(), type=ReleasedTypes)

@@ -7,7 +7,7 @@ has no cluster to compare with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -31,7 +31,7 @@ async def missing_namespaces(
     existing.
     """
     named = _named_namespaces(configuration)
-    names = {name: None for found in named.values() for name in found}
+    names = dict.fromkeys(chain.from_iterable(named.values()))
     missing: set[str] = set()
     limiter = anyio.CapacityLimiter(_PARALLEL)
 

@@ -1,18 +1,20 @@
 """The table of built-in types with which admission checks parts of pods: ``cfo/api/builtin_types.json``.
 
 The source is the schemas of the built-in kinds in ``envtest`` (written by
-``envtest/hack/generate_builtin_schemas.py``). Each line is one type. The shape of a field is a scalar (``string``,
-``int32``, ``int64``, ``boolean``, ``Quantity`` ...), the name of another type, ``[shape]`` for a list, or ``{shape}``
-for a map with string keys.
+``envtest/hack/generate_builtin_schemas.py``), for the latest release that it knows. Each line is one type. The shape of
+a field is a scalar (``string``, ``int32``, ``int64``, ``boolean``, ``Quantity`` ...), the name of another type,
+``[shape]`` for a list, or ``{shape}`` for a map with string keys.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from envtest.configuration.kubernetes_version import LATEST
 from hack import ROOT
 
 SOURCE = ROOT / "envtest" / "src" / "envtest" / "data" / "types"
@@ -46,8 +48,13 @@ def table() -> str:
         properties = schema(reference).get("properties")
         if properties:
             types[name] = {field: shape(node, queue) for field, node in sorted(properties.items())}
+    return released_types(f"Kubernetes {LATEST.release}", types)
+
+
+def released_types(release: str, types: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the content of a table, with a type a line, for ``cfo.api.builtin_types.read_types``."""
     lines = ",\n".join(f'"{name}": {json.dumps(types[name])}' for name in sorted(types))
-    return f"{{\n{lines}\n}}\n"
+    return f'{{"release": {json.dumps(release)}, "types": {{\n{lines}\n}}}}\n'
 
 
 def shape(node: dict[str, Any], queue: list[str]) -> str:

@@ -6,11 +6,12 @@ The source is the CRD of the KubeRay release that the package ships. The format 
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.demo import crds
+from hack.generate.builtin_types import released_types
+from hack.release.stack import load
 
 TARGET = "cfo/api/raycluster/types.json"
 
@@ -26,8 +27,13 @@ def table() -> str:
     """Return the table: the spec, and each object in it as a type that is named by its path."""
     types: _Types = {}
     _shape("RayClusterSpec", _spec_schema(), types)
-    lines = ",\n".join(f'"{name}": {json.dumps(types[name])}' for name in sorted(types))
-    return f"{{\n{lines}\n}}\n"
+    return released_types(f"KubeRay {_kuberay_release()}", types)
+
+
+def _kuberay_release() -> str:
+    """Return the minor release of KubeRay in ``config/stack.yaml``, whose CRD the package ships."""
+    (version,) = (each["version"] for each in load() if each["name"] == "KubeRay")
+    return version.removeprefix("v").rpartition(".")[0]
 
 
 def _spec_schema() -> dict[str, Any]:

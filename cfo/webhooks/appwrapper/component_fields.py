@@ -14,15 +14,15 @@ from itertools import chain, islice
 from pathlib import Path as FilePath
 from typing import Final
 
-import orjson
+import msgspec
 
 from cfo.api.appwrapper.inference import RAY_SPECS, STATEFUL_SET
 from cfo.api.appwrapper.paths import value_or_none
-from cfo.api.builtin_types import TypeTable, builtin_types, type_problems
+from cfo.api.builtin_types import ReleasedTypes, kubernetes_types, read_types, type_problems
 from cfo.api.raycluster.names import RAY_CLUSTER, name_warnings
 from cfo.api.raycluster.spec_warnings import spec_warnings
 from cfo.api.reading import text
-from cfo.runtime import DEPLOYMENT, JOB, Object, gvk_of, name_of
+from cfo.runtime import DEPLOYMENT, GVK, JOB, Object, gvk_of, name_of
 from cfo.runtime.objects.field import Path
 
 _MAX_WARNINGS: Final = 10
@@ -46,24 +46,38 @@ def component_warnings(templates: Sequence[Object], components: Path) -> list[st
 
 def _field_warnings(template: Object, path: Path) -> Iterator[str]:
     gvk = gvk_of(template)
-    field = RAY_SPECS.get(gvk, "template.spec")
+    known = _spec_type(gvk)
+    if known is None:
+        return
     if gvk in RAY_SPECS:
         yield from _ray_warnings(template, path)
-        release, shape, types = "KubeRay 1.7", _RAY_CLUSTER_SPEC, _ray_types()
-    elif gvk in _BUILTIN_SPECS:
-        release, shape, types = "Kubernetes 1.36", _BUILTIN_SPECS[gvk], builtin_types()
-    else:
-        return
+    field = RAY_SPECS.get(gvk, "template.spec")
     spec = value_or_none(template, field)
     if spec is None:
         return
     where = str(path.child(*field.split(".")[1:]))
-    for problem in type_problems(spec, shape, types, path=where):
+    for problem in type_problems(spec, known.name, known.table.types, path=where):
         name = text(problem.path, _MAX_PATH)
         if problem.expected:
             yield f"{name}: must be {problem.expected}, or the component cannot be created"
         else:
-            yield f"{name}: unknown field in {release}, whose value the API server drops"
+            yield f"{name}: unknown field in {known.table.release}, whose value the API server drops"
+
+
+class _SpecType(msgspec.Struct, frozen=True):
+    """The type of the spec of a component, and the table that has it."""
+
+    name: str
+    table: ReleasedTypes
+
+
+def _spec_type(gvk: GVK) -> _SpecType | None:
+    """Return the type of the spec of a kind, or ``None`` if no table has it."""
+    if gvk in RAY_SPECS:
+        return _SpecType(_RAY_CLUSTER_SPEC, _ray_types())
+    if gvk in _BUILTIN_SPECS:
+        return _SpecType(_BUILTIN_SPECS[gvk], kubernetes_types())
+    return None
 
 
 def _ray_warnings(template: Object, path: Path) -> Iterator[str]:
@@ -77,8 +91,6 @@ def _ray_warnings(template: Object, path: Path) -> Iterator[str]:
 
 
 @cache
-def _ray_types() -> TypeTable:
+def _ray_types() -> ReleasedTypes:
     """Return the types of the spec of a RayCluster, which ``hack/generate/ray_types.py`` writes."""
-    table = FilePath(__file__).parents[2] / "api" / "raycluster" / "types.json"
-    types: dict[str, dict[str, str]] = orjson.loads(table.read_bytes())
-    return types
+    return read_types(FilePath(__file__).parents[2] / "api" / "raycluster" / "types.json")
