@@ -1,7 +1,7 @@
 """Checks that values have the fields and JSON types of API types: built-in types, and our own.
 
 A misspelled or mistyped field is then reported at admission, and not only when an object is created from the value. The
-built-in types are those of the release of Kubernetes that the table names (``hack/generate/builtin_types.py`` writes
+built-in types are those of the Kubernetes release that the table names (``hack/generate/builtin_types.py`` writes
 it), so fields of later releases are reported as unknown until the table is generated again. Values are not validated
 further: the API server does that.
 

@@ -66,12 +66,12 @@ class ControlPlane(BaseControlPlane):
         token of user ``admin`` (random by default). ``token_auth_file`` names more users in kube-apiserver's CSV
         format. ``audit_log`` is a file that receives audit events. ``data_dir`` keeps objects, CA and tokens after the
         process ends (the disk is not flushed); without it they are lost. ``service_cluster_ip_range`` is the IPv4
-        network from which Services get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
-        ``1.35`` or ``1.36``, the default. ``feature_gates`` are switched on or off; only ``ShardedListAndWatch`` of
-        1.36 is implemented. ``scenario`` (a file, a mapping or a :class:`envtest.scenarios.scenario.Scenario`) says
-        which nodes there are and what happens to pods; it enables the simulated nodes and scheduler. Raises TypeError
-        for an argument of a wrong type, ValueError for an invalid one, ScenarioError, which is a ValueError, and
-        OSError for the file of the scenario.
+        network from which Services get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the
+        version to behave like: ``1.34``, ``1.35`` or ``1.36``, the default. ``feature_gates`` are switched on
+        or off; only ``ShardedListAndWatch`` of 1.36 is implemented. ``scenario`` (a file, a mapping or a
+        :class:`envtest.scenarios.scenario.Scenario`) says which nodes there are and what happens to pods; it
+        enables the simulated nodes and scheduler. Raises TypeError for an argument of a wrong type, ValueError
+        for an invalid one, ScenarioError, which is a ValueError, and OSError for the file of the scenario.
         """
         return EmbeddedControlPlane(
             port=port,
