@@ -1,0 +1,298 @@
+"""Problems that all kinds can have: pods that cannot run or are refused, with their remedies."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.raycluster.conditions import EXPOSED
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.runtime import GVK, Object
+from cfo.summaries.problems import pod_problems
+from test.support.summary_objects import (
+    NO_LIMITS,
+    NOT_OURS,
+    cluster,
+    condition,
+    messages,
+    obj,
+    pod,
+    related,
+    summarize,
+)
+
+
+def test_the_end_of_a_message_of_the_scheduler_is_not_lost() -> None:
+    message = f"{'0/9 nodes are available, ' * 20}9 Insufficient memory"
+    pod = {
+        "metadata": {"name": "head", "namespace": "ns"},
+        "status": {"conditions": [condition("PodScheduled", "False", "Unschedulable", message)]},
+    }
+    (problem,) = pod_problems([pod])
+    assert problem.message.endswith("9 Insufficient memory")
+
+
+POD_CASES = [
+    (
+        {"conditions": [condition("PodScheduled", "False", "Unschedulable", "no nodes")]},
+        "cannot be scheduled: no nodes",
+    ),
+    (
+        {
+            "containerStatuses": [
+                {"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+            ]
+        },
+        "container ray waits: ImagePullBackOff",
+    ),
+    (
+        {
+            "containerStatuses": [
+                {"name": "ray", "state": {"waiting": {"reason": "ErrImageNeverPull"}}}
+            ]
+        },
+        "container ray waits: ErrImageNeverPull",
+    ),
+    (
+        {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 3}}}]},
+        "container i ended with exit code 3",
+    ),
+    (
+        {
+            "containerStatuses": [
+                {"name": "r", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+            ]
+        },
+        "container r used more memory than its limit",
+    ),
+    (
+        {
+            "containerStatuses": [
+                {
+                    "name": "r",
+                    "state": {"running": {}},
+                    "lastState": {"terminated": {"exitCode": 1}},
+                }
+            ]
+        },
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "cause"), POD_CASES)
+def test_pods_that_cannot_run_are_named_with_the_cause(status: Object, cause: str) -> None:
+    pods = [{"metadata": {"name": f"p{number}"}, "status": status} for number in range(5)]
+    summary = summarize(RAY_CLUSTER, cluster(""), related(pods=pods))
+    assert messages(summary) == ([f"Pods p0, p1, p2 and 2 more: {cause}"] if cause else [])
+
+
+def test_a_deletion_that_does_not_end_names_its_finalizers_and_pods() -> None:
+    ray_cluster = cluster()
+    ray_cluster["metadata"] |= {"deletionTimestamp": "2026-05-31T23:00:00Z", "finalizers": ["a/b"]}
+    summary = summarize(RAY_CLUSTER, ray_cluster, related())
+    assert messages(summary) == ["Being deleted since 2026-05-31 23:00 UTC, waiting for a/b"]
+    assert summary.pending == "is being deleted, waiting for a/b"
+    pods = [{"metadata": {"name": f"p{number}"}} for number in range(5)]
+    (problem,) = summarize(RAY_CLUSTER, ray_cluster, related(pods=pods)).problems
+    assert problem.message.endswith("waiting for a/b; pods that still exist: p0, p1, p2 and 2 more")
+    assert problem.remedy.endswith("kubectl describe pod -n n p0")
+
+
+@pytest.mark.parametrize("reason", ["FailedCreate", "FailedToCreateHeadPod"])
+def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str) -> None:
+    refusal = "failed quota: compute: must specify limits.cpu for: create-cert,rbac-proxy"
+    failed = cluster()
+    failed["status"]["conditions"] = [
+        condition("ReplicaFailure", "True", "FailedCreatePods", refusal)
+    ]
+    event = {
+        "reason": reason,
+        "message": refusal,
+        "involvedObject": {"kind": "RayCluster", "name": "r"},
+    }
+    wrapper = obj(APPWRAPPER, status={"phase": "Resuming"})
+    of_wrapper = summarize(APPWRAPPER, wrapper, related(created_events=[event]))
+    for summary in (summarize(RAY_CLUSTER, failed), of_wrapper):
+        (problem,) = summary.problems
+        assert refusal in problem.message
+        assert "LimitRange with defaults" in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        ("exceeded quota: none", "raise the ResourceQuota"),
+        ("maximum cpu usage per Container is 1, but limit is 2", "LimitRange"),
+        ("minimum memory usage per Pod is 1Gi, but request is 1", "LimitRange"),
+        (
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 4",
+            "LimitRange",
+        ),
+        (
+            "spec.containers[0].resources.requests: Invalid value: 2: must be less than or equal to cpu limit of 1",
+            "LimitRange",
+        ),
+        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "securityContext"),
+        ('pods is forbidden: User "u" cannot create resource "pods"', "permission"),
+        (
+            'error looking up service account n/s: serviceaccount "s" not found',
+            "create the ServiceAccount",
+        ),
+        ("something else", "correct the pod template"),
+    ],
+)
+def test_remedy_for_refused_pods_depends_on_the_cause(refusal: str, remedy: str) -> None:
+    failed = cluster()
+    failed["status"]["conditions"] = [
+        condition("ReplicaFailure", "True", "FailedCreatePods", f'pods "p" is forbidden: {refusal}')
+    ]
+    if refusal.startswith("pods is"):
+        failed["status"]["conditions"][0]["message"] = refusal
+    (problem,) = summarize(RAY_CLUSTER, failed).problems
+    assert remedy in problem.remedy
+    assert ("create-cert" in problem.remedy) == (remedy == "securityContext")
+
+
+NOT_CREATED = condition("ResourcesDeployed", "False", "ComponentCreationErrored", NO_LIMITS)
+
+
+POD_REFUSED = condition("PodsReady", "False", "X", f"A pod cannot start: FailedCreate: {NO_LIMITS}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "has_event"),
+    [
+        (APPWRAPPER, {"componentStatus": [{"conditions": [NOT_CREATED]}]}, False),
+        (APPWRAPPER, {"phase": "Resuming"}, True),
+        (APPWRAPPER, {"phase": "Running", "conditions": [POD_REFUSED]}, False),
+        (FLUX_JOB, {"conditions": [condition("PodsReady", "False", "Refused", NO_LIMITS)]}, False),
+        (MINICLUSTER, {"conditions": [condition("Valid", "False", "Invalid", NO_LIMITS)]}, False),
+        (INFERENCE_STACKS[1], {"applications": [{"state": "Failed", "message": NO_LIMITS}]}, False),
+        (
+            INFERENCE_STACKS[1],
+            {"conditions": [condition("Degraded", "True", "R", NO_LIMITS)]},
+            False,
+        ),
+    ],
+)
+def test_remedy_for_missing_limits_is_the_same_wherever_the_refusal_is_found(
+    kind: GVK, status: Object, *, has_event: bool
+) -> None:
+    created = {"reason": "FailedCreate", "message": NO_LIMITS, "involvedObject": {"kind": "Job"}}
+    events = [created] if has_event else []
+    labels = {"operatorVersion": "v2"}
+    found = obj(kind, labels=labels, status=status)
+    summary = summarize(kind, found, related(created_events=events))
+    remedies = [each.remedy for each in summary.problems if NO_LIMITS in each.message]
+    assert len(remedies) == 1
+    assert "LimitRange with defaults" in remedies[0]
+
+
+def test_reason_of_missing_pods_is_a_problem_unless_an_event_has_it() -> None:
+    refusal = 'Job j: pods "j-x" is forbidden: exceeded quota: none, requested: pods=1'
+    ready = condition(
+        "PodsReady",
+        "False",
+        "InsufficientPodsReady",
+        f"A pod cannot start: FailedCreate: {refusal}",
+    )
+    wrapper = obj(APPWRAPPER, status={"phase": "Running", "conditions": [ready]})
+    (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
+    assert problem.message == f"FailedCreate: {refusal}"
+    assert "ResourceQuota" in problem.remedy
+    event = {
+        "reason": "FailedCreate",
+        "message": "Error creating: exceeded quota: none",
+        "involvedObject": {"kind": "Job", "name": "j"},
+    }
+    assert messages(summarize(APPWRAPPER, wrapper, related(created_events=[event]))) == [
+        "Job j: FailedCreate: Error creating: exceeded quota: none"
+    ]
+
+
+AGAIN = "again with another name"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "remedy"),
+    [
+        (FLUX_JOB, condition("QuotaReserved", "False", "NameTaken"), AGAIN),
+        (FLUX_JOB, condition("ObjectsReady", "False", "FailedToWrite"), "correct the spec"),
+        (MINICLUSTER, condition("ObjectsReady", "False", "NameTaken"), AGAIN),
+        (MINICLUSTER, condition("ObjectsReady", "False", "Deleting"), "wait"),
+        (RAY_CLUSTER, condition(EXPOSED, "False", "NameTaken"), AGAIN),
+        (INFERENCE_STACKS[1], condition("Degraded", "True", "NameTaken"), AGAIN),
+        (INFERENCE_STACKS[1], condition("Degraded", "True", "HostNotFree"), "set another host"),
+        (INFERENCE_STACKS[1], condition("Degraded", "True", "Deleting"), "wait"),
+        (APPWRAPPER, condition("Unhealthy", "True", "CreateFailed", NOT_OURS), "rename the"),
+    ],
+)
+def test_remedy_for_a_taken_name_fits_the_kind(kind: GVK, found: Object, remedy: str) -> None:
+    one = obj(kind, status={"conditions": [found]}, labels={"operatorVersion": "v2"})
+    remedies = [problem.remedy for problem in summarize(kind, one).problems]
+    assert len(remedies) == 1
+    assert remedy in remedies[0]
+
+
+def test_cause_of_pods_that_do_not_start_is_to_be_corrected() -> None:
+    status = {
+        "phase": "Resetting",
+        "conditions": [condition("Unhealthy", "True", "InsufficientPodsReady", "1 pending")],
+    }
+    pending = {"metadata": {"namespace": "n", "name": "a"}, "status": {"phase": "Pending"}}
+    for pods in ([pending], []):  # a pod that did not start has no log to be kept
+        (problem,) = summarize(
+            APPWRAPPER, obj(APPWRAPPER, status=status), related(pods=pods)
+        ).problems
+        assert problem.remedy.startswith(
+            "correct what the pods wait for; to change a component, delete the AppWrapper and create it again; "
+        )
+
+
+def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
+    waiting = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 3}},
+    }
+    ended = {"state": {"terminated": {"exitCode": 4}}}
+    pods = [
+        {
+            "metadata": {"namespace": "n", "name": name},
+            "status": {"containerStatuses": [{"name": "r", **state}]},
+        }
+        for name, state in {"a": waiting, "b": waiting, "c": ended}.items()
+    ]
+    command = "read the log: kubectl logs -c r"
+    assert [problem.remedy for problem in pod_problems(pods)] == [
+        f"{command} --previous -n NAMESPACE a",
+        f"{command} --previous -n NAMESPACE a",
+        f"{command} -n NAMESPACE c",
+    ]
+
+
+def test_remedy_of_a_failure_does_not_name_an_annotation_that_is_set() -> None:
+    annotation = "workload.codeflare.dev.appwrapper/deletionOnFailureGracePeriodDuration"
+    conditions = [condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: p")]
+    status = {"phase": "Failed", "conditions": conditions}
+    wrapper = obj(APPWRAPPER, status=status, annotations={annotation: "30m"})
+    (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[pod("Failed")])).problems
+    assert problem.remedy == (
+        f"kubectl logs -n n p; the pods of the last attempt are kept for 30m, as {annotation} says "
+        '(with workload.codeflare.dev.appwrapper/retryLimit: "0", those of the first)'
+    )
+
+
+def test_long_message_of_a_container_is_shown_to_its_end() -> None:
+    message = f"{'layer ' * 100}not found"
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": message}}}
+    pods = [
+        {
+            "metadata": {"namespace": "n", "name": "p"},
+            "status": {"containerStatuses": [{"name": "r", **waiting}]},
+        }
+    ]
+    (problem,) = pod_problems(pods)
+    assert problem.message.endswith("not found)")
