@@ -671,17 +671,14 @@ async def test_uninstall_removes_what_refers_to_a_deleted_namespace(tmp_path: Pa
         assert again.startswith("nothing to remove")
 
 
-@pytest.mark.parametrize("named", [False, True])
-async def test_uninstall_names_the_deleted_namespace_of_an_operator(
-    tmp_path: Path, named: bool
-) -> None:
+async def test_uninstall_names_the_deleted_namespace_of_an_operator(tmp_path: Path) -> None:
     async with start_environment() as environment:
         await environment.create_namespace("openshift-operators")
         await apply_cluster_scoped(environment, "codeflare")
-        options = ["--namespace", "openshift-operators"] if named else []
-        refusal = await run_uninstall(environment, tmp_path, *options, code=1)
-        (command,) = re.findall("remove what it left with: cfo uninstall (.+)", refusal)
-        assert command == "--namespace codeflare"
+        for options in ([], ["--namespace", "openshift-operators"]):
+            refusal = await run_uninstall(environment, tmp_path, *options, code=1)
+            (command,) = re.findall("remove what it left with: cfo uninstall (.+)", refusal)
+            assert command == "--namespace codeflare"
         output = await run_uninstall(environment, tmp_path, *command.split(), "--timeout", "1")
         assert "deleted ClusterRole codeflare-operator-manager-role" in output
         assert await webhook_configurations(environment) == []
