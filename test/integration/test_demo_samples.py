@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import yaml
 
 from cfo.console.demo.run import CONFIGURATION, control_plane
-from cfo.runtime import Client, NamespacedName, RESTMapper, Transport
+from cfo.features import all_views
+from cfo.runtime import NAMESPACE, Client, NamespacedName, Object, RESTMapper, Transport, gvk_of
+from cfo.runtime.objects import new_object
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +60,35 @@ def test_jobs_of_users_end_without_annotations(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FluxJob default/mine is JobFinished: The command succeeded." in done.stdout
     assert "AppWrapper default/report is Succeeded" in done.stdout
+
+
+def complete_manifests(page: Path) -> Iterator[Object]:
+    """Yield the objects of our kinds in the examples on a page."""
+    kinds = {view.gvk for view in all_views()}
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        for document in yaml.safe_load_all(block):
+            if isinstance(document, dict) and gvk_of(document) in kinds:
+                yield document
+
+
+def test_examples_of_the_pages_for_users_settle_as_they_are(tmp_path: Path) -> None:
+    pages = ("appwrapper", "flux", "inferencestack", "inferencestack-public-images", "raycluster")
+    found = [obj for page in pages for obj in complete_manifests(ROOT / "docs" / f"{page}.md")]
+    kinds = {obj["kind"] for obj in found}
+    assert kinds == {"AppWrapper", "FluxJob", "FluxSetup", "InferenceStack", "RayCluster"}
+    namespaces = {obj["metadata"].get("namespace", "default") for obj in found}
+    found += [new_object(NAMESPACE, name) for name in sorted(namespaces - {"default"})]
+    (tmp_path / "examples.yaml").write_text(yaml.safe_dump_all(found))
+    path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
+    command = [sys.executable, "-m", "cfo", "run", "--embedded", "--until-settled", "100"]
+    done = subprocess.run(
+        [*command, "--apply", "examples.yaml"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, table = done.stdout.partition("All applied workloads have settled")
+    assert "AppWrapper" in table
+    assert "    ->" not in table, table
 
 
 async def test_role_edit_contains_the_roles_of_the_operator(tmp_path: Path) -> None:
