@@ -12,7 +12,6 @@ number that two of its components share (``RayParams.update_pre_selected_port``)
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, Literal
@@ -61,6 +60,17 @@ _INTERNAL: Final[Mapping[str, int | None]] = {
     "object-manager-port": None,
 }
 """The start parameters of the ports that only nodes of the cluster use, and their defaults (``None``: random)."""
+
+_SERVICES: Final[Mapping[str, str]] = {
+    "port": "GCS server",
+    "dashboard-agent-listen-port": "dashboard agent (HTTP)",
+    "dashboard-agent-grpc-port": "dashboard agent (gRPC)",
+    "dashboard-grpc-port": "dashboard (gRPC)",
+    "runtime-env-agent-port": "agent of runtime environments",
+    "node-manager-port": "node manager",
+    "object-manager-port": "object manager",
+}
+"""What listens on these ports."""
 
 _MIN_WORKER_PORT: Final = 10002
 _MAX_WORKER_PORT: Final = 19999
@@ -139,14 +149,17 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     wanted |= dict(islice(serve.items(), MAX_SERVE_PORTS))
     internal_use = _internal_uses(params)
     claims = started | {(number, name) for name, number in wanted.items()}
-    claimants = Counter(number for number, _ in claims)
+    claimants: dict[int, list[str]] = {}
+    for number, name in sorted(claims):
+        claimants.setdefault(number, []).append(name)
     granted: dict[str, int] = {}
     for name, number in wanted.items():
         reason = internal_use(number)
-        if not reason and claimants[number] > 1:
-            reason = "another port has the same number"
+        if not reason:
+            others = [other for other in claimants[number] if other != name]
+            reason = f"so has {others[0]}" if others else ""
         if not reason and number == PROXY_PORT:
-            reason = "the proxy uses it"
+            reason = "the proxy that authenticates users of the dashboard listens there"
         if reason:
             refused.append(f"{name} has port {number}, but {reason}")
         else:
@@ -214,9 +227,10 @@ def _internal_uses(params: Mapping[str, Any]) -> Callable[[int], str]:
 
     def use(number: int) -> str:
         if number in parameters:
-            return f"Ray uses it for {parameters[number]}"
+            parameter = parameters[number]
+            return f"Ray's {_SERVICES[parameter]} listens there (start parameter {parameter})"
         if lowest <= number <= highest:
-            return "it is in the range of Ray's worker ports"
+            return f"Ray's worker processes listen on {lowest} to {highest} (min-worker-port, max-worker-port)"
         return ""
 
     return use

@@ -78,4 +78,4 @@ async def test_ports_of_a_tenant_do_not_open_what_does_not_authenticate() -> Non
                 (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
                 assert path["backend"]["service"]["port"] == {"number": 10001}
             note = await env.wait_for_event("PortRefused", "client has port 6379")
-            assert "Ray uses it for port" in note
+            assert "GCS server listens there" in note

@@ -104,27 +104,39 @@ def test_start_parameters_and_names_set_ports(
 @pytest.mark.parametrize(
     ("cluster", "role", "reason"),
     [
-        (cluster_with({}, ("client", 6379)), "client", "Ray uses it for port"),
-        (cluster_with({"port": "7000"}, ("client", 7000)), "client", "Ray uses it for port"),
+        (
+            cluster_with({}, ("client", 6379)),
+            "client",
+            "client has port 6379, but Ray's GCS server listens there (start parameter port)",
+        ),
+        (cluster_with({"port": "7000"}, ("client", 7000)), "client", "Ray's GCS server"),
         (cluster_with({}, ("dashboard", 52365)), "dashboard", "dashboard-agent-listen-port"),
         (
             cluster_with({"node-manager-port": "9999", "dashboard-port": "9999"}),
             "dashboard",
             "node-manager-port",
         ),
-        (cluster_with({}, ("client", 8265)), "client", "another port"),
-        (cluster_with({}, ("client", 8265)), "dashboard", "another port"),
-        (cluster_with({"dashboard-port": "10001"}), "client", "another port"),
-        (cluster_with({}, ("serve", 10001)), "client", "another port"),
+        (
+            cluster_with({}, ("client", 8265)),
+            "client",
+            "client has port 8265, but so has dashboard",
+        ),
+        (cluster_with({}, ("client", 8265)), "dashboard", "so has client"),
+        (cluster_with({"dashboard-port": "10001"}), "client", "so has dashboard"),
+        (cluster_with({}, ("serve", 10001)), "client", "so has serve"),
         (cluster_with({"dashboard-port": "8443"}, ("dashboard", 8265)), "proxy", "proxy"),
-        (cluster_with({"ray-client-server-port": "15000"}), "client", "worker ports"),
+        (
+            cluster_with({"ray-client-server-port": "15000"}),
+            "client",
+            "worker processes listen on 10002 to 19999",
+        ),
         (cluster_with({"dashboard-port": "8443"}), "dashboard", "proxy"),
         (cluster_with({"dashboard-port": "8443"}), "proxy", "proxy"),
-        (cluster_with({"port": "8443"}), "proxy", "Ray uses it for port"),
+        (cluster_with({"port": "8443"}), "proxy", "port 8443, but Ray's GCS server"),
         (
             cluster_with({"min-worker-port": "8000", "max-worker-port": "9000"}),
             "proxy",
-            "worker ports",
+            "worker processes listen on 8000 to 9000",
         ),
         (
             cluster_with({"ray-client-server-port": "10001 --dashboard-port=10001"}),
