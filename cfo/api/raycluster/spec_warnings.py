@@ -3,7 +3,8 @@
 KubeRay's CRD accepts any integers. Its controller runs ``replicas`` limited to the range from ``minReplicas`` (default
 0) to ``maxReplicas`` (default unlimited) workers (``GetWorkerGroupDesiredReplicas``). It finds the pods of a worker
 group by the group's name, so groups with one name delete and count each other's pods; only KubeRay's optional webhook
-refuses them.
+refuses them. The group's name is a label of its pods, and a part of their names (``PodName``), for which the API server
+has rules that the CRD lacks.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from typing import Any, Final
 
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
+from cfo.runtime.objects import is_dns_label, is_label_value
 
 _MAX_WARNINGS: Final = 10
+_MAX_SHOWN: Final = 80
+_POD_PREFIX_LIMIT: Final = 50
+"""KubeRay cuts the names of RayCluster and group, with a dash between them, to this length in the names of pods."""
 
 
 def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
@@ -39,6 +44,8 @@ def _all_warnings(cluster: Object) -> Iterator[str]:
         if not isinstance(group, Mapping):
             continue
         where = f"spec.workerGroupSpecs[{index}]"
+        for problem in _group_name_problems(cluster, group):
+            yield f"{where}.groupName: {problem}"
         for problem in _problems(group):
             yield f"{where}: {problem}"
 
@@ -53,6 +60,30 @@ def shared_group_names(cluster: Object) -> Iterator[str]:
                 f"spec.workerGroupSpecs[{index}].groupName: {text(name, 63)!r} is also the name of "
                 f"workerGroupSpecs[{first[name]}], and KubeRay takes the pods of both for one group"
             )
+
+
+def _group_name_problems(cluster: Object, group: Mapping[str, Any]) -> Iterator[str]:
+    """Yield that the API server refuses the pods of a worker group because of its name."""
+    name = group.get("groupName")
+    if not isinstance(name, str) or not name:
+        return
+    if not is_label_value(name):
+        yield (
+            f"{_shown(name)} ({len(name)} characters) becomes a label of the pods, which the API server will refuse: "
+            "must be at most 63 letters, digits, '-' and '.', with a letter or digit at both ends"
+        )
+        return
+    prefix = f"{path(cluster, 'metadata', 'name') or ''}-{name}".lstrip("-")
+    pod_name = f"{prefix[:_POD_PREFIX_LIMIT].lower()}-worker-x"
+    if not all(map(is_dns_label, pod_name.split("."))):
+        yield (
+            f"{_shown(name)} becomes a part of the names of pods, which the API server will refuse: must be letters, "
+            "digits and '-', and single '.' between letters or digits"
+        )
+
+
+def _shown(name: str) -> str:
+    return repr(text(name, _MAX_SHOWN))
 
 
 def _problems(group: Mapping[str, Any]) -> Iterator[str]:

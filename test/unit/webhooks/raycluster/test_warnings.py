@@ -38,6 +38,29 @@ def test_numbers_that_kuberay_replaces_cause_a_warning(group: Any, problem: str)
     assert spec_warnings(cluster({"replicas": 1}, group)) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("gpu-workers.a100", ""),
+        ("GPU", ""),  # KubeRay writes names of pods in lower case
+        ("", ""),
+        ("g" * 63, ""),
+        (f"{'g' * 60}_x", ""),  # beyond what KubeRay cuts
+        ("g" * 64, f"'{'g' * 64}' (64 characters) becomes a label of the pods"),
+        ("gpu workers", "'gpu workers' (11 characters) becomes a label of the pods"),
+        ("gpu-", "'gpu-' (4 characters) becomes a label of the pods"),
+        ("gpu_workers", "'gpu_workers' becomes a part of the names of pods"),
+        ("a.-b", "'a.-b' becomes a part of the names of pods"),
+        ("g" * 1_000_000, f"'{'g' * 79}…' (1000000 characters) becomes a label of the pods"),
+    ],
+)
+def test_group_name_with_which_no_pod_can_exist_causes_a_warning(name: str, problem: str) -> None:
+    named = {"metadata": {"name": "training"}, **cluster({"groupName": name})}
+    found = spec_warnings(named)
+    assert len(found) == bool(problem)
+    assert all(each.startswith(f"spec.workerGroupSpecs[0].groupName: {problem}") for each in found)
+
+
 def test_known_warnings_are_not_repeated_and_their_number_is_limited() -> None:
     bad = {"replicas": -1}
     assert spec_warnings(cluster(bad, bad), cluster(bad)) == [
