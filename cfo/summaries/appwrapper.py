@@ -6,10 +6,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from cfo.api.appwrapper.created_components import recorded_uid
-from cfo.api.appwrapper.inference import SERVICES, completions_of, pod_numbers
+from cfo.api.appwrapper.inference import RAY_SPECS, SERVICES, completions_of, pod_numbers
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     ANNOTATION_PROBLEM,
@@ -22,8 +23,10 @@ from cfo.api.appwrapper.names import (
     Phase,
     is_managed_here,
 )
+from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
+from cfo.api.raycluster.spec_warnings import shared_group_names
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
@@ -113,6 +116,8 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     found = list(_condition_problems(wrapper, phase, conditions, related))
     shown = [problem.message for problem in found]
     found += map(_of_component, _component_problems(wrapper, shown))
+    if phase != Phase.SUCCEEDED:
+        found = [*map(_of_component, _shared_group_names(wrapper)), *found]
     found += _annotation_problems(conditions)
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
@@ -367,6 +372,19 @@ def _component_problems(wrapper: Object, shown: Sequence[str]) -> Iterator[Probl
             if NOT_CONTROLLED in cause:
                 remedy = _TAKEN_REMEDY
             yield Problem(message, remedy_for(cause, remedy))
+
+
+def _shared_group_names(wrapper: Object) -> Iterator[Problem]:
+    """Yield that worker groups of one RayCluster have one name, so KubeRay deletes pods, and some are missing."""
+    for index, component in enumerate(items(path(wrapper, "spec", "components"))):
+        template = dict(mapping(component.get("template")))
+        field = RAY_SPECS.get(gvk_of(template), "")
+        if not field:
+            continue
+        where = f"spec.components[{index}].{field}"
+        for message in islice(shared_group_names({"spec": value_or_none(template, field)}), 1):
+            problem = f"{where}{message.removeprefix('spec')}"
+            yield Problem(problem, "give one of them another groupName")
 
 
 def _dropped_fields(component: Mapping[str, Any]) -> Iterator[Problem]:

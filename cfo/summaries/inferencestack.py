@@ -131,6 +131,8 @@ def _facts(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[
             shown = "ready"
         yield "gateway", text(shown, MAX_MESSAGE)
     yield "queue", text(labels_of(stack).get(QUEUE_NAME_LABEL), 63)
+    if path(stack, "spec", "suspend") is True:
+        yield "why", "spec.suspend is true"
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None:
         yield "quota reserved", _ANSWERS.get(reserved.status, "unknown")

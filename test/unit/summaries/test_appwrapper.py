@@ -321,3 +321,34 @@ def test_appwrapper_that_never_ends_has_settled_when_its_pods_are_ready(
     status = {"phase": "Running", "conditions": [condition("PodsReady", ready)]}
     wrapper = obj(APPWRAPPER, spec={"components": [{"template": template}]}, status=status)
     assert summarize(APPWRAPPER, wrapper).pending == pending
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "where"),
+    [
+        ("RayCluster", "", "template.spec"),
+        ("RayJob", "rayClusterSpec", "template.spec.rayClusterSpec"),
+    ],
+)
+def test_worker_groups_with_one_name_are_the_first_problem_of_an_appwrapper(
+    kind: str, field: str, where: str
+) -> None:
+    groups = {"workerGroupSpecs": [{"groupName": "a"}, {"groupName": "a"}]}
+    template = {
+        "apiVersion": "ray.io/v1",
+        "kind": kind,
+        "spec": {field: groups} if field else groups,
+    }
+    waited = condition("Unhealthy", "True", "InsufficientPodsReady", "1 pods missing")
+    wrapper = obj(
+        APPWRAPPER,
+        spec={"components": [{"template": {"kind": "Job"}}, {"template": template}]},
+        status={"phase": "Resetting", "conditions": [waited]},
+    )
+    first = summarize(APPWRAPPER, wrapper).problems[0]
+    assert first.message.startswith(
+        f"spec.components[1].{where}.workerGroupSpecs[1].groupName: 'a' is also the name of"
+    )
+    assert "another groupName; to change a component, delete the AppWrapper" in first.remedy
+    wrapper["status"] = {"phase": "Succeeded"}
+    assert summarize(APPWRAPPER, wrapper).problems == ()

@@ -186,6 +186,16 @@ def test_inferencestack_shows_its_queue_and_what_waits_in_it(gvk: GVK) -> None:
     assert (ready.state, ready.level, ready.fact("quota reserved")) == ("Ready", Level.OK, "yes")
 
 
+def test_suspended_stack_shows_why_it_has_no_pods() -> None:
+    suspended = condition("Ready", "False", "Suspended", "spec.suspend is true")
+    status = {"conditions": [suspended], "url": "http://x", "readyApplications": "0/1"}
+    gvk = INFERENCE_STACKS[1]
+    stack = obj(gvk, spec={"suspend": True}, status=status, labels={"operatorVersion": "v2"})
+    summary = summarize(gvk, stack)
+    assert (summary.state, summary.level) == ("Suspended", Level.WAITING)
+    assert essence(summary) == "spec.suspend is true"
+
+
 def test_ready_stack_without_applications_has_a_problem_unless_none_is_wanted() -> None:
     status = {"conditions": [condition("Ready", "True", "AllReady")], "readyApplications": "0/0"}
     labels = {"operatorVersion": "v2"}
