@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 from envtest.apimachinery.objects import format_time
 from envtest.builtins.catalog import plain_name, schema_of
+from envtest.builtins.go_names import field_in_go, named_type
 from envtest.formats.go_time import MICRO, RFC3339, time_problem
 from envtest.schema.quantity import QuantityError, canonical, rounded_to_milli
 from envtest.schema.schema_node import Schema
@@ -100,16 +101,19 @@ class WrongTypeError(DecodeError):
     def __init__(self, value: Any, expected: str, path: str, *, is_struct: bool = False) -> None:
         super().__init__("", path)
         self._value = value
-        self._expected = expected
+        self.expected = expected
+        self._named = expected
         self._is_struct = is_struct
         self._struct = ""
         self._fields: list[str] = []
         self._own_message = ""
 
-    def enter(self, struct: str, field: str) -> None:
-        """Add a field that leads to the value, and its struct; the innermost is the first."""
-        self._struct = self._struct or struct
-        self._fields.insert(0, field)
+    def enter(self, type_name: str, field: str) -> None:
+        """Add a field that leads to the value, and the type that has it; the innermost is the first."""
+        if not self._fields:
+            self._struct = type_name.rpartition(".")[2]
+            self._named = named_type(type_name, field, self.expected)
+        self._fields.insert(0, field_in_go(type_name, field))
 
     @property
     def is_final(self) -> bool:
@@ -122,15 +126,15 @@ class WrongTypeError(DecodeError):
 
     def __str__(self) -> str:
         word = _JSON_TYPE_NAMES.get(type(self._value), "value")
-        if word == "number" and self._expected in ("int32", "int64"):
+        if word == "number" and self.expected in ("int32", "int64"):
             word = f"number {self._value}"
         where = f"struct field {self._struct}.{'.'.join(self._fields)}" if self._fields else "value"
-        return f"json: cannot unmarshal {word} into Go {where} of type {self._expected}"
+        return f"json: cannot unmarshal {word} into Go {where} of type {self._named}"
 
     @property
     def is_overflow(self) -> bool:
         """Whether the value is a whole number with more bits than the field has, which the converter cuts."""
-        is_integer = self._expected in ("int32", "int64") and not self.is_final
+        is_integer = self.expected in ("int32", "int64") and not self.is_final
         return is_integer and _is_whole(self._value)
 
     @property
@@ -144,15 +148,15 @@ class WrongTypeError(DecodeError):
         if self._is_struct:
             return f"cannot restore struct from: {found}"
         for prefix, kind in (("[]", "slice"), ("map[", "map")):
-            if self._expected.startswith(prefix):
+            if self.expected.startswith(prefix):
                 return f"cannot restore {kind} from {found}"
-        is_number = self._expected in ("int32", "int64", "float64")
-        if (is_number and found in ("int64", "float64")) or (found, self._expected) == (
+        is_number = self.expected in ("int32", "int64", "float64")
+        if (is_number and found in ("int64", "float64")) or (found, self.expected) == (
             "int64",
             "string",
         ):
-            return f"cannot convert {found} to {self._expected}"
-        return f"unrecognized type: {self._expected}"
+            return f"cannot convert {found} to {self.expected}"
+        return f"unrecognized type: {self.expected}"
 
 
 def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
@@ -328,7 +332,7 @@ def _struct(schema: Schema) -> Convert:
     }
     nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}
     go_type = _go_type(schema)
-    struct = go_type.rpartition(".")[2]
+    type_name = plain_name(schema.ref)
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
@@ -357,12 +361,12 @@ def _struct(schema: Schema) -> Convert:
                 if is_kept:
                     out[name] = item
         except WrongTypeError as error:
-            error.enter(struct, name)
+            error.enter(type_name, name)
             for other, item in members:
                 try:
                     _decode_rest(fields.get(other), item, prefix + other, error)
                 except WrongTypeError as final:
-                    final.enter(struct, other)
+                    final.enter(type_name, other)
                     raise
             raise
         for name, item in always.items():

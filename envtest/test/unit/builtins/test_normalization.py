@@ -9,6 +9,8 @@ import pytest
 from envtest.builtins.normalization import DecodeError, WrongTypeError, decode
 
 NUMBER = "json: cannot unmarshal number"
+CAPABILITIES = "Capabilities.spec.containers.securityContext.capabilities"
+SECRET = "SecretVolumeSource.spec.volumes.VolumeSource.secret"
 PORT = "ContainerPort.spec.containers.ports.containerPort"
 
 
@@ -36,6 +38,24 @@ def container(**fields: Any) -> dict[str, Any]:
             f"{NUMBER} 1.5 into Go struct field {PORT} of type int32",
             "cannot convert float64 to int32",
             "spec.containers[1].ports[0].containerPort",
+        ),
+        (
+            container(imagePullPolicy=5),
+            f"{NUMBER} into Go struct field Container.spec.containers.imagePullPolicy of type v1.PullPolicy",
+            "cannot convert int64 to string",
+            "spec.containers[1].imagePullPolicy",
+        ),
+        (
+            container(securityContext={"capabilities": {"add": [True]}}),
+            f"json: cannot unmarshal bool into Go struct field {CAPABILITIES}.add of type v1.Capability",
+            "unrecognized type: string",
+            "spec.containers[1].securityContext.capabilities.add[0]",
+        ),
+        (
+            {"spec": {"volumes": [{"secret": {"secretName": 5}}]}},
+            f"{NUMBER} into Go struct field {SECRET}.secretName of type string",
+            "cannot convert int64 to string",
+            "spec.volumes[0].secret.secretName",
         ),
         (
             container(env={}),
