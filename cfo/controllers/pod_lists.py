@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import POD, Client
 from cfo.runtime.cache import OwnerReference
-from cfo.runtime.client import APIRequest, ResponseTooLarge
+from cfo.runtime.client import APIRequest, PageSize, ResponseTooLarge
 
 ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that have not ended."""
@@ -21,8 +21,8 @@ ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _ON_NODE: Final = f"{ACTIVE},spec.nodeName!="
 """The field selector of pods that have not ended and that have a node."""
 
-_PAGE_SIZES: Final = (100, 10, 1)
-"""The numbers of pods of a page: each time that a page is too large, the next one applies."""
+_PAGE_SIZE: Final = 100
+"""The number of pods of a page."""
 
 _MAX_PAGE_BYTES: Final = 16 << 20
 """More than the metadata of one pod: API servers store 1.5 MiB, of which JSON makes at most six times more."""
@@ -93,15 +93,14 @@ async def list_pods(
     client: Client, namespace: str, *, labels: str = "", fields: str = ACTIVE
 ) -> list[PodMeta]:
     """Return the metadata of the pods that both selectors match. Raises the errors of API requests."""
-    sizes = iter(_PAGE_SIZES)
-    size = next(sizes)
+    size = PageSize(_PAGE_SIZE)
     position = ""
     found: list[PodMeta] = []
     while True:
         params = {
             "labelSelector": labels,
             "fieldSelector": fields,
-            "limit": str(size),
+            "limit": str(size.current),
             "continue": position,
         }
         request = APIRequest(
@@ -116,11 +115,10 @@ async def list_pods(
         )
         try:
             response = await client.transport.request(request)
-        except ResponseTooLarge:
-            if size == _PAGE_SIZES[-1]:
-                raise
-            size = next(sizes)
+        except ResponseTooLarge as error:
+            size.reduce(error)
             continue
+        size.count_page()
         page = _pages.decode(response.body)
         for item in page.items or ():
             pod = _pods.decode(item).metadata

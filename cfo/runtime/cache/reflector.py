@@ -34,6 +34,7 @@ If only metadata is stored, the nesting does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from enum import StrEnum
 from random import random as default_random
 from typing import Final, NoReturn
@@ -53,6 +54,7 @@ from cfo.runtime.cache.wire import (
     BrokenStreamError,
     ItemDecoder,
     LineSplitter,
+    ListMeta,
     Page,
     SplitPage,
     decode_bookmark,
@@ -73,6 +75,7 @@ from cfo.runtime.client.errors import (
     TransportError,
     error_for,
 )
+from cfo.runtime.client.page_size import SMALL_PAGE_SIZE, PageSize
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.process.clock import Clock, sleep_unless
@@ -97,19 +100,17 @@ _PAGE_BYTES: Final = 8 << 20
 """The maximum size of a page that is not the smallest: more than 500 usual objects have."""
 
 _MAX_PAGE_BYTES: Final = 32 << 20
-"""The maximum size of the smallest page, which can contain large objects that are not stored."""
+"""The maximum size of a small page, which can contain large objects that are not stored: several of 1.5 MiB.
+
+The JSON of one object has up to six times more than what API servers store. Only one list of all informers at a time
+has such a page in memory.
+"""
 
 _LARGE_LINE: Final = 64 << 10
 """The bytes of an event after which other tasks run before the next event."""
 
 _BYTES_AT_ONCE: Final = 1 << 20
 """How much of a page is decoded before other tasks run."""
-
-_SMALL_PAGE_SIZE: Final = 10
-"""The minimum page size after pages were too large. A page is then small enough, because objects have at most 3 MiB.
-
-Only one list of all informers at a time has such pages in memory.
-"""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
@@ -296,10 +297,6 @@ class Reflector:
             try:
                 if await self._list_once(limit):
                     return
-            except ResponseTooLarge:
-                if 0 < limit <= _SMALL_PAGE_SIZE:
-                    raise  # not even the smallest pages are accepted: back off
-                limit = max(limit // 10, _SMALL_PAGE_SIZE)
             except Expired:
                 self._use_quorum = True
                 expired += 1
@@ -317,14 +314,11 @@ class Reflector:
         listing = self._feed.begin()
         listing.discard_known = self._must_rebuild
         try:
-            if not 0 < limit <= _SMALL_PAGE_SIZE < self._options.page_size:
-                return await self._read_pages(listing, limit)
-            async with self._feed.budget.large_lists:
-                return await self._read_pages(listing, limit)
+            return await self._read_pages(listing, PageSize(limit))
         finally:
             listing.discard()
 
-    async def _read_pages(self, listing: Listing, limit: int) -> bool:
+    async def _read_pages(self, listing: Listing, size: PageSize) -> bool:
         """Read all pages and commit the list; return false if it is older than requested."""
         params = dict(self._selectors)
         quorum = self._use_quorum or listing.discard_known or not listing.known_version
@@ -333,21 +327,45 @@ class Reflector:
                 "resourceVersion": str(listing.known_version),
                 "resourceVersionMatch": "NotOlderThan",
             }
-        page = await self._get_page(params, limit)
-        version = page.metadata.resource_version
-        if not self._check_version(listing, version, quorum=quorum):
+        first = await self._read_page(listing, params, size, quorum=quorum)
+        if first is None:
             return False
-
-        await self._add_items(listing, page)
-        token = page.metadata.continue_
+        token = first.continue_
         while token:
-            del page  # it can have megabytes, and so can the next one
             params = {**self._selectors, "continue": token}
-            page = await self._get_page(params, limit)
-            await self._add_items(listing, page)
-            token = page.metadata.continue_
-        self._commit(listing, version)
+            page = await self._read_page(listing, params, size)
+            token = page.continue_ if page is not None else ""
+        self._commit(listing, first.resource_version)
         return True
+
+    async def _read_page(
+        self,
+        listing: Listing,
+        params: dict[str, str],
+        size: PageSize,
+        *,
+        quorum: bool | None = None,
+    ) -> ListMeta | None:
+        """Add the objects of a page to ``listing``; return the page's metadata.
+
+        ``quorum`` is given for the first page, which may be older than requested: then the result is ``None``.
+        """
+        while True:
+            one_at_a_time = self._feed.budget.large_lists if size.is_small else nullcontext()
+            async with one_at_a_time:
+                try:
+                    page = await self._get_page(params, size.current)
+                except ResponseTooLarge as error:
+                    size.reduce(error)
+                    continue
+                metadata = page.metadata
+                if quorum is not None and not self._check_version(
+                    listing, metadata.resource_version, quorum=quorum
+                ):
+                    return None
+                await self._add_items(listing, page)
+                size.count_page()
+                return metadata
 
     async def _add_items(self, listing: Listing, page: Page | SplitPage) -> None:
         """Decode the items of a page; other tasks run after each :data:`_BYTES_AT_ONCE`."""
@@ -409,7 +427,7 @@ class Reflector:
         if limit:
             params["limit"] = str(limit)
             max_bytes = _PAGE_BYTES
-            if limit <= _SMALL_PAGE_SIZE:
+            if limit <= SMALL_PAGE_SIZE:
                 max_bytes = _MAX_PAGE_BYTES
         response = await self._transport.request(
             APIRequest(

@@ -190,6 +190,28 @@ async def test_page_that_is_too_large_is_not_read_and_smaller_pages_are_requeste
         assert harness.version("a") == "5"
 
 
+async def test_only_the_pages_around_a_large_object_are_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 2000)
+    monkeypatch.setattr(reflector_module, "_MAX_PAGE_BYTES", 4000)
+    large = {**ray_cluster("large", 6), "content": "x" * 3000}
+    usual = [[ray_cluster(f"n{number}", 5)] for number in range(31)]
+    # The second page is too large with 500, 50 and 10 objects.
+    pages = [usual[0], *[[large, large]] * 3, [large], *usual[1:]]
+    async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+        server.probe_response = None  # pages can have one object as well
+        for number, page in enumerate(pages):
+            token = f"page {number}" if number < len(pages) - 1 else ""
+            server.respond_with(list_response(9, *page, token=token))
+        await start_watch(server, harness)
+        limits = [int(query["limit"]) for query in server.queries[: len(pages)]]
+        tokens = [query.get("continue", "") for query in server.queries[:5]]
+        assert len(harness.store) == 31
+    assert tokens == ["", "page 0", "page 0", "page 0", "page 0"]
+    assert limits == [500, 500, 50, 10, *[1] * 10, *[10] * 10, *[50] * 10, 500]
+
+
 async def test_only_one_list_at_a_time_has_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 2000)
     async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
