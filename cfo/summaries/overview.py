@@ -36,7 +36,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import LeftOutNumber
 from cfo.runtime.objects import CORE_EVENT
-from cfo.runtime.process import Timer
+from cfo.runtime.process import Timer, count_values
 from cfo.summaries.changes import Identity, Subscription
 from cfo.summaries.dependents import Dependents
 from cfo.summaries.kind_informers import MAX_CHILD_BYTES, KindInformers, shared_informer
@@ -67,6 +67,12 @@ _MAX_NAMESPACES: Final = 3
 _BATCH: Final = 20
 """The number of summaries that are computed before other tasks run."""
 
+_BATCH_VALUES: Final = 20_000
+"""The number of decoded values after which other tasks run; it takes some 5 ms."""
+
+_MAX_VALUES: Final = 200_000
+"""How many values are decoded for one summary; an object that any user creates can have 600,000, and 200 pods."""
+
 
 def interruption(informers: Iterable[Informer]) -> str:
     """Return why changes of objects that were read are not received at the moment; empty if they are."""
@@ -74,6 +80,40 @@ def interruption(informers: Iterable[Informer]) -> str:
         if informer.has_synced and informer.problem:
             return informer.problem
     return ""
+
+
+class _Decoder:
+    """Decodes an object, and those that its summary depends on, up to a number of values."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        """How many values were decoded."""
+
+    def object(self, entry: Entry) -> Object:
+        """Return the object of ``entry``, or only its namespace and name: if it is too large, or nested too deeply."""
+        found = self._decoded(entry)
+        if found is None:
+            return {"metadata": {"namespace": entry.namespace, "name": entry.name}}
+        return found
+
+    def objects(self, entries: Iterable[Entry]) -> list[Object]:
+        """Return the objects of ``entries``, without those that are too large, or nested too deeply."""
+        found = []
+        for entry in entries:
+            obj = self._decoded(entry)
+            if obj is not None:
+                found.append(obj)
+        return found
+
+    def _decoded(self, entry: Entry) -> Object | None:
+        values = count_values(entry.raw)
+        if self.values + values > _MAX_VALUES:
+            return None
+        self.values += values
+        try:
+            return entry.object()
+        except MALFORMED:
+            return None
 
 
 class Overview:
@@ -204,13 +244,14 @@ class Overview:
 
     async def refresh(self) -> None:
         """Compute the summaries that may have changed."""
-        computed = 0
+        computed = values = 0
         while self._marked:
             identity = next(iter(self._marked))
             del self._marked[identity]
-            self._update(identity)
+            values += self._update(identity)
             computed += 1
-            if computed % _BATCH == 0:
+            if computed >= _BATCH or values >= _BATCH_VALUES:
+                computed = values = 0
                 await anyio.lowlevel.checkpoint()
 
     async def snapshot(self) -> list[Summary]:
@@ -319,27 +360,30 @@ class Overview:
 
     # Summaries.
 
-    def _update(self, identity: Identity) -> None:
+    def _update(self, identity: Identity) -> int:
+        """Compute a summary; return how many values were decoded for it."""
+        decoder = _Decoder()
         gvk, key = identity
         before = self._summaries.get(identity)
-        after = self._summary_of(gvk, key)
+        after = self._summary_of(gvk, key, decoder)
         if before == after:
-            return
+            return decoder.values
         if after is None:
             del self._summaries[identity]
         else:
             self._summaries[identity] = after
         for subscription in self._subscriptions:
             subscription.record(identity, before, after)
+        return decoder.values
 
     def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
         """Return the pods and children of an object, empty if it does not exist."""
         entry = self.informers_of[gvk].objects.reader.entry(key)
         if entry is None:
             return {}
-        return related_objects(self.views[gvk], key, self._related_to(gvk, entry))
+        return related_objects(self.views[gvk], key, self._related_to(gvk, entry, _Decoder()))
 
-    def _summary_of(self, gvk: GVK, key: NamespacedName) -> Summary | None:
+    def _summary_of(self, gvk: GVK, key: NamespacedName, decoder: _Decoder) -> Summary | None:
         entry = self.informers_of[gvk].objects.reader.entry(key)
         if entry is None:
             self._overdue_at.pop((gvk, key), None)
@@ -347,9 +391,9 @@ class Overview:
             self._in_queue.remember((gvk, key), ())
             return None
         view = self.views[gvk]
-        obj = _decoded_or_key(entry)
+        obj = decoder.object(entry)
         self._created.remember((gvk, key), _created_for(view, key.namespace, obj))
-        related = self._related_to(gvk, entry)
+        related = self._related_to(gvk, entry, decoder)
         queue = _queue_of(view, obj, related)
         if queue:
             in_namespace = NamespacedName(key.namespace, queue)
@@ -400,7 +444,7 @@ class Overview:
                 self._mark(*identity)
         self._set_timer()
 
-    def _related_to(self, gvk: GVK, entry: Entry) -> Related:
+    def _related_to(self, gvk: GVK, entry: Entry, decoder: _Decoder) -> Related:
         informers = self.informers_of[gvk]
         pods = informers.pods_of(entry)
         events: list[Entry] = []
@@ -408,11 +452,12 @@ class Overview:
             events = about_object(self._events, entry.key, entry.meta.uid)
         return Related(
             children={
-                kind: _decoded(children) for kind, children in informers.children_of(entry).items()
+                kind: decoder.objects(children)
+                for kind, children in informers.children_of(entry).items()
             },
-            pods=None if pods is None else _decoded(pods),
-            events=_decoded(events),
-            created_events=self._created_events(gvk, entry),
+            pods=None if pods is None else decoder.objects(pods),
+            events=decoder.objects(events),
+            created_events=self._created_events(gvk, entry, decoder),
             now=self._clock.now(),
         )
 
@@ -431,14 +476,14 @@ class Overview:
         events = [event for event in related.events if event.get("message") != outdated]
         return replace(related, events=events, queue_problem=problem)
 
-    def _created_events(self, gvk: GVK, entry: Entry) -> list[Object]:
+    def _created_events(self, gvk: GVK, entry: Entry, decoder: _Decoder) -> list[Object]:
         """Return Warning Events about what was created for an object; older ones are about others of these names."""
         if self._events is None:
             return []
         since = time_of(entry.meta.creation_timestamp)
         found: list[Object] = []
         for created in self._created.keys_of((gvk, entry.key)):
-            for event in _decoded(about_created(self._events, created)):
+            for event in decoder.objects(about_created(self._events, created)):
                 last = last_occurrence(event)
                 if since is None or last is None or last >= since:
                     found.append(event)
@@ -461,25 +506,6 @@ def _left_out_text(gvk: GVK, numbers: Mapping[str, LeftOutNumber]) -> str:
 
 def _state_of(informer: Informer) -> tuple[bool, bool, bool]:
     return informer.has_synced, informer.is_not_served, informer.is_forbidden
-
-
-def _decoded(entries: Iterable[Entry]) -> list[Object]:
-    """Return the objects of ``entries``, without those whose JSON cannot be decoded (nested too deeply)."""
-    found = []
-    for entry in entries:
-        try:
-            found.append(entry.object())
-        except MALFORMED:
-            continue
-    return found
-
-
-def _decoded_or_key(entry: Entry) -> Object:
-    """Return the object of ``entry``; if its JSON cannot be decoded, only its namespace and name."""
-    try:
-        return entry.object()
-    except MALFORMED:
-        return {"metadata": {"namespace": entry.namespace, "name": entry.name}}
 
 
 def _created_for(view: KindView, namespace: str, obj: Object) -> list[CreatedObject]:

@@ -14,7 +14,16 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.kueue import WAITING
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
-from cfo.runtime import GVK, Cache, ClientConfig, NamespacedName, RESTMapper, Transport
+from cfo.runtime import (
+    GVK,
+    Cache,
+    ClientConfig,
+    Entry,
+    NamespacedName,
+    RESTMapper,
+    Transport,
+    name_of,
+)
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
@@ -22,7 +31,7 @@ from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY
 from cfo.runtime.process.clock import rfc3339
 from cfo.summaries.kind_view import MAX_CHILDREN, related_kinds
-from cfo.summaries.overview import Overview
+from cfo.summaries.overview import _MAX_VALUES, Overview, _Decoder
 from cfo.summaries.summary import Level
 from test.support.clocks import FakeClock
 from test.support.local_queues import LOCAL_QUEUE
@@ -132,9 +141,23 @@ def test_few_of_many_children_are_decoded(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(1000):
         policy = {"metadata": {"namespace": "ns", "name": f"p{number}", "ownerReferences": [owner]}}
         policies.store.put(EntryDecoder(NETWORK_POLICY).decode(orjson.dumps(policy)))
-    assert len(overview._related_to(RAY_CLUSTER, cluster).children[NETWORK_POLICY]) == MAX_CHILDREN
+    related = overview._related_to(RAY_CLUSTER, cluster, _Decoder())
+    assert len(related.children[NETWORK_POLICY]) == MAX_CHILDREN
     ((_, names),) = overview.related_objects(RAY_CLUSTER, cluster.key)["Children"]
     assert len(names) < 1000
+
+
+def test_objects_of_a_summary_are_decoded_up_to_a_number_of_values() -> None:
+    def entry(name: str, number: int) -> Entry:
+        obj = {"metadata": {"namespace": "ns", "name": name}, "spec": [{}] * number}
+        return EntryDecoder(RAY_CLUSTER).decode(orjson.dumps(obj))
+
+    decoder = _Decoder()
+    large = entry("large", _MAX_VALUES)
+    assert decoder.object(large) == {"metadata": {"namespace": "ns", "name": "large"}}
+    half = [entry(str(number), _MAX_VALUES // 4) for number in range(3)]
+    found = decoder.objects([large, *half, entry("small", 10)])
+    assert [name_of(obj) for obj in found] == ["0", "small"]
 
 
 def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_time() -> None:
