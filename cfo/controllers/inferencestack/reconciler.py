@@ -251,7 +251,8 @@ class InferenceStackReconciler:
             # Many objects can wait for finalizers, so they are not decoded.
             if (gvk, entry.key) in wanted or entry.meta.is_deleting:
                 continue
-            if not is_retained(entry.object()):
+            known = {"kind": gvk.kind, "metadata": {"annotations": entry.annotations}}
+            if not is_retained(known):
                 yield gvk, entry.key
 
     def _outcome(

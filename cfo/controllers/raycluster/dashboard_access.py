@@ -34,7 +34,6 @@ from cfo.runtime import (
     Informer,
     Manager,
     Rule,
-    name_of,
 )
 from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
@@ -256,13 +255,12 @@ class DashboardAccess:
             raise DiscoveryIncomplete("head pods are not listed yet")
         if not self._head_pods.are_known(facts.cluster):
             return Exposure(authentication, None, "RayTokenUnverified", _HEADS_TOO_LARGE)
-        pods = [entry.object() for entry in self._head_pods.of(facts.cluster)]
-        pods_without_token = [
-            name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})
-        ]
-        if pods_without_token:
-            message = _RUNNING_WITHOUT.format(pod=pods_without_token[0])
-            return Exposure(authentication, None, "RayTokenNotRequired", message)
+        pods = self._head_pods.of(facts.cluster)
+        for entry in pods:
+            pod = entry.object()
+            if not requires_ray_token(pod.get("spec") or {}):
+                message = _RUNNING_WITHOUT.format(pod=entry.name)
+                return Exposure(authentication, None, "RayTokenNotRequired", message)
         return Exposure(authentication, backend, head_requires_token=bool(pods))
 
 

@@ -22,7 +22,7 @@ from cfo.runtime import (
     namespace_of,
 )
 
-MAX_HEADS: Final = 100
+MAX_HEADS: Final = 20
 """More head pods than a RayCluster ever has: usually it has one."""
 
 _CLUSTERS: Final = NamingLabel(POD_CLUSTER_LABEL)

@@ -70,7 +70,7 @@ def _names_at(address: str) -> Iterator[NamespacedName]:
 
 
 def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> list[Object]:
-    """Return the clusters with the address of ``cluster`` that are older than it and not being deleted."""
+    """Return the metadata of clusters with the address of ``cluster`` that are older and not being deleted."""
     key = key_of(cluster)
     age = (cluster["metadata"].get("creationTimestamp") or "", key)
     older: list[Object] = []
@@ -79,7 +79,7 @@ def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> li
         if entry is None or entry.meta.is_deleting:
             continue
         if (entry.meta.creation_timestamp, entry.key) < age:
-            older.append(entry.object())
+            older.append(entry.metadata_object())
     return older
 
 

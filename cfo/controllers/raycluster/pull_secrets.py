@@ -78,8 +78,10 @@ class HeadPodReplacer:
                 continue
             pod = entry.object()
             if not required <= _pull_secrets(pod.get("spec") or {}):
+                # Without the rest: a tenant decides how large pods are, and how many lack pull secrets.
+                known = entry.metadata_object()
                 decision.add_absent(
-                    POD, entry.key, current=pod, belongs=partial(_controls, cluster)
+                    POD, entry.key, current=known, belongs=partial(_controls, cluster)
                 )
 
 

@@ -32,6 +32,7 @@ from cfo.runtime.objects.unstructured import (
     Object,
     owner_part,
 )
+from cfo.runtime.process.large_objects import admit
 
 Parts: TypeAlias = dict[str, msgspec.Raw]
 """The JSON of each top-level field of an object."""
@@ -269,9 +270,20 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         self._parts = None
 
     def object(self) -> Object:
-        """Return a freshly decoded copy, owned by the caller."""
+        """Return a freshly decoded copy, owned by the caller.
+
+        Raises :class:`~cfo.runtime.process.large_objects.RoomTaken` in a reconcile that has decoded too much.
+        """
+        admit(self.raw)
         decoded: Object = orjson.loads(self.raw)
         return decoded
+
+    def metadata_object(self) -> Object:
+        """Return a copy of the object that has only apiVersion, kind and metadata."""
+        return {
+            field: orjson.loads(memoryview(self.part(field)))
+            for field in ("apiVersion", "kind", "metadata")
+        }
 
     @property
     def annotations(self) -> Mapping[str, str]:

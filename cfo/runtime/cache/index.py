@@ -13,6 +13,7 @@ import structlog
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.large_objects import call_uncounted
 from cfo.runtime.process.strings import require_list
 
 _log = structlog.get_logger(__name__)
@@ -151,9 +152,12 @@ class Index:
         found += [packed.entry for packed in self._identities.values() if packed.has(value_hash)]
         return found
 
+    def _checked_values(self, entry: Entry) -> frozenset[str]:
+        return _checked(self.function(entry))
+
     def _values(self, entry: Entry) -> frozenset[str]:
         try:
-            return _checked(self.function(entry))
+            return call_uncounted(self._checked_values, entry)
         except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
             _log.exception(
                 "Index function failed, object is not indexed",

@@ -54,6 +54,7 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
+from cfo.runtime.process.large_objects import call_uncounted
 
 _log = structlog.get_logger(__name__)
 
@@ -619,7 +620,7 @@ class Informer:
 
     def _call(self, handler: Handler, event: Event) -> None:
         try:
-            handler(event)
+            call_uncounted(handler, event)
         except Exception:  # noqa: BLE001 - logged; handlers are code of the library's users
             _log.exception(
                 "Event handler failed, continuing with the others",

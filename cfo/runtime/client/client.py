@@ -30,6 +30,8 @@ from cfo.runtime.client.recorded_requests import (
     RecordedRequests,
     RequestTarget,
     cache_key,
+    decoded,
+    decoded_metadata,
 )
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_wire
@@ -40,7 +42,6 @@ from cfo.runtime.objects.unstructured import (
     ObjectKind,
     TypedObject,
     gvk_of,
-    is_deleting,
     key_of,
     name_of,
     namespace_of,
@@ -55,7 +56,6 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.process.arguments import require_field_manager, require_type
-from cfo.runtime.process.large_objects import admit
 
 T = TypeVar("T")
 TypedT = TypeVar("TypedT", bound=TypedObject)
@@ -168,8 +168,7 @@ class Client:
         stored = self._cache.stored(gvk, cache_key(self.mapper, gvk, key), partial=True)
         if stored is None:
             return None
-        admit(stored.object)
-        obj: Object = orjson.loads(stored.object)
+        obj = decoded(stored.object)
         if stored.is_partial:
             return CachedState(obj, is_partial=True)
         return CachedState(obj, stored)
@@ -338,6 +337,29 @@ class Client:
         )
         params = {"fieldManager": self.field_manager, **_dry_run_params(dry_run)}
         return kind.decode(await self._requests.patch(request, target, body, params=params))
+
+    async def patch_metadata(
+        self, gvk: GVK, key: NamespacedName, metadata: Mapping[str, Any], *, uid: str
+    ) -> Object:
+        """Send a merge patch to the metadata of an object; return apiVersion, kind and metadata as persisted.
+
+        For objects of which nothing else is needed: the rest of the response, which can be large, is not decoded.
+        ``uid`` is a precondition, as in :meth:`patch`.
+        """
+        gvk = require_kind("patch_metadata", gvk)
+        require_type("patch_metadata: metadata", metadata, Mapping, "a dict")
+        body = _with_preconditions({"metadata": metadata}, uid=uid, resource_version=None)
+        target = await self._requests.resolve_object(gvk, key)
+        request = APIRequest(
+            "PATCH",
+            target.path,
+            content_type=PatchType.MERGE.value,
+            verb="patch",
+            resource=target.label,
+        )
+        params = {"fieldManager": self.field_manager}
+        response = await self._requests.write_undecoded(request, target, body, params=params)
+        return decoded_metadata(response)
 
     async def patch_object(
         self,
@@ -508,21 +530,8 @@ class Client:
         except NotFound:
             self._requests.record_not_found(target, cached_uid)
             return False
-        self._record_deletion(target, response, uid or cached_uid)
+        self._requests.record_delete(target, response, uid or cached_uid)
         return True
-
-    def _record_deletion(self, target: RequestTarget, body: bytes, expected_uid: str) -> None:
-        """Record the response to a DELETE: the object, or a Status, which need not contain the uid."""
-        response = orjson.loads(body)
-        if is_deleting(response):  # finalizers or a grace period delay the deletion
-            self._requests.record_response(target, response, body)
-            return
-        deleted_uid = uid_of(response)
-        if response.get("kind") == "Status":
-            details = response.get("details") or {}
-            deleted_uid = details.get("uid") or expected_uid
-        if deleted_uid:
-            self._cache.record_deletion(target.gvk, target.key, deleted_uid)
 
     async def _write(
         self, request: APIRequest, target: RequestTarget, body: Any, *, dry_run: bool
@@ -536,8 +545,7 @@ def _decode_stored(stored: StoredObject, cached: CachedState | None) -> Object:
     """Return the decoded object of ``stored``, which ``cached`` has already if it is the same state."""
     if cached is not None and cached.stored is stored:
         return cached.object
-    decoded: Object = orjson.loads(stored.object)
-    return decoded
+    return decoded(stored.object)
 
 
 def _check_patch(body: object, patch_type: PatchType) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 
 from cfo.runtime.client.discovery import Resource, RESTMapper
@@ -35,7 +36,6 @@ from cfo.runtime.objects.unstructured import (
     Object,
     controller_of,
     is_deleting,
-    key_of,
     require_key,
     resource_version_of,
     uid_of,
@@ -189,11 +189,10 @@ class RecordedRequests:
         except NotFound:
             self.record_not_found(target, cached_uid)
             return None
-        admit(body)
-        obj: Object = orjson.loads(body)
         # Only an answer to an open question is stored: the watch delivers the result of any other live read.
         if self.cache.is_uncertain(gvk, target.key):
-            self.record_response(target, obj, body)
+            self.record_response(target, body)
+        obj = decoded(body)
         if reader is not None and not reader.selects(obj):
             return None  # the cache is limited by labels, and may be incomplete
         return obj
@@ -205,10 +204,9 @@ class RecordedRequests:
         target = await self.resolve_object(gvk, key, subresource)
         request = APIRequest("GET", target.path, verb="get", resource=target.label)
         try:
-            obj: Object = orjson.loads(await self.send(request))
+            return decoded(await self.send(request))
         except NotFound:
             return None
-        return obj
 
     async def list(
         self, gvk: GVK, namespace: str, label_selector: str, field_selector: str, *, live: bool
@@ -243,8 +241,7 @@ class RecordedRequests:
                 "GET", target.path, params=params, compress=True, verb="list", resource=target.label
             )
             body = await self.send(request)
-            admit(body)
-            page = orjson.loads(body)
+            page = decoded(body)
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", target.gvk.api_version)
                 item.setdefault("kind", target.gvk.kind)
@@ -355,7 +352,22 @@ class RecordedRequests:
         params: Mapping[str, str],
         cached_uid: str | None = None,
     ) -> Object:
-        """Send an object or a patch; return the object in the response.
+        """Send an object or a patch; return the object in the response. See :meth:`write_undecoded`."""
+        response = await self.write_undecoded(
+            request, changed, body, params=params, cached_uid=cached_uid
+        )
+        return decoded(response)
+
+    async def write_undecoded(
+        self,
+        request: APIRequest,
+        changed: RequestTarget,
+        body: Any,
+        *,
+        params: Mapping[str, str],
+        cached_uid: str | None = None,
+    ) -> bytes:
+        """Send an object or a patch; return the response.
 
         ``params`` are query parameters; with ``dryRun`` nothing is recorded. ``cached_uid`` is the uid of the cached
         object (``None``: it is looked up). Raises :class:`EncodingError` for a body that is not JSON, and
@@ -371,8 +383,7 @@ class RecordedRequests:
             encoded = _escape_for_yaml(encoded)
         request = replace(request, params=params, body=encoded)
         if "dryRun" in params:
-            persisted: Object = orjson.loads(await self.send(request))
-            return persisted
+            return await self.send(request)
         uid_before = self.cached_uid(changed) if cached_uid is None else cached_uid
         try:
             response = await self.send_write(request, changed)
@@ -391,11 +402,8 @@ class RecordedRequests:
             elif is_object_missing:
                 self.record_not_found(changed, uid_before)
             raise
-        obj: Object = orjson.loads(response)
-        # The response of a subresource can have another kind, such as Scale or Eviction.
-        if obj.get("kind") == changed.gvk.kind:
-            self.record_response(changed, obj, response)
-        return obj
+        self.record_response(changed, response)
+        return response
 
     def _require_subresource(self, target: RequestTarget) -> None:
         """Raise :class:`UnknownSubresource` if discovery does not list the subresource of ``target``."""
@@ -443,12 +451,34 @@ class RecordedRequests:
         stored = self.cache.stored(target.gvk, target.key)
         return stored.uid if stored is not None else ""
 
-    def record_response(self, target: RequestTarget, obj: Object, body: bytes) -> None:
-        """Record the response to a write: ``obj``, whose JSON is ``body``."""
-        if _was_removed(obj):
-            self.cache.record_deletion(target.gvk, key_of(obj), uid_of(obj))
+    def record_response(self, target: RequestTarget, body: bytes) -> None:
+        """Record the response to a request, if it is the object of that kind.
+
+        The response of a subresource can have another kind, such as Scale or Eviction.
+        """
+        written = _written.decode(body)
+        if written.kind != target.gvk.kind:
+            return
+        if written.was_removed:
+            metadata = written.metadata
+            key = NamespacedName(metadata.namespace, metadata.name)
+            self.cache.record_deletion(target.gvk, key, metadata.uid)
         else:
             self.cache.record_write(target.gvk, body)
+
+    def record_delete(self, target: RequestTarget, body: bytes, expected_uid: str) -> None:
+        """Record the response to a DELETE: the object, or a Status, which need not contain the uid."""
+        response = _written.decode(body)
+        if response.metadata.deletion_timestamp is not None:
+            # Finalizers or a grace period delay the deletion.
+            self.record_response(target, body)
+            return
+        deleted_uid = response.metadata.uid
+        if response.kind == "Status":
+            details = orjson.loads(body).get("details") or {}
+            deleted_uid = details.get("uid") or expected_uid
+        if deleted_uid:
+            self.cache.record_deletion(target.gvk, target.key, deleted_uid)
 
     def record_not_found(self, target: RequestTarget, uid_before: str) -> None:
         """Record that the object was not found; ``uid_before`` was the cached uid before the request.
@@ -464,21 +494,68 @@ def _is_older(version: str, other: str) -> bool:
     return (len(version), version) < (len(other), other)
 
 
-def _was_removed(obj: Object) -> bool:
-    """Return whether the write that returned this object removed it, because nothing blocks its deletion any longer.
+def decoded(response: bytes) -> Object:
+    """Return the JSON of a response. Raises :class:`~cfo.runtime.process.large_objects.RoomTaken`."""
+    admit(response)
+    obj: Object = orjson.loads(response)
+    return obj
 
-    The response to removing the last finalizer of an object that is being deleted contains the object.
-    """
-    metadata = obj.get("metadata") or {}
-    if not is_deleting(obj) or metadata.get("finalizers"):
-        return False
-    if metadata.get("deletionGracePeriodSeconds"):
-        return False  # a pod in its grace period has no finalizer, and still exists
-    if obj.get("kind") == "Namespace":
-        # A Namespace has finalizers in its spec, too; the namespace controller removes them.
-        spec = obj.get("spec") or {}
-        return not spec.get("finalizers")
-    return True
+
+def decoded_metadata(response: bytes) -> Object:
+    """Return apiVersion, kind and metadata of the object in a response."""
+    parts = _metadata_only.decode(response)
+    return {
+        name: orjson.loads(memoryview(part)) for name, part in msgspec.structs.asdict(parts).items()
+    }
+
+
+class _MetadataOnly(msgspec.Struct):
+    apiVersion: msgspec.Raw  # noqa: N815 (the name of the field)
+    kind: msgspec.Raw
+    metadata: msgspec.Raw
+
+
+_metadata_only = msgspec.json.Decoder(_MetadataOnly)
+
+
+class _WrittenMetadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] | None = None
+
+
+class _NamespaceSpec(msgspec.Struct):
+    finalizers: list[str] | None = None
+
+
+class _Written(msgspec.Struct):
+    """What the cache must know of the object in a response, of which the rest is not decoded."""
+
+    kind: str = ""
+    metadata: _WrittenMetadata = msgspec.field(default_factory=_WrittenMetadata)
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def was_removed(self) -> bool:
+        """Whether the write that returned this object removed it, because nothing blocks its deletion any longer.
+
+        The response to removing the last finalizer of an object that is being deleted contains the object.
+        """
+        metadata = self.metadata
+        if metadata.deletion_timestamp is None or metadata.finalizers:
+            return False
+        if metadata.deletion_grace_period_seconds:
+            return False  # a pod in its grace period has no finalizer, and still exists
+        if self.kind == "Namespace":
+            # A Namespace has finalizers in its spec, too; the namespace controller removes them.
+            return not msgspec.json.decode(self.spec, type=_NamespaceSpec).finalizers
+        return True
+
+
+_written = msgspec.json.Decoder(_Written)
 
 
 def _escape_for_yaml(body: bytes) -> bytes:

@@ -22,7 +22,6 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.errors import (
     AlreadyExists,
     APIError,
@@ -44,7 +43,7 @@ from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.arguments import require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
-from cfo.runtime.process.large_objects import LargeObjects, RoomTaken, admit
+from cfo.runtime.process.large_objects import LargeObjects, RoomTaken
 from cfo.runtime.process.printable import described
 
 _log = structlog.get_logger(__name__)
@@ -125,8 +124,8 @@ class Controller:
 
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. ``namespaces``: requests in other namespaces are dropped, whichever source they come from (``None``: no
-    request is). ``primary`` has the objects that requests name, and ``large_objects`` lets one reconcile at a time have
-    large ones. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
+    request is). ``large_objects`` lets one reconcile at a time have large ones. Usually created by
+    :class:`~cfo.runtime.manager.builder.Builder`.
 
     Raises :class:`TypeError` if ``reconciler`` is a class or a function, or its ``reconcile`` is not a coroutine
     function.
@@ -142,7 +141,6 @@ class Controller:
         namespaces: Collection[str] | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
-        primary: Reader | None = None,
         large_objects: LargeObjects | None = None,
     ) -> None:
         if isinstance(reconciler, type):
@@ -164,9 +162,8 @@ class Controller:
         self._namespaces: frozenset[str] | None = None
         if namespaces is not None:
             self._namespaces = frozenset(namespaces)
-        self._primary = primary
-        self._large_objects = large_objects or LargeObjects()
         self._clock = clock or SystemClock()
+        self._large_objects = large_objects or LargeObjects(self._clock)
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
         self.queue: WorkQueue[Request] = WorkQueue(
@@ -288,8 +285,7 @@ class Controller:
         ):
             started = self._clock.monotonic()
             try:
-                with self._large_objects.reconcile((self.name, request)):
-                    self._admit(request)
+                with self._large_objects.reconcile((self.name, request), request.namespace):
                     result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 if any(isinstance(cause, RoomTaken) for cause in _flatten(error)):
@@ -301,12 +297,6 @@ class Controller:
             finally:
                 self._metrics.seconds.observe(self._clock.monotonic() - started)
                 _reconcile_id.set("")
-
-    def _admit(self, request: Request) -> None:
-        """Take the room for large objects if the one that the request names is large."""
-        entry = self._primary.entry(request) if self._primary is not None else None
-        if entry is not None:
-            admit(entry.raw)
 
     def _repeat_with_room(self, request: Request, priority: int) -> None:
         """Put a request back until there is room for its large objects."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import msgspec
 
-from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import BudgetFunction, require_budget_function
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import (
@@ -227,7 +227,6 @@ class Builder:
             namespaces=namespaces,
             metrics=manager.metrics,
             clock=manager.clock,
-            primary=self._primary_reader(),
             large_objects=manager.large_objects,
         )
         for watch in self._watches:
@@ -239,12 +238,6 @@ class Builder:
         manager.add_controller(controller, self._group)
         manager.incomplete_builders.remove(self)
         return controller
-
-    def _primary_reader(self) -> Reader | None:
-        for watch in self._watches:
-            if watch.gvk == self._primary:
-                return self._manager.cache.informer(watch.gvk, **watch.selection).reader
-        return None
 
     def _handler(self, watch: _Watch) -> EventHandler:
         if watch.handler is not None:

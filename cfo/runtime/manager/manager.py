@@ -220,7 +220,7 @@ class Manager:
         self.options = options or ManagerOptions()
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
-        self.large_objects = LargeObjects()
+        self.large_objects = LargeObjects(self.clock)
 
         if not isinstance(target, ClientConfig) and not hasattr(target, "request"):
             # Not its value, which can have the credentials of a kubeconfig.

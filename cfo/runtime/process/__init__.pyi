@@ -8,6 +8,7 @@ from .endpoint import USER as USER
 from .endpoint import Endpoint as Endpoint
 from .endpoint import parse_bind_address as parse_bind_address
 from .health import ping as ping
+from .large_objects import count_values as count_values
 from .listener import AddressUnavailable as AddressUnavailable
 from .listener import bind_socket as bind_socket
 from .listener import free_port as free_port

@@ -1,9 +1,10 @@
-"""Lets one reconcile at a time have large objects in memory.
+"""Lets one reconcile at a time have many values in memory, or a few slow ones.
 
 An object that a tenant may create can have 1.5 MB of JSON. Decoded, small values take 20 times as much, and all workers
-of all controllers can have such objects at the same time. So there is room for the large objects of one reconcile. Any
-other one ends when it would decode its first, and is repeated when the room is passed on to it: if it waited, those of
-one tenant could occupy all workers. Namespaces take turns.
+of all controllers can have such objects at the same time. So there is room for the large objects of one reconcile, or
+for its many objects: what it decodes is counted together. Any other one ends when it would exceed the limit, and is
+repeated when the room is passed on to it: if it waited, those of one tenant could occupy all workers. Namespaces take
+turns.
 """
 
 from __future__ import annotations
@@ -11,22 +12,42 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
+
+from cfo.runtime.process.clock import Clock, SystemClock, Timer
 
 MANY_VALUES: Final = 10_000
-"""The number of values from which an object is large. Usual objects have hundreds."""
+"""How many values a reconcile can decode without the room. Usual objects have hundreds."""
+
+HOLD_SECONDS: Final = 5.0
+"""After how many seconds a reconcile for another namespace can have room as well.
+
+A tenant can make a reconcile wait for the API server for a minute, with many large objects."""
+
+MAX_HOLDERS: Final = 3
+"""How many reconciles have room at most, all but one of them for longer than :data:`HOLD_SECONDS`."""
+
+_UNCOUNTED_BYTES: Final = 2 * MANY_VALUES
+"""How many bytes a reconcile can decode before values are counted; each value has at least two, with its comma."""
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+def count_values(encoded: bytes) -> int:
+    """Return about how many values JSON has; commas and braces in strings count as well."""
+    return encoded.count(b",") + encoded.count(b"{") + encoded.count(b"[")
 
 
 class RoomTaken(Exception):
-    """Another reconcile has large objects. The controller repeats this one later; reconcilers do not catch it."""
+    """Another reconcile has many values. The controller repeats this one later; reconcilers do not catch it."""
 
 
-def is_large(encoded: bytes) -> bool:
-    """Return whether JSON has about :data:`MANY_VALUES` values or more; commas and braces in strings count as well."""
-    if len(encoded) < 2 * MANY_VALUES:
-        return False
-    values = encoded.count(b",") + encoded.count(b"{") + encoded.count(b"[")
-    return values >= MANY_VALUES
+class _Holder(NamedTuple):
+    """Who has the room: for an object in this namespace, since this time of the monotonic clock in seconds."""
+
+    namespace: str
+    since: float
 
 
 class LargeObjects:
@@ -35,60 +56,115 @@ class LargeObjects:
     Each reconcile has an identity, and no other one with this identity runs at the same time.
     """
 
-    def __init__(self) -> None:
-        self._holder: Hashable = None
-        """The reconcile that has the room, also before it runs."""
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._holders: dict[Hashable, _Holder] = {}
+        """The reconciles that have the room, also before they run."""
         self._waiting: dict[str, dict[Hashable, Callable[[], object]]] = {}
         """The functions that repeat the reconciles without room, by namespace. The first namespace is next."""
+        self._timer: Timer | None = None
 
     @contextmanager
-    def reconcile(self, identity: Hashable) -> Iterator[None]:
-        """Run one reconcile; the room that it has is passed on when it ends."""
-        token = _reconcile.set((self, identity))
+    def reconcile(self, identity: Hashable, namespace: str) -> Iterator[None]:
+        """Run one reconcile for an object in a namespace; the room that it has is passed on when it ends."""
+        token = _reconcile.set(_Decoded(self, identity, namespace))
         try:
             yield
         finally:
             _reconcile.reset(token)
-            if self._holder == identity:
+            if self._holders.pop(identity, None) is not None:
                 self._pass_on()
 
-    def take(self, identity: Hashable) -> None:
-        """Take the room for a reconcile, unless it has it. Raises :class:`RoomTaken` if another one has it."""
-        if self._holder is None:
-            self._holder = identity
-        if self._holder != identity:
+    def take(self, identity: Hashable, namespace: str) -> None:
+        """Take the room for a reconcile, unless it has it. Raises :class:`RoomTaken` if there is none."""
+        if identity in self._holders:
+            return
+        if not self._has_room_for(namespace):
             raise RoomTaken("another reconcile has large objects in memory")
+        self._holders[identity] = _Holder(namespace, self._clock.monotonic())
 
     def wait(self, identity: Hashable, namespace: str, repeat: Callable[[], object]) -> None:
         """Call ``repeat`` once the room is kept for a reconcile, which is for an object in this namespace."""
         self._waiting.setdefault(namespace, {})[identity] = repeat
-        if self._holder is None:
-            self._pass_on()
+        self._pass_on()
+
+    def _has_room_for(self, namespace: str) -> bool:
+        if len(self._holders) >= MAX_HOLDERS:
+            return False
+        now = self._clock.monotonic()
+        return all(
+            holder.namespace != namespace and now - holder.since >= HOLD_SECONDS
+            for holder in self._holders.values()
+        )
 
     def _pass_on(self) -> None:
-        self._holder = None
-        if not self._waiting:
+        """Repeat the next reconcile if there is room for it."""
+        for namespace, waiting in list(self._waiting.items()):
+            if not self._has_room_for(namespace):
+                continue
+            del self._waiting[namespace]
+            identity = next(iter(waiting))
+            repeat = waiting.pop(identity)
+            if waiting:
+                self._waiting[namespace] = waiting  # behind all other namespaces
+            self._holders[identity] = _Holder(namespace, self._clock.monotonic())
+            repeat()
+            break
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Let the next reconcile that waits be repeated once all that have the room have had it for long."""
+        if self._timer is not None or not self._waiting:
             return
-        namespace = next(iter(self._waiting))
-        waiting = self._waiting.pop(namespace)
-        self._holder = next(iter(waiting))
-        repeat = waiting.pop(self._holder)
-        if waiting:
-            self._waiting[namespace] = waiting  # behind all other namespaces
-        repeat()
+        newest = max(holder.since for holder in self._holders.values())
+        seconds = newest + HOLD_SECONDS - self._clock.monotonic()
+        if seconds > 0:  # otherwise only the end of a reconcile makes room
+            self._timer = self._clock.call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pass_on()
 
 
-_reconcile: ContextVar[tuple[LargeObjects, Hashable] | None] = ContextVar(
-    "reconcile_with_large_objects", default=None
-)
+class _Decoded:
+    """How much one reconcile has decoded."""
+
+    def __init__(self, room: LargeObjects, identity: Hashable, namespace: str) -> None:
+        self._room = room
+        self._identity = identity
+        self._namespace = namespace
+        self._bytes = 0
+        self._values = 0
+
+    def add(self, encoded: bytes) -> None:
+        self._bytes += len(encoded)
+        if self._bytes < _UNCOUNTED_BYTES:
+            return
+        self._values += count_values(encoded)
+        if self._values >= MANY_VALUES:
+            self._room.take(self._identity, self._namespace)
+
+
+_reconcile: ContextVar[_Decoded | None] = ContextVar("decoded_by_this_reconcile", default=None)
 
 
 def admit(encoded: bytes) -> None:
-    """Take the room, within a reconcile, before this JSON is decoded, if that is large.
+    """Count this JSON, which is decoded next, if a reconcile decodes it; take the room above the limit.
 
     Raises :class:`RoomTaken` if another reconcile has the room.
     """
-    current = _reconcile.get()
-    if current is not None and is_large(encoded):
-        room, identity = current
-        room.take(identity)
+    decoded = _reconcile.get()
+    if decoded is not None:
+        decoded.add(encoded)
+
+
+def call_uncounted(function: Callable[[A], T], argument: A) -> T:
+    """Return ``function(argument)``, which belongs to no reconcile, also if one causes the call.
+
+    A write of a reconcile calls event handlers and index functions, which keep nothing that they decode.
+    """
+    token = _reconcile.set(None)
+    try:
+        return function(argument)
+    finally:
+        _reconcile.reset(token)

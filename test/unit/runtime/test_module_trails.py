@@ -35,8 +35,8 @@ from test.support.scripted_transport import (
     wait_until,
 )
 
-MAX_MODULES_OF_AN_EVENT = 13
-MAX_MODULES_OF_AN_APPLY = 10
+MAX_MODULES_OF_AN_EVENT = 14
+MAX_MODULES_OF_AN_APPLY = 11
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 JOB = {

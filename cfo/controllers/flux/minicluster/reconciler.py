@@ -287,8 +287,8 @@ class MiniClusterReconciler:
         has_effect = False
         for pod, index in pods[:_LABELLED_PODS]:
             try:
-                patched = await self.client.patch_object(
-                    pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}}
+                patched = await self.client.patch_metadata(
+                    POD, pod.key, {"labels": {INDEX_LABEL: index}}, uid=pod.meta.uid
                 )
             except (NotFound, Conflict):
                 continue  # the pod was deleted, or replaced by another

@@ -23,7 +23,6 @@ from cfo.runtime import (
     Object,
     Result,
     SystemClock,
-    name_of,
     owner_reference,
 )
 from cfo.runtime.cache.entry import EntryDecoder
@@ -54,9 +53,11 @@ class RecordingClient:
             raise NotFound(404)
         return obj
 
-    async def patch_object(self, obj: Object, patch: Object) -> Object:
-        self.writes.append(name_of(obj))
-        return {"metadata": {}} if self.strips_labels else patch
+    async def patch_metadata(
+        self, gvk: GVK, key: NamespacedName, metadata: Object, *, uid: str
+    ) -> Object:
+        self.writes.append(key.name)
+        return {"metadata": {} if self.strips_labels else metadata}
 
 
 def entry(kind: str, obj: Object) -> Entry:

@@ -31,6 +31,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
 from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, uid_of
+from cfo.runtime.process.large_objects import MANY_VALUES, LargeObjects, RoomTaken, admit
 from test.support.api_server import (
     APIS,
     CORE,
@@ -460,6 +461,35 @@ async def test_update_records_the_response(
     assert await client.update(config_map()) == config_map(resourceVersion="6")
     with pytest.raises(Conflict):
         await client.update(config_map())
+    assert cache.records == [("written", KEY, "u1")]
+
+
+async def test_write_is_recorded_also_if_its_large_response_cannot_be_decoded_now(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    large = {**config_map(resourceVersion="6"), "data": [{}] * MANY_VALUES}
+    server.answer("PATCH", PATH, json(large))
+    room = LargeObjects()
+    with room.reconcile("another", "ns"):
+        admit(orjson.dumps(large))
+        with room.reconcile("this", "ns"), pytest.raises(RoomTaken):
+            await client.patch(CONFIG_MAP, KEY, {"metadata": {"labels": {"a": "b"}}})
+    assert cache.records == [("written", KEY, "u1")]
+
+
+async def test_patch_of_metadata_returns_it_and_records_the_response(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    large = {**config_map(labels={"a": "b"}), "data": [{}] * MANY_VALUES}
+    server.answer("PATCH", PATH, json(large))
+    room = LargeObjects()
+    with room.reconcile("another", "ns"):
+        admit(orjson.dumps(large))
+        with room.reconcile("this", "ns"):
+            found = await client.patch_metadata(CONFIG_MAP, KEY, {"labels": {"a": "b"}}, uid="u1")
+    expected = config_map(labels={"a": "b"})
+    assert found == {name: expected[name] for name in ("apiVersion", "kind", "metadata")}
+    assert server.requests()[0].body == {"metadata": {"labels": {"a": "b"}, "uid": "u1"}}
     assert cache.records == [("written", KEY, "u1")]
 
 

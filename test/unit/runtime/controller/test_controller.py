@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-from unittest.mock import Mock
 
 import anyio
 import orjson
@@ -127,27 +126,21 @@ async def test_requests_outside_the_namespaces_are_dropped() -> None:
 async def test_one_large_object_is_reconciled_at_a_time() -> None:
     ends = {request: anyio.Event() for request in (A, B, Request("ns", "usual"))}
     active: list[str] = []
-
-    async def script(request: Request) -> Result:
-        active.append(request.name)
-        await ends[request].wait()
-        active.remove(request.name)
-        return Result()
-
-    harness = Harness(script)
     store = {
         request: EntryDecoder(CONFIG_MAP).decode(
             orjson.dumps({"metadata": {"name": request.name}, "data": [{}] * number})
         )
         for request, number in zip(ends, (MANY_VALUES, MANY_VALUES, 10), strict=True)
     }
-    primary = Mock()
-    primary.entry = store.get
-    harness.controller = Controller(
-        "large", harness.reconciler, primary=primary, metrics=Metrics(), clock=harness.clock
-    )
-    harness.controller.watch(harness.channel)
-    async with running(harness):
+
+    async def script(request: Request) -> Result:
+        store[request].object()
+        active.append(request.name)
+        await ends[request].wait()
+        active.remove(request.name)
+        return Result()
+
+    async with running(Harness(script)) as harness:
         harness.channel.enqueue(list(ends))
         await run_until_idle()
         assert sorted(active) == ["a", "usual"]
