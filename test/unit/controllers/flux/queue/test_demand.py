@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfo.api.container_resources import request_errors
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.minicluster.plan import Plan
@@ -19,6 +20,7 @@ from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.queue.model import Demand
 from cfo.controllers.flux.queue.shape import PodShape, amounts_of, demand_of_job, demand_of_pod
 from cfo.runtime.objects import parse_quantity
+from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import Object
 from envtest.builtins.pod_resources import set_resource_defaults
 from envtest.simulation.fit import requests_of
@@ -36,6 +38,8 @@ RESOURCES = st.one_of(
         {}, optional={"requests": AMOUNTS.filter(lambda it: it is not None), "limits": AMOUNTS}
     ),
 ).map(lambda it: it and {key: value for key, value in it.items() if value is not None})
+ALLOWED = RESOURCES.filter(lambda it: not any(request_errors(it or {}, Path("resources"))))
+"""Resources that are not refused: a FluxSetup with others governs nothing."""
 SIZES = st.one_of(st.none(), st.integers(1, 4))
 
 
@@ -46,9 +50,13 @@ def _fields(**values: Any) -> Object:
 CONTAINERS = st.builds(
     lambda resources: _fields(image="i", name="c", resources=resources), RESOURCES
 )
-FLUX = st.builds(
-    lambda resources: {"container": _fields(disable=True, resources=resources)}, RESOURCES
-)
+
+
+def _flux(resources: Object | None) -> Object:
+    return {"container": _fields(disable=True, resources=resources)}
+
+
+FLUX = st.builds(_flux, RESOURCES)
 PODS = st.builds(lambda amounts: _fields(resources=amounts, runtimeClassName="kata"), AMOUNTS)
 
 
@@ -117,7 +125,10 @@ def counted(job: Object, setup: Object) -> tuple[int, dict[str, Decimal]]:
     template=templates(),
     size=SIZES,
     defaults=st.builds(
-        _fields, flux=st.one_of(st.none(), FLUX), pod=st.one_of(st.none(), PODS), size=SIZES
+        _fields,
+        flux=st.one_of(st.none(), st.builds(_flux, ALLOWED)),
+        pod=st.one_of(st.none(), PODS),
+        size=SIZES,
     ),
 )
 def test_no_layout_of_containers_requests_more_than_is_counted(

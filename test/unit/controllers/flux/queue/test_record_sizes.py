@@ -119,7 +119,8 @@ def test_no_field_makes_a_setup_large(path: Path, value: Any) -> None:
 def test_setup_with_large_defaults_governs_nothing() -> None:
     requests = {f"example.com/{number:05}": "1" for number in range(1000)}
     setup = flux_setup("s")
-    setup["spec"]["mini-cluster"] = {"flux": {"container": {"resources": {"requests": requests}}}}
+    resources = {"requests": requests, "limits": requests}
+    setup["spec"]["mini-cluster"] = {"flux": {"container": {"resources": resources}}}
     problem = setup_of(entry_of(setup).object(), []).problem
     assert problem is not None
     assert problem[0] == INVALID
