@@ -87,9 +87,9 @@ _CONTROLLERS = (
 """The controllers of the control plane: garbage collection, namespaces, quotas, roles, and those that create pods."""
 
 _SIMULATED = (
-    "KubeRay and pods (no container runs; those of Jobs, FluxJobs and MiniClusters succeed after their 'sleep N', or "
-    f"{USUAL_SECONDS:g} s; volumes, Secrets and node selectors are not checked), and Kueue for InferenceStacks only "
-    "(for other objects with a queue it is not installed)"
+    "KubeRay and pods (no container runs, so no command fails: those of Jobs, FluxJobs and MiniClusters succeed after "
+    f"their 'sleep N', or {USUAL_SECONDS:g} s; volumes, Secrets and node selectors are not checked), and Kueue for "
+    "InferenceStacks only (for other objects with a queue it is not installed)"
 )
 
 _APPLIED_FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
