@@ -52,13 +52,25 @@ class Subscription:
         self._last_read: dict[Identity, Summary | None] = dict.fromkeys(summaries)
         """What the reader knows of the objects that have changed since; ``None``: not the object."""
         self._woken = anyio.Event()
+        self._was_read = anyio.Event()
+
+    async def wait_until_read(self) -> None:
+        """Wait until the reader has received all changes that were computed."""
+        while self._last_read:
+            await self._was_read.wait()
 
     def record(self, identity: Identity, before: Summary | None, after: Summary | None) -> None:
         """Remember that a summary has changed; one that was added and removed again is forgotten."""
         known = self._last_read.setdefault(identity, before)
         if known is None and after is None:
             del self._last_read[identity]
+            self._wake_waiters()
         self._woken.set()
+
+    def _wake_waiters(self) -> None:
+        """Let :meth:`wait_until_read` check again."""
+        self._was_read.set()
+        self._was_read = anyio.Event()
 
     def wake(self) -> None:
         """Record that summaries may have changed, and have to be computed."""
@@ -92,6 +104,7 @@ class Subscription:
     def _take_changes(self) -> list[SummaryChange]:
         last_read = self._last_read
         self._last_read = {}
+        self._wake_waiters()
         changes = []
         for identity, before in last_read.items():
             after = self._summaries.get(identity)

@@ -275,6 +275,11 @@ class Overview:
         finally:
             self._subscriptions.remove(subscription)
 
+    async def wait_until_read(self) -> None:
+        """Wait until all subscribers have received the changes that were computed."""
+        for subscription in list(self._subscriptions):
+            await subscription.wait_until_read()
+
     def close(self) -> None:
         """Stop watching. The informers keep running, because others may share them."""
         for informer, handler in self._handlers:

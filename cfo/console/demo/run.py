@@ -190,6 +190,7 @@ async def _run_operator(
         await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         with anyio.move_on_after(until_settled):
             await _wait_until_settled(overview, objects)
+            await overview.wait_until_read()  # the lines about the last changes come first
             _print_settled(overview, objects, manager.clock)
         if until_settled is None:
             echo(f"dashboard: {demo.page.url}")  # again, because the log has moved it out of sight

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
+import anyio.lowlevel
+import pytest
+
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import NamespacedName
 from cfo.summaries.changes import ChangeType, Subscription
@@ -43,3 +47,29 @@ async def test_several_changes_of_an_object_are_one() -> None:
         summaries[IDENTITY] = summary("x", ready=ready)
     (change,) = await subscription.next()
     assert (change.type, change.summary.ready) == (ChangeType.CHANGED, "2/3")
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_changes_can_be_awaited_until_they_are_read_or_cancel_each_other(
+    *, is_read: bool
+) -> None:
+    summaries: dict[Any, Any] = {}
+    subscription = Subscription(summaries, refresh)
+    await subscription.wait_until_read()
+    subscription.record(IDENTITY, None, summary("x"))
+    ended: list[bool] = []
+
+    async def wait() -> None:
+        await subscription.wait_until_read()
+        ended.append(True)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.lowlevel.checkpoint()
+        assert not ended
+        if is_read:
+            summaries[IDENTITY] = summary("x")
+            await subscription.next()
+        else:
+            subscription.record(IDENTITY, summary("x"), None)
+    assert ended
