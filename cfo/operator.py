@@ -27,6 +27,7 @@ from cfo.config.missing_namespaces import missing_namespaces
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
+from cfo.config.webhook_watch import WebhookConfigurationWatch
 from cfo.features import FEATURES, KINDS
 from cfo.features.contract import Context, Kind
 from cfo.features.roles import enabled_roles, warn_about_missing_roles
@@ -51,7 +52,7 @@ from cfo.runtime import (
     leader_election_rules,
 )
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
-from cfo.runtime.manager import MetricsTLS, default_identity
+from cfo.runtime.manager import Heartbeat, MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
 from cfo.runtime.process import (
     AddressUnavailable,
@@ -138,6 +139,14 @@ class AddressInUse(Exception):
         if cause.server != "webhook":
             remedy += ', or "0" to disable the server'
         return cls(f"{setting}: {cause.strerror}; {remedy}")
+
+    @classmethod
+    def of_operator(cls, conflict: str, config_map: NamespacedName) -> Self:
+        """Return the error for an operator without webhooks; ``conflict`` says what shows another one."""
+        return cls(
+            f"another operator: {conflict}; {_ONE_OPERATOR}, or, if this one is an additional operator, set "
+            f"labelSelector or watchNamespaces in ConfigMap {config_map} (--config selects another ConfigMap)"
+        )
 
     @classmethod
     def of_webhooks(
@@ -521,10 +530,28 @@ def _setup_features(manager: Manager, configuration: OperatorConfiguration, name
             feature.setup(context)
 
 
-def _warn_without_lease(options: ManagerOptions, config_map: NamespacedName) -> None:
-    """Log that other operators cannot notice this one, if it renews no Lease and owns no webhook configuration."""
-    webhook = options.webhook
-    if options.leader_election is not None or (webhook is not None and webhook.configurations):
+def _show_others(
+    manager: Manager, target: ClientConfig, parsed: ParsedConfiguration, config_map: NamespacedName
+) -> None:
+    """Let other operators notice one that owns no webhook configuration, and this one notice them.
+
+    It renews the Lease without leader election, and ends if another operator renews it, or is installed with webhooks.
+    The pods of a Deployment may overlap, and an additional operator reconciles other objects: they only warn.
+    """
+    webhook = manager.options.webhook
+    if manager.options.leader_election is not None or (webhook and webhook.configurations):
+        return
+    configuration = parsed.configuration
+    is_additional = bool(configuration.label_selector or configuration.watch_namespaces)
+    if not target.in_cluster and not is_additional:
+        election = configuration.leader_election
+        lease = NamespacedName(
+            election.resource_namespace or config_map.namespace, election.resource_name
+        )
+        manager.add(Heartbeat(target, lease, None, manager.clock, is_only=True))
+        if webhook is None and configuration.webhook.enabled is None:
+            configurations = configuration.webhook.configurations
+            manager.add(WebhookConfigurationWatch(manager, configurations))
         return
     _log.warning(
         "Other operators cannot notice this one; two would overwrite each other's children",
@@ -586,8 +613,8 @@ async def run(
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook, clock)
-    _warn_without_lease(manager.options, config_map)
     manager.mapper.adopt(mapper)
+    _show_others(manager, target, parsed, config_map)
     manager.add(ConfigurationWatch(manager, config_map, parsed))
     if configure_manager is not None:
         configure_manager(manager)
@@ -598,6 +625,8 @@ async def run(
         cause = error.__cause__
         if isinstance(cause, AnotherOperator) and webhook is not None:
             raise AddressInUse.of_webhooks(str(cause), webhook, config_map) from error
+        if isinstance(cause, AnotherOperator):
+            raise AddressInUse.of_operator(str(cause), config_map) from error
         if isinstance(cause, AddressUnavailable):
             raise AddressInUse.of_server(cause, config_map, webhook_url) from error
         raise

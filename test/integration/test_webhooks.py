@@ -595,7 +595,7 @@ async def test_heartbeat_names_the_url_and_is_released_on_exit(
                 assert (mark.address, mark.lease) == (str(options.url), key)
     assert await holder() == ""
     (attempt,) = [log["event"] for log in logs if "Attempting to acquire" in log["event"]]
-    assert "by which other operators see that this one serves webhooks" in attempt
+    assert "by which other operators see that this one is alive" in attempt
 
 
 async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(

@@ -5,19 +5,29 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+import yaml
 from structlog.testing import capture_logs
 
+from cfo.config.document import parse
 from cfo.config.endpoints import WebhookConfiguration
-from cfo.config.model import OperatorConfiguration
 from cfo.operator import (
     _should_serve_webhooks,
-    _warn_without_lease,
+    _show_others,
     new_manager,
     webhook_options,
 )
 from cfo.runtime import Client, ClientConfig, Forbidden, NamespacedName
 
 OUTSIDE = ClientConfig(server="https://127.0.0.1:6443", token="t")
+
+
+class InCluster(ClientConfig):
+    """A configuration with the credentials of a pod."""
+
+    in_cluster = True
+
+
+INSIDE = InCluster(server=OUTSIDE.server, token="t")
 
 
 class WebhookReader:
@@ -51,23 +61,31 @@ async def test_reason_if_webhook_configurations_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elects", "serves_webhooks", "warns"),
+    ("target", "document", "serves_webhooks", "expected"),
     [
-        (False, False, True),
-        (True, False, False),
-        (False, True, False),
+        (OUTSIDE, {}, False, {"heartbeat", "webhook configuration watch"}),
+        (OUTSIDE, {"webhook": {"enabled": False}}, False, {"heartbeat"}),
+        (OUTSIDE, {"labelSelector": "team=a"}, False, {"warning"}),
+        (OUTSIDE, {"watchNamespaces": ["a"]}, False, {"warning"}),
+        (OUTSIDE, {"leaderElection": {"leaderElect": True}}, False, set()),
+        (OUTSIDE, {}, True, set()),
+        (INSIDE, {"leaderElection": {"leaderElect": False}}, False, {"warning"}),
     ],
 )
-def test_operator_that_others_cannot_notice_warns(
-    elects: bool, serves_webhooks: bool, warns: bool
+def test_operator_without_leader_election_and_webhooks_shows_itself(
+    target: ClientConfig, document: dict[str, Any], serves_webhooks: bool, expected: set[str]
 ) -> None:
-    document = {"leaderElection": {"leaderElect": elects}}
-    configuration = OperatorConfiguration.from_document(document)
-    webhook = webhook_options(configuration.webhook, "ops") if serves_webhooks else None
-    manager = new_manager(OUTSIDE, configuration, "ops", webhook)
-    with capture_logs() as logs:
-        _warn_without_lease(manager.options, NamespacedName("ops", "config"))
-    assert bool(logs) is warns
+    text = yaml.safe_dump(document)
+    parsed = parse(text)
+    webhook = webhook_options(parsed.configuration.webhook, "ops") if serves_webhooks else None
+    manager = new_manager(target, parsed.configuration, "ops", webhook)
+    added: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch, capture_logs() as logs:
+        patch.setattr(manager, "add", added.append)
+        _show_others(manager, target, parsed, NamespacedName("ops", "config"))
+    names = {runnable.name for runnable in added}
+    names |= {str(line["log_level"]) for line in logs}
+    assert names == expected
     assert all(
         "leaderElection.leaderElect: true in ConfigMap ops/config" in line["remedy"]
         for line in logs

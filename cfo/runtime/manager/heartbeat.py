@@ -1,4 +1,4 @@
-"""The heartbeat of an operator that serves webhooks without leader election.
+"""The heartbeat of an operator without leader election.
 
 Other operators recognize by it that this one is alive (:mod:`cfo.runtime.webhook.ownership`). It is the Lease of the
 leader election, so that replicas of the same installation that use leader election wait for this operator.
@@ -20,25 +20,36 @@ from cfo.runtime.manager.leaderelection import (
 )
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.printable import printable
 from cfo.runtime.webhook.options import WebhookURL
-from cfo.runtime.webhook.ownership import holder_suffix
+from cfo.runtime.webhook.ownership import AnotherOperator, holder_suffix
 
 _RENEW_INTERVAL = 5.0
 
-_ATTEMPT = "Attempting to acquire lease, by which other operators see that this one serves webhooks"
+_ATTEMPT = "Attempting to acquire lease, by which other operators see that this one is alive"
+_MAX_NAME = 300
 
 
 class Heartbeat:
     """Holds ``lease`` while the process runs, as soon as no other process holds it; nothing depends on it.
 
     One write every five seconds. ``url`` is where the operator serves its webhooks, if that is outside the cluster.
+    With ``is_only``, :meth:`run` ends if another process renews the Lease, after at most 11 s.
     """
 
     name = "heartbeat"
+    needs_leader = False
 
     def __init__(
-        self, config: ClientConfig, lease: NamespacedName, url: WebhookURL | None, clock: Clock
+        self,
+        config: ClientConfig,
+        lease: NamespacedName,
+        url: WebhookURL | None,
+        clock: Clock,
+        *,
+        is_only: bool = False,
     ) -> None:
+        self._is_only = is_only
         self._transport = Transport(config, clock=clock)
         options = LeaderElectionOptions(
             name=lease.name,
@@ -47,7 +58,9 @@ class Heartbeat:
             retry_period=_RENEW_INTERVAL,
         )
         lock = LeaseLock(self._transport, lease)
-        self._elector = LeaderElector(lock, options, clock=clock, attempt=_ATTEMPT)
+        self._elector = LeaderElector(
+            lock, options, clock=clock, attempt=_ATTEMPT, on_rival=self._on_rival
+        )
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -56,7 +69,10 @@ class Heartbeat:
         self._elector.stop()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Hold the Lease until :meth:`stop`; acquire it again after it was lost."""
+        """Hold the Lease until :meth:`stop`; acquire it again after it was lost.
+
+        Raises :class:`~cfo.runtime.webhook.ownership.AnotherOperator` if this must be the only process that renews it.
+        """
         task_status.started()
         async with self._transport:
             while not self._is_stopping:
@@ -64,3 +80,9 @@ class Heartbeat:
                     await self._elector.run()
                 except LeadershipLost:
                     continue
+
+    def _on_rival(self, holder: str) -> None:
+        if self._is_only:
+            options = self._elector.options
+            lease = f"{options.namespace}/{options.name}"
+            raise AnotherOperator(f"{printable(holder, _MAX_NAME)} renews Lease {lease}")

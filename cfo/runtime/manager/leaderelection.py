@@ -186,9 +186,11 @@ class LeaderElector:
         metrics: Metrics | None = None,
         random: Callable[[], float] = default_random,
         attempt: str = "Attempting to acquire leader lease",
+        on_rival: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.options = options
         self._attempt = attempt
+        self._on_rival = on_rival
         self._lock = lock
         self._clock = clock or SystemClock()
         self._events = events
@@ -362,12 +364,15 @@ class LeaderElector:
             self._observe({})
             await self._write({}, timeout)
             return True
+        known = self._lease
         self._observe(lease)
         # A released Lease has no holder. We hold it already if the container was restarted in the same pod.
         if self.leader not in ("", self.options.identity) and self._is_held():
             _log.debug(
                 "Lease is held by another replica", lease=self._lease_name, leader=self.leader
             )
+            if known and known.get("spec") != lease.get("spec"):
+                self._on_rival(self.leader)
             return False
         await self._write(lease, timeout)
         return True

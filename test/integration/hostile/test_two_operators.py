@@ -158,6 +158,46 @@ async def test_second_operator_in_one_namespace_ends_if_only_one_has_a_url(
             assert (writes(first), writes(second)) == (2, 0)
 
 
+@pytest.fixture
+def administrator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let operators run with the administrator's kubeconfig, on a cluster without their manifests."""
+    monkeypatch.setattr(Environment, "installations", None)
+
+
+@pytest.mark.usefixtures("administrator")
+async def test_second_operator_without_webhooks_ends(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "default")
+        async with run_operator(environment, tmp_path) as first:
+            await first.address("health")
+            await wait_until(lambda: _holds_lease(environment), "the heartbeat")
+            async with run_operator(environment, tmp_path) as second:
+                assert await second.exit_code() == 1, second.output
+            first.process.send_signal(signal.SIGTERM)
+            assert await first.exit_code() == 0, first.output
+        (line,) = [line for line in second.output.splitlines() if "Command failed" in line]
+        assert "another operator: " in line
+        assert "renews Lease default/codeflare-operator-lock; only one CodeFlare operator" in line
+        async with run_operator(environment, tmp_path) as third:
+            await third.address("health")
+            await wait_until(lambda: _holds_lease(environment), "the heartbeat of the next one")
+
+
+@pytest.mark.usefixtures("administrator")
+async def test_operator_without_webhooks_ends_when_one_with_webhooks_is_installed(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await configure(environment, "default")
+        async with run_operator(environment, tmp_path) as first:
+            await first.address("health")
+            await wait_until(lambda: _holds_lease(environment), "the heartbeat")
+            await install(environment, "installed")
+            assert await first.exit_code() == 1, first.output
+        (line,) = [line for line in first.output.splitlines() if "Command failed" in line]
+        assert "was created, and this operator serves no webhooks; only one CodeFlare" in line
+
+
 async def test_dead_operator_is_taken_over_once(tmp_path: Path) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
         await configure(environment, "installed", SHORT_ELECTION)

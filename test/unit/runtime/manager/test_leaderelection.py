@@ -112,6 +112,7 @@ class Replica:
         self.clock = clock
         self.events = Events()
         self.metrics = Metrics()
+        self.rivals: list[str] = []
         self.elector = LeaderElector(
             lock,
             LeaderElectionOptions(name="lock", namespace="ns", identity=identity, **options),
@@ -119,6 +120,7 @@ class Replica:
             events=self.events,  # type: ignore[arg-type]
             metrics=self.metrics,
             random=lambda: 0.0,
+            on_rival=self.rivals.append,
         )
         self.error: LeadershipLost | None = None
         self.ended = False
@@ -201,6 +203,24 @@ async def test_standby_takes_over_after_lease_duration_without_renewal() -> None
         assert two.is_leader()
         assert lock.spec["leaseTransitions"] == 1
         assert lock.spec["acquireTime"] != "2026-01-01T00:00:00.000000Z"
+        tasks.cancel_scope.cancel()
+
+
+async def test_rival_is_reported_only_while_it_renews_the_lease() -> None:
+    lock, clock = FakeLock(), FakeClock()
+    one, two = Replica(lock, "one", clock), Replica(lock, "two", clock)
+    async with anyio.create_task_group() as tasks:
+        async with running(one):
+            tasks.start_soon(two.run)
+            await run_until_idle()
+            assert two.rivals == [], "it may have ended before this replica observed it"
+            await one.advance(10)
+            assert set(two.rivals) == {"one"}
+        await two.advance(3)  # the last renewal may not have been observed yet
+        known = len(two.rivals)
+        await two.advance(30)
+        assert two.is_leader()
+        assert (len(two.rivals), one.rivals) == (known, [])
         tasks.cancel_scope.cancel()
 
 
