@@ -12,7 +12,7 @@ import orjson
 
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import Handler, denied
-from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
+from cfo.runtime.webhook.review import BadReview, RefusedObject, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
 from test.fuzz.bounds import assert_readable, limited_time
 
@@ -91,7 +91,7 @@ class Reviewer:
                 request = read_review(body)
             except BadReview:
                 return None
-            except NestedTooDeeply as error:
+            except RefusedObject as error:
                 return write_review(error.uid, denied(str(error)))
             response, failed = self._runner.run(respond(handler, request))
             assert not failed, response.message

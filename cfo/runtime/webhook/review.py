@@ -50,14 +50,24 @@ class BadReview(ValueError):
     """Raised for a body that is not a review with a request; the message gives the reason."""
 
 
-class NestedTooDeeply(ValueError):
-    """Raised for an object that exceeds :data:`MAX_DEPTH`, with a message for the user and the uid of the request."""
+class RefusedObject(ValueError):
+    """Raised for an object that is denied unread, with a message for the user and the uid of the request."""
+
+    def __init__(self, message: str, uid: str = "") -> None:
+        super().__init__(message)
+        self.uid = uid
+
+
+class NestedTooDeeply(RefusedObject):
+    """Raised for an object that exceeds :data:`MAX_DEPTH`."""
 
     def __init__(self, path: str, uid: str = "") -> None:
-        super().__init__(
-            f"{path or 'the object'}: nested too deeply: at most {MAX_DEPTH} levels are allowed"
-        )
-        self.uid = uid
+        where = path or "the object"
+        super().__init__(f"{where}: nested too deeply: at most {MAX_DEPTH} levels are allowed", uid)
+
+
+class TooManyValues(RefusedObject):
+    """Raised for an object that exceeds :data:`MAX_VALUES`."""
 
 
 class _User(msgspec.Struct):
@@ -115,22 +125,89 @@ class _Object(msgspec.Struct, rename="camel"):
 
 _reviews = msgspec.json.Decoder(_Review)
 
-MAX_VALUES: Final = 600_000
-"""The maximum number of commas, lists and objects in a body; 3 MB of managedFields have half of it."""
+MAX_VALUES: Final = 300_000
+"""The maximum number of commas, lists and objects in an object that is written, without managedFields."""
+
+_MAX_OTHER_VALUES: Final = 100_000
+"""The maximum number of those in the rest of a body: user, groups and options."""
+
+_MAX_STORED_BYTES: Final = 2 << 20
+"""The maximum size of an object that exceeds :data:`MAX_VALUES`, because it was stored without webhook."""
+
+
+class _ManagedFields(msgspec.Struct, rename="camel"):
+    managed_fields: msgspec.Raw = _NULL
+
+
+class _Managed(msgspec.Struct):
+    metadata: _ManagedFields | None = None
+
+
+class _Objects(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
+
+
+class _ObjectsOfReview(msgspec.Struct):
+    request: _Objects | None = None
+
+
+_objects = msgspec.json.Decoder(_ObjectsOfReview)
+_managed = msgspec.json.Decoder(_Managed | None)
+
+
+def _require_few_values(body: bytes, values: int) -> None:
+    """Raise :class:`TooManyValues` or :class:`BadReview` for a body with so many ``values`` that it takes the memory.
+
+    An update is allowed that adds none: otherwise an object that is stored already could not be changed any more, also
+    not by the operator that suspends it.
+    """
+    request = _objects.decode(body).request or _Objects()
+    new = bytes(request.object)
+    old = bytes(request.old_object)
+    others = values - _count_values(new) - _count_values(old)
+    if others > _MAX_OTHER_VALUES:
+        raise BadReview(f"the body has about {others} values besides the objects")
+    new_values = _own_values(new)
+    old_values = _own_values(old)
+    if old_values > MAX_VALUES and len(old) > _MAX_STORED_BYTES:
+        raise BadReview(f"oldObject has about {old_values} values, and {len(old)} bytes")
+    if new_values <= MAX_VALUES:
+        return
+    if new_values > old_values or len(new) > _MAX_STORED_BYTES:
+        message = f"the object has about {new_values} values: at most {MAX_VALUES} are allowed"
+        raise TooManyValues(message, request.uid)
+
+
+def _own_values(encoded: bytes) -> int:
+    """Return how many values an object has, without managedFields: each client's writes add some."""
+    managed = _managed.decode(encoded)
+    if managed is None or managed.metadata is None:
+        return _count_values(encoded)
+    managed_fields = bytes(managed.metadata.managed_fields)
+    if managed_fields == b"null":
+        return _count_values(encoded)
+    return _count_values(encoded) - _count_values(managed_fields) - 1  # and the comma before them
+
+
+def _count_values(encoded: bytes) -> int:
+    """Return about how many values JSON has; those in strings count as well."""
+    return encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{")
 
 
 def read_review(body: bytes) -> AdmissionRequest:
     """Return the request in the body of an AdmissionReview.
 
-    Raises :class:`BadReview` if it cannot be decoded, and :class:`NestedTooDeeply` with the uid of the request.
+    Raises :class:`BadReview` if it cannot be decoded, and :class:`RefusedObject` with the uid of the request.
     """
-    # Before anything is decoded: small values take up to 90 times the memory of their JSON.
-    values = sum(map(body.count, (b",", b"[", b"{")))
-    if values > MAX_VALUES:
-        raise BadReview(f"the body has about {values} values, at most {MAX_VALUES} are allowed")
+    values = _count_values(body)
     uid = ""
     try:
         try:
+            if values > MAX_VALUES:
+                # Before the objects are decoded: small values take up to 90 times the memory of their JSON.
+                _require_few_values(body, values)
             review = _reviews.decode(body)
         except RecursionError:
             raise NestedTooDeeply("", _uid(body)) from None

@@ -40,7 +40,7 @@ from cfo.runtime.webhook.request_bodies import (
     RequestBodies,
     TooManyBytes,
 )
-from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
+from cfo.runtime.webhook.review import BadReview, RefusedObject, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker, TooManyReviews
@@ -226,10 +226,8 @@ class WebhookServer:
             assert self._listener is not None
             with self._in_flight(len(body)), self._listener.protected(request):
                 document = await self._review(request, webhook, body)
-        except NestedTooDeeply as error:
-            _log.info(
-                "Denied an object that is nested too deeply", webhook=request.path, error=str(error)
-            )
+        except RefusedObject as error:
+            _log.info("Denied an object unread", webhook=request.path, error=str(error))
             document = write_review(error.uid, denied(str(error)))
         except TooManyReviews as limit:
             return _too_many_requests(str(limit))

@@ -26,6 +26,7 @@ from cfo.api.raycluster.cluster import (
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.api.raycluster.ports import PROXY_PORT_NAME
+from cfo.api.reading import mapping
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.objects.field import MAX_ERRORS, forbidden, invalid, required, too_long
 from cfo.webhooks.raycluster.defaulting import default_readable
@@ -100,8 +101,9 @@ def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> 
         return []
     errors = json_type_errors(cluster)
     if errors:
-        # Clusters that were stored without the webhooks can exceed the limits; their metadata can still be changed.
-        if cluster.get("spec") == old.get("spec") and count_errors(cluster):
+        # Clusters that were stored without the webhooks can exceed the limits. Their metadata can still be changed, and
+        # Kueue can suspend them.
+        if _without_suspend(cluster) == _without_suspend(old) and count_errors(cluster):
             return _version_errors(old, cluster)
         return errors
     return [
@@ -109,6 +111,11 @@ def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> 
         *_manager_errors(old, cluster),
         *_reported(_errors(cluster, old, settings)),
     ]
+
+
+def _without_suspend(cluster: Object) -> Object:
+    spec = mapping(cluster.get("spec"))
+    return {name: value for name, value in spec.items() if name != "suspend"}
 
 
 def _manager_errors(old: Object, cluster: Object) -> list[FieldError]:

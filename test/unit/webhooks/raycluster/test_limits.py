@@ -66,8 +66,16 @@ TOO_LARGE = [
 def test_too_large_cluster_is_rejected_with_one_error(cluster: Object, message: str) -> None:
     assert [str(error) for error in create_errors(cluster, SETTINGS)] == [message]
     assert [str(error) for error in update_errors(ray_cluster(), cluster, SETTINGS)] == [message]
-    larger = {**cluster, "spec": {**cluster["spec"], "suspend": True}}
+    larger = {**cluster, "spec": {**cluster["spec"], "rayVersion": "2.50.0"}}
     assert [str(error) for error in update_errors(cluster, larger, SETTINGS)] == [message]
+
+
+@pytest.mark.parametrize("old", [cluster for cluster, _ in TOO_LARGE])
+def test_stored_cluster_beyond_the_limits_can_be_suspended(old: Object) -> None:
+    suspended = {**old, "spec": {**old["spec"], "suspend": True}}
+    assert default(suspended, old, SETTINGS).cluster is suspended
+    assert update_errors(old, suspended, SETTINGS) == []
+    assert update_errors(suspended, old, SETTINGS) == []
 
 
 @pytest.mark.parametrize("old", [cluster for cluster, _ in TOO_LARGE])
