@@ -70,6 +70,10 @@ class TooManyValues(RefusedObject):
     """Raised for an object that exceeds :data:`MAX_VALUES`."""
 
 
+class ObjectTooLarge(RefusedObject):
+    """Raised for an object that exceeds :data:`MAX_OBJECT_BYTES`."""
+
+
 class _User(msgspec.Struct):
     username: str = ""
     uid: str = ""
@@ -128,6 +132,13 @@ _reviews = msgspec.json.Decoder(_Review)
 MAX_VALUES: Final = 300_000
 """The maximum number of commas, lists and objects in an object that is written, without managedFields."""
 
+MAX_OBJECT_BYTES: Final = 1280 << 10
+"""The maximum size of a custom resource that is written.
+
+API servers store it as JSON, of which etcd accepts 1,536 KiB. The rest is for its status: an operator that cannot write
+the status can release nothing that the object holds.
+"""
+
 _MAX_OTHER_VALUES: Final = 100_000
 """The maximum number of those in the rest of a body: user, groups and options."""
 
@@ -180,6 +191,21 @@ def _require_few_values(body: bytes, values: int) -> None:
         raise TooManyValues(message, request.uid)
 
 
+def _require_room_for_status(request: _Request) -> None:
+    """Raise :class:`ObjectTooLarge` if a custom resource becomes larger than :data:`MAX_OBJECT_BYTES`."""
+    size = len(memoryview(request.object))
+    if size <= MAX_OBJECT_BYTES or size <= len(memoryview(request.old_object)):
+        return
+    group = request.kind.get("group", "")
+    is_custom = "." in group and not group.endswith(".k8s.io")
+    if is_custom and not request.sub_resource:
+        message = (
+            f"the object has {size} bytes: at most {MAX_OBJECT_BYTES} are allowed, with metadata and status, so that "
+            "its status can be written"
+        )
+        raise ObjectTooLarge(message, request.uid)
+
+
 def _own_values(encoded: bytes) -> int:
     """Return how many values an object has, without managedFields: each client's writes add some."""
     managed = _managed.decode(encoded)
@@ -220,6 +246,7 @@ def read_review(body: bytes) -> AdmissionRequest:
         if request is None:
             raise BadReview("the review contains no request")
         uid = request.uid
+        _require_room_for_status(request)
         user = request.user_info
         fields = msgspec.structs.asdict(request)
         fields |= {

@@ -51,6 +51,7 @@ DOCUMENT = " ".join(
         f" in the scripts of all containers; {MAX_SIZE:,} pods",
         f"| spec of a MiniCluster, FluxJob or FluxSetup | {MAX_VALUES:,} values",
         f"| object in a review | {review.MAX_VALUES:,} values",
+        f"without managedFields; {review.MAX_OBJECT_BYTES >> 10} KiB, so that",
         f"| request body | {request_bodies.MAX_BODY >> 20} MiB, received within",
         f" MiB, received within {request_bodies.READ_TIMEOUT:g} seconds |",
         f"| reviews in flight | {server.MAX_REVIEWS}; of these {server.MAX_LARGE_REVIEWS} over 16 KiB",

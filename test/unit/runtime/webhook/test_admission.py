@@ -25,7 +25,9 @@ from cfo.runtime.webhook.admission import (
     errored,
 )
 from cfo.runtime.webhook.review import (
+    MAX_OBJECT_BYTES,
     BadReview,
+    ObjectTooLarge,
     TooManyValues,
     json_patch,
     read_review,
@@ -171,6 +173,38 @@ def test_object_with_very_many_values_can_be_suspended_repaired_and_deleted(
     """It was stored while no webhook ran. Kueue and the operator must be able to end what it runs."""
     found = read_review(review(operation=operation, object=new, oldObject=old))
     assert (found.object, found.old_object) == (new, old)
+
+
+FULL = {"metadata": {"name": "a", "labels": {"a": "x" * MAX_OBJECT_BYTES}}}
+FULLER = {"metadata": {"name": "a", "labels": {"a": "x" * MAX_OBJECT_BYTES, "b": "c"}}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "new", "old"),
+    [("CREATE", FULL, None), ("UPDATE", FULL, {}), ("UPDATE", FULLER, FULL)],
+)
+def test_object_that_leaves_no_room_for_its_status_is_denied(
+    operation: str, new: Object, old: Object | None
+) -> None:
+    with pytest.raises(ObjectTooLarge, match="bytes: at most 1310720 are allowed") as denied_by:
+        read_review(review(operation=operation, object=new, oldObject=old))
+    assert denied_by.value.uid == "u1"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"object": FULL, "oldObject": FULLER},
+        {"object": FULL, "oldObject": FULL},
+        {"object": FULL, "oldObject": {}, "subResource": "status"},
+        {"object": FULL, "oldObject": {}, "kind": {"group": "apps", "version": "v1"}},
+        {"object": FULL, "oldObject": {}, "kind": {"group": "batch.k8s.io", "version": "v1"}},
+    ],
+)
+def test_large_object_can_be_written_if_it_does_not_grow_or_is_not_stored_as_json(
+    fields: dict[str, Any],
+) -> None:
+    assert read_review(review(operation="UPDATE", **fields)).object == FULL
 
 
 def test_repr_of_a_request_contains_no_object() -> None:
