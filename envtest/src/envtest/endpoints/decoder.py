@@ -6,6 +6,7 @@ fields, which the resource's strategy decodes.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable
@@ -88,18 +89,31 @@ _SYNTAX = {
 def _go_syntax_error(data: bytes) -> str:
     """Return the message of Go's JSON decoder for invalid JSON."""
     try:
-        text = data.decode()
+        text = data.decode(errors="surrogateescape")
         json.loads(text, parse_int=str)
     except json.JSONDecodeError as error:
         rest = text[error_position(error) :].lstrip()
         if not rest or error.msg.startswith("Unterminated string"):
             return "unexpected end of JSON input"
-        return f"invalid character '{rest[0]}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
+        character = rest[0].encode(errors="surrogateescape")
+        shown = rest[0] if len(character) > 1 or character.isascii() else f"\\x{character[0]:02x}"
+        return f"invalid character '{shown}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
     except RecursionError:
         return "exceeded max depth"
-    except UnicodeDecodeError as error:
-        return f"invalid UTF-8 at byte {error.start}"
     return "invalid JSON"
+
+
+def _valid_utf8(data: bytes) -> bytes:
+    """Return ``data`` with U+FFFD for each byte that is not UTF-8, as Go's decoder reads it."""
+    return data.decode(errors="envtest.replace-bytes").encode()
+
+
+def _replacement_of_bytes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+codecs.register_error("envtest.replace-bytes", _replacement_of_bytes)
 
 
 def load_json(data: bytes, *, exact: bool = False, overflows: bool = False) -> Any:
@@ -158,8 +172,11 @@ def load_untyped(data: bytes, ctx: RequestContext) -> Any:
 
 
 def _load_with_lone_surrogates(data: bytes) -> Any:
-    """Decode JSON in which halves of surrogate pairs are replaced, as by Go. Raises :class:`JSONError`."""
-    replaced = _LONE_SURROGATE.sub(_replacement, data)
+    """Decode JSON in which halves of surrogate pairs, and bytes that are not UTF-8, are replaced, as by Go.
+
+    Raises :class:`JSONError`.
+    """
+    replaced = _LONE_SURROGATE.sub(_replacement, _valid_utf8(data))
     if replaced != data:
         with suppress(orjson.JSONDecodeError):
             return orjson.loads(replaced)

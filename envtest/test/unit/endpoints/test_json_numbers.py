@@ -1,4 +1,4 @@
-"""Tests that whole floats in JSON are decoded as Go writes them, and that text with such characters is not changed."""
+"""How JSON is decoded: whole floats as Go writes them, text with such characters, and bytes that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envtest.endpoints.decoder import load_json
+from envtest.endpoints.decoder import JSONError, load_json
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,14 @@ def test_every_way_to_write_a_whole_float_is_found() -> None:
         (value,) = load_json(f'["a1e1"{space},{space}{number}{space}]'.encode())[1:]
         assert value == float(number)
         assert isinstance(value, int) == float(number).is_integer(), number
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(b"caf\xe9", "caf\ufffd"), (b"\xe2\x82", "\ufffd" * 2), (b"\xed\xa0\x80", "\ufffd" * 3)],
+)
+def test_bytes_that_are_not_utf8_are_replaced_one_by_one(text: bytes, expected: str) -> None:
+    """Compared with kube-apiserver 1.36."""
+    assert load_json(b'{"a":"%s"}' % text) == {"a": expected}
+    with pytest.raises(JSONError, match=r"^invalid character '\\xe9' looking for beginning of"):
+        load_json(b'{"a":1,\xe9"b":2}')
