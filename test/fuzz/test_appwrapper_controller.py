@@ -15,6 +15,7 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     desired_object,
     recorded_uids,
+    specified_infos,
 )
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
@@ -76,7 +77,9 @@ def test_each_component_can_be_created_or_is_rejected(wrapper: Any) -> None:
     before = json.dumps(stored)
     for component in components_of(stored):
         try:
-            created = desired_object(stored, component, CONFIG)
+            created = desired_object(
+                stored, component, specified_infos(stored)[component.index], CONFIG
+            )
         except InjectionError:
             continue
         json.dumps(created)

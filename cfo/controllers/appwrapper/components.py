@@ -4,9 +4,9 @@ A component is identified by its kind and name. The AppWrapper owns its object o
 object has the AppWrapper's uid. A generated name is derived from that uid, the component's index and the time at which
 the deployment began, so that a retried creation finds the object of the first attempt.
 
-Before an object is created, settings are injected into its pod templates: the queue's requirements (``podSetInfos``),
-the label that is used to count pods, the scheduler, and node affinities that keep pods that request a resource off
-nodes on which it is marked. Settings of the user are kept; if the queue requires a different value for the same key, an
+Before an object is created, settings are injected into its pod templates: the queue's requirements, the label that is
+used to count pods, the scheduler, and node affinities that keep pods that request a resource off nodes on which it is
+marked. Settings of the user are kept; if the queue requires a different value for the same key, an
 :class:`InjectionError` is raised, because both values would be wrong.
 """
 
@@ -198,10 +198,21 @@ def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
     ]
 
 
+def specified_infos(wrapper: Mapping[str, Any]) -> list[Sequence[Mapping[str, Any]]]:
+    """Return ``podSetInfos`` of each component."""
+    return [component.get("podSetInfos") or () for component in wrapper["spec"]["components"]]
+
+
 def desired_object(
-    wrapper: Mapping[str, Any], component: Component, config: AppWrapperConfiguration
+    wrapper: Mapping[str, Any],
+    component: Component,
+    infos: Iterable[Mapping[str, Any]],
+    config: AppWrapperConfiguration,
 ) -> Object:
-    """Return the object to create for ``component``. Raises :class:`InjectionError`."""
+    """Return the object to create for ``component``, whose pod sets its queue changes as ``infos`` say.
+
+    Raises :class:`InjectionError`.
+    """
     specified = wrapper["spec"]["components"][component.index]
     obj: Object = copied(specified.get("template") or {})
     metadata: Object = obj.get("metadata") or {}
@@ -217,7 +228,6 @@ def desired_object(
         )
     metadata |= {"namespace": namespace, "name": component.key.name}
     metadata.pop("generateName", None)
-    infos = specified.get("podSetInfos") or ()
     inject(obj, component.pod_sets, infos, name_of(wrapper), config)
     metadata["ownerReferences"] = [
         *(metadata.get("ownerReferences") or ()),

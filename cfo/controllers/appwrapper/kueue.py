@@ -11,7 +11,7 @@ are deleted. When the AppWrapper finishes, the Workload is marked as finished. E
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -20,6 +20,7 @@ from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.components import specified_infos
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     desired_workload,
@@ -102,6 +103,19 @@ class KueueReconciler:
             return False
         workload = self._workload_of(wrapper)
         return workload is None or not is_admitted(workload)
+
+    def required_infos(self, wrapper: Object) -> Sequence[Sequence[Mapping[str, Any]]]:
+        """Return the changes to pod templates that the admission requires, by component and pod set.
+
+        Users can write those of the spec: the webhook allows it together with ``spec.suspend``. Raises
+        :class:`LookupError` if the Workload is not admitted, or if a flavor of it does not exist.
+        """
+        if not queue_of(wrapper):
+            return specified_infos(wrapper)
+        workload = self._workload_of(wrapper)
+        if workload is None or not is_admitted(workload):
+            raise LookupError("the Workload is not admitted")
+        return pod_set_infos(wrapper, workload, self._flavor)
 
     async def reconcile(self, request: Request) -> Result:
         """Synchronize an AppWrapper with its Workload."""

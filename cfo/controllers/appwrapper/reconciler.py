@@ -6,9 +6,9 @@ writes are idempotent: an object that was created is found again by its name and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -27,7 +27,12 @@ from cfo.api.appwrapper.names import (
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
+from cfo.controllers.appwrapper.components import (
+    Component,
+    InjectionError,
+    desired_object,
+    specified_infos,
+)
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.kueue import KueueReconciler
@@ -244,28 +249,48 @@ _CREATIONS_PER_STEP: Final = 20
 """How many components one reconcile creates, so that AppWrappers with many components do not delay others."""
 
 
+PodSetInfos = Sequence[Sequence[Mapping[str, Any]]]
+"""The changes to pod templates that a queue requires, by component and pod set."""
+
+
 class ComponentCreator:
-    """Creates components with ``client``; objects created by an earlier attempt are reused."""
+    """Creates components with ``client``; objects created by an earlier attempt are reused.
+
+    ``infos_of`` returns what the queue of an AppWrapper requires. Raises :class:`LookupError` while that is not known.
+    """
 
     def __init__(
-        self, client: Client, config: AppWrapperConfiguration, components: ComponentInformers
+        self,
+        client: Client,
+        config: AppWrapperConfiguration,
+        components: ComponentInformers,
+        infos_of: Callable[[Object], PodSetInfos],
     ) -> None:
         self._client = client
         self._config = config
         self._components = components
+        self._infos_of = infos_of
 
     async def create_missing(self, observation: WrapperObservation) -> list[Creation]:
         """Create the first missing components in order, up to one that is rejected or to the limit of a step."""
+        wrapper = observation.wrapper
+        missing = missing_components(observation)[:_CREATIONS_PER_STEP]
+        try:
+            infos = self._infos_of(wrapper)
+        except LookupError as error:
+            return [Creation(component, error=str(error).strip("'")) for component in missing[:1]]
         creations: list[Creation] = []
-        for component in missing_components(observation)[:_CREATIONS_PER_STEP]:
-            creations.append(await self._create(observation.wrapper, component))
+        for component in missing:
+            creations.append(await self._create(wrapper, component, infos[component.index]))
             if creations[-1].error:
                 break
         return creations
 
-    async def _create(self, wrapper: Object, component: Component) -> Creation:
+    async def _create(
+        self, wrapper: Object, component: Component, infos: Iterable[Mapping[str, Any]]
+    ) -> Creation:
         try:
-            obj = desired_object(wrapper, component, self._config)
+            obj = desired_object(wrapper, component, infos, self._config)
             if not (await self._client.mapper.resource(component.gvk)).namespaced:
                 problem = f"{component.display_name} is cluster-scoped, so it cannot belong to an AppWrapper"
                 return Creation(component, error=problem, fatal=True)
@@ -332,6 +357,7 @@ def setup(
         configurations = manager.cache.informer(VALIDATING_WEBHOOK_CONFIGURATION)
     gate = ValidationGate(client, configurations, manager.clock)
     awaits_admission = queueing.awaits_admission if queueing is not None else lambda _: False
+    infos_of = queueing.required_infos if queueing is not None else specified_infos
     reconciler = AppWrapperReconciler(
         client,
         manager.events(name),
@@ -346,7 +372,7 @@ def setup(
             awaits_admission,
             reservations,
         ),
-        ComponentCreator(client, config, components),
+        ComponentCreator(client, config, components, infos_of),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
         UnlabelledPods(client, manager.clock, pods.reader),
         RefusedPods(client),

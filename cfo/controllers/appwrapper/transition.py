@@ -200,10 +200,10 @@ def _report_annotations(observation: WrapperObservation, decision: WrapperDecisi
 def _resume(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
-    if decision.status.may_create_components:
-        decision.create = True
-    else:
+    if not decision.status.may_create_components:
         _fail_creation(decision)
+    elif not observation.awaits_admission:  # it may have been evicted since it was resumed
+        decision.create = True
 
 
 def _fail_creation(decision: WrapperDecision) -> None:

@@ -88,6 +88,9 @@ _POD_SET_FIELDS: Final = ("replicas", "path", "annotations")
 MAX_LABEL_VALUE: Final = 63
 
 _LABELS: Final = Path("metadata", "labels")
+_INFOS: Final = "podSetInfos"
+"""The field of a component with the changes to its pod templates that the admission by a queue requires."""
+
 _IMMUTABLE: Final = "attempt to change immutable field"
 """The Go operator's words."""
 
@@ -229,16 +232,30 @@ def _changes(old: Object, new: Object) -> Iterator[FieldError]:
         return
     for index, (was, now) in enumerate(zip(before, after, strict=True)):
         yield from _component_changes(was, now, COMPONENTS.index(index))
+    if not _is_suspended(old) and not _is_suspended(new):
+        yield from _info_changes(before, after)
     if _is_queued(new) and not _is_queued(old):
         yield from _first_queue_errors(new)
     kept = [USER_LABEL, USER_ID_LABEL]
-    if _is_queued(old) and not _spec(new).get("suspend"):
+    if _is_queued(old) and not _is_suspended(new):
         kept.append(QUEUE_NAME_LABEL)  # what runs was admitted by this queue, as in Kueue's webhook
     for label in kept:
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
             yield _immutable(_LABELS.key(label))
     if _spec(old).get("managedBy") != _spec(new).get("managedBy"):
         yield _immutable(Path("spec", "managedBy"))
+
+
+def _info_changes(
+    old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
+) -> Iterator[FieldError]:
+    """Yield an error for each component of a running AppWrapper whose ``podSetInfos`` have changed.
+
+    Kueue, and this operator, write them together with ``spec.suspend``.
+    """
+    for index, (was, now) in enumerate(zip(old, new, strict=True)):
+        if _encoded(was.get(_INFOS) or []) != _encoded(now.get(_INFOS) or []):
+            yield _immutable(COMPONENTS.index(index).child(_INFOS))
 
 
 def _first_queue_errors(appwrapper: Object) -> Iterator[FieldError]:
@@ -253,6 +270,10 @@ def _first_queue_errors(appwrapper: Object) -> Iterator[FieldError]:
 
 def _spec(appwrapper: Object) -> Mapping[str, Any]:
     return appwrapper.get("spec") or {}
+
+
+def _is_suspended(appwrapper: Object) -> bool:
+    return bool(_spec(appwrapper).get("suspend"))
 
 
 def _components(appwrapper: Object) -> list[dict[str, Any]]:
@@ -465,5 +486,8 @@ def change_warnings(errors: Iterable[FieldError]) -> Iterator[str]:
     queue = str(_LABELS.key(QUEUE_NAME_LABEL))
     if queue in changed:
         yield f"{queue} can be changed while spec.suspend is true"
-    if changed - {queue}:
+    infos = {field for field in changed if field.endswith(f".{_INFOS}")}
+    if infos:
+        yield f"{_INFOS} is what the queue requires; it can be changed only together with spec.suspend"
+    if changed - infos - {queue}:
         yield "to change these fields, delete the AppWrapper, and create it again with the change"

@@ -130,9 +130,9 @@ def test_exit_codes_and_problems_are_limited() -> None:
 
 def component(obj: Object, config: AppWrapperConfiguration = CONFIG, **info: Any) -> Object:
     wrapped = wrapper(status={"phase": "Resuming"})
-    wrapped["spec"]["components"] = [{"template": obj, "podSetInfos": [info]}]
+    wrapped["spec"]["components"] = [{"template": obj}]
     original = copy.deepcopy(wrapped)
-    created = desired_object(wrapped, components_of(wrapped)[0], config)
+    created = desired_object(wrapped, components_of(wrapped)[0], [info], config)
     assert wrapped == original, "the AppWrapper must not be modified"
     return created
 
@@ -198,7 +198,7 @@ def test_component_without_a_pod_spec_is_an_error(spec: Any) -> None:
         {"template": {**pod(), "spec": spec}, "podSets": [{"path": "template"}]}
     ]
     with pytest.raises(InjectionError, match="content at template"):
-        desired_object(wrapped, components_of(wrapped)[0], CONFIG)
+        desired_object(wrapped, components_of(wrapped)[0], [], CONFIG)
 
 
 def test_component_of_another_namespace_is_rejected() -> None:
@@ -467,9 +467,8 @@ def test_submitter_of_rayjob_is_queued_and_runs_in_its_flavor(
         ["f0", "f2"],
         ["f1"],
     ]
-    obj["spec"]["components"][0]["podSetInfos"] = infos[0]
     original = copy.deepcopy(obj)
-    created = desired_object(obj, components_of(obj)[0], CONFIG)
+    created = desired_object(obj, components_of(obj)[0], infos[0], CONFIG)
     assert obj == original
     submitter = created["spec"]["submitterPodTemplate"]
     assert submitter["spec"]["nodeSelector"] == {"flavor": "f2"}
@@ -502,8 +501,7 @@ def test_workload_of_an_earlier_version_has_no_submitter(spec: dict[str, Any]) -
         {"flavor": "f0"},
         {"flavor": "f1"},
     ]
-    obj["spec"]["components"][0]["podSetInfos"] = infos[0]
-    created = desired_object(obj, components_of(obj)[0], CONFIG)
+    created = desired_object(obj, components_of(obj)[0], infos[0], CONFIG)
     assert ("submitterPodTemplate" in created["spec"]) == bool(spec)
 
 

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.components import specified_infos
 from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.reconciler import ComponentCreator
 from cfo.runtime import POD, AlreadyExists, Client, NamespacedName, Object, key_of, uid_of
@@ -120,7 +121,9 @@ async def test_existing_object_is_used_only_if_the_appwrapper_created_it(
     metadata: Object | None, error: str, fatal: bool
 ) -> None:
     informers = cast("ComponentInformers", SimpleNamespace(synced=_found))
-    creator = ComponentCreator(cast("Client", TakenClient(metadata)), CONFIG, informers)
+    creator = ComponentCreator(
+        cast("Client", TakenClient(metadata)), CONFIG, informers, specified_infos
+    )
     (creation,) = await creator.create_missing(observe(WRAPPER))
     assert creation.error.endswith(error)
     assert bool(creation.error) is bool(error)

@@ -1123,6 +1123,13 @@ def test_components_are_not_deployed_before_admission() -> None:
     assert (phase(obj), decision.add_finalizer) == (Phase.RESUMING, True)
 
 
+def test_components_are_not_created_after_an_eviction() -> None:
+    obj, _ = step(resumed_wrapper(), awaits_admission=True)
+    assert phase(obj) == Phase.RESUMING
+    assert not decide(observe(resumed_wrapper(), awaits_admission=True)).create
+    assert decide(observe(resumed_wrapper())).create
+
+
 def test_invalid_annotations_are_reported_on_deployment() -> None:
     obj, decision = step(wrapper(retryLimit="many"))
     problem = "annotation workload.codeflare.dev.appwrapper/retryLimit: 'many': must be an integer; 3 is used"
@@ -1177,7 +1184,7 @@ def test_generated_names_are_stable_per_deployment() -> None:
     (first,), (second,) = components_of(obj), components_of(obj)
     assert first.key.name == second.key.name
     assert first.key.name.startswith("gen-")
-    assert desired_object(obj, first, CONFIG)["metadata"]["name"] == first.key.name
+    assert desired_object(obj, first, [], CONFIG)["metadata"]["name"] == first.key.name
     other_wrapper = {**obj, "metadata": {**obj["metadata"], "uid": "other"}}
     assert components_of(other_wrapper)[0].key.name != first.key.name
     for item in obj["status"]["conditions"]:

@@ -277,6 +277,25 @@ class TestUpdate:
         new["metadata"]["labels"] = {"a": "b"}
         assert self.immutable_fields(new) == []
 
+    @pytest.mark.parametrize("was_suspended", [False, True])
+    @pytest.mark.parametrize("is_suspended", [False, True])
+    def test_requirements_of_the_queue_change_only_with_the_suspension(
+        self, was_suspended: bool, is_suspended: bool
+    ) -> None:
+        old = copy.deepcopy(self.old)
+        old["spec"]["suspend"] = was_suspended
+        new = copy.deepcopy(self.old)
+        new["spec"]["suspend"] = is_suspended
+        new["spec"]["components"][0]["podSetInfos"] = [{"nodeSelector": {"pool": "gold"}}]
+        errors = update_errors(old, new)
+        if was_suspended or is_suspended:
+            assert errors == []
+            return
+        (error,) = errors
+        assert error.field == "spec.components[0].podSetInfos"
+        (warning,) = change_warnings(errors)
+        assert warning.endswith("can be changed only together with spec.suspend")
+
     @pytest.mark.parametrize("labels", [{}, {QUEUE_NAME_LABEL: "other"}])
     def test_queue_of_what_runs_is_immutable(self, labels: dict[str, str]) -> None:
         queued = {
