@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import structlog
 
+from cfo.api.appwrapper.created_components import recorded_uid
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import specified_infos
+from cfo.controllers.appwrapper.components import components_of, specified_infos
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     desired_workload,
@@ -151,8 +152,7 @@ class KueueReconciler:
             case QueueAction.START:
                 return await self._start(wrapper, workload)
             case QueueAction.REPORT:
-                succeeded = await self._succeeded(wrapper)
-                status = reported_status(wrapper, workload, succeeded, now)
+                status = reported_status(wrapper, workload, await self._jobs(wrapper), now)
                 await self._patch_status(workload, status)
             case QueueAction.RELEASE:
                 await self._patch_status(workload, released_status(workload, reason, message, now))
@@ -251,20 +251,19 @@ class KueueReconciler:
         spec = changed_spec(wrapper, infos, suspend=suspend)
         await self._client.patch_object(wrapper, {"spec": spec}, unchanged=True)
 
-    async def _succeeded(self, wrapper: Object) -> list[int]:
-        """Return how many pods of each component succeeded, from its Job's status."""
-        counts: list[int] = []
-        for component in (wrapper.get("status") or {}).get("componentStatus") or ():
+    async def _jobs(self, wrapper: Object) -> list[Object | None]:
+        """Return the Job of each component, if it is the one that was created for the AppWrapper, by its uid."""
+        recorded = (wrapper.get("status") or {}).get("componentStatus") or ()
+        found: list[Object | None] = []
+        for component in components_of(wrapper):
             job = None
-            gvk = GVK.parse(component.get("apiVersion") or "", component.get("kind") or "")
-            if (
-                gvk == JOB
-                and component.get("name")
-                and (jobs := await self._components.synced(JOB)) is not None
-            ):
-                job = jobs.reader.get(NamespacedName(namespace_of(wrapper), component["name"]))
-            counts.append(int(((job or {}).get("status") or {}).get("succeeded") or 0))
-        return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
+            jobs = await self._components.synced(JOB) if component.gvk == JOB else None
+            if jobs is not None and component.index < len(recorded):
+                job = jobs.reader.get(component.key)
+                if job is not None and uid_of(job) != recorded_uid(recorded[component.index]):
+                    job = None
+            found.append(job)
+        return found
 
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it.

@@ -410,36 +410,44 @@ def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> list[Object]:
+def reclaimable_pods(
+    wrapper: Mapping[str, Any], jobs: Iterable[Mapping[str, Any] | None]
+) -> list[Object]:
     """Return, by pod set, the number of pods that no longer need quota: succeeded Job pods that will not be replaced.
 
-    ``succeeded`` is the number of succeeded pods of each component. While the remaining completions of a Job exceed its
-    parallelism, each succeeded pod is followed by another pod, so quota cannot be reclaimed.
+    ``jobs`` has the Job of each component, or ``None`` if it is of another kind, or not the one that was created. While
+    the remaining completions of a Job exceed its pods, each succeeded pod is followed by another pod, so quota cannot
+    be reclaimed.
     """
     found: list[Object] = []
     number = 0
     # The pod sets are those in the status: to infer them, large templates would be read for each event of a pod.
     observed = components_of(wrapper)
-    for component, known, done in zip(_components(wrapper), observed, succeeded, strict=True):
+    for component, known, job in zip(_components(wrapper), observed, jobs, strict=True):
         for pod_set in known.pod_sets:
             if is_submitter(gvk_of(component["template"]), pod_set):
                 continue  # its number is after all others (_ordered_groups)
             name = _pod_set_name(wrapper, number)
             number += 1
-            if component["template"].get("kind") != "Job":
+            if job is None:
                 continue
-            count = _reclaimable(component["template"], replicas_of(pod_set), done)
+            admitted = replicas_of(pod_set)
+            count = admitted - _usable_pods(job, max(known.completions, admitted))
             if count > 0:
                 found.append({"name": name, "count": count})
     return found
 
 
-def _reclaimable(job: Mapping[str, Any], parallelism: int, succeeded: int) -> int:
-    """Return how many of the ``parallelism`` pods of a Job no longer need quota."""
-    if succeeded <= 0:
+def _usable_pods(job: Mapping[str, Any], expected: int) -> int:
+    """Return how many pods a Job has or can still create, of which ``expected`` must succeed according to its template.
+
+    Users can raise the completions of an Indexed Job until it is complete, and the parallelism of any Job.
+    """
+    spec = job.get("spec") or {}
+    status = job.get("status") or {}
+    if is_true(status.get("conditions"), "Complete"):
         return 0
-    completions = (job.get("spec") or {}).get("completions")
-    if not isinstance(completions, int):
-        completions = parallelism
-    remaining = max(completions - succeeded, 0)
-    return max(parallelism - remaining, 0)
+    succeeded = int(status.get("succeeded") or 0)
+    if spec.get("completionMode") == "Indexed" or not succeeded:
+        return expected
+    return max(expected - succeeded, int(status.get("active") or 0))

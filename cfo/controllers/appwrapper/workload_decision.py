@@ -127,18 +127,18 @@ def changed_spec(
 
 
 def reported_status(
-    wrapper: Object, workload: Object, succeeded: Sequence[int], now: datetime
+    wrapper: Object, workload: Object, jobs: Sequence[Object | None], now: datetime
 ) -> Object:
     """Return what has changed in the status of the Workload of a running AppWrapper; empty if nothing has.
 
-    ``succeeded`` is the number of succeeded pods of each component.
+    ``jobs`` has the Job of each component that is one.
     """
     status: Object = {}
     is_ready = is_true(_conditions_of(wrapper), PODS_READY)
     if is_ready != is_true(_conditions_of(workload), PODS_READY):
         reason, message = _READY if is_ready else _NOT_READY
         status["conditions"] = _changed(workload, now, (PODS_READY, is_ready, reason, message))
-    reclaimable = reclaimable_pods(wrapper, succeeded)
+    reclaimable = reclaimable_pods(wrapper, jobs)
     if _reclaims_more(workload["status"].get("reclaimablePods") or [], reclaimable):
         status["reclaimablePods"] = reclaimable
     return status

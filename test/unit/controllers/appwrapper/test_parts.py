@@ -43,6 +43,7 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, annotations_of
 from test.support.observations import CONFIG, wrapper
 
+COMPLETE = {"type": "Complete", "status": "True"}
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
 
 
@@ -508,7 +509,9 @@ def test_workload_of_an_earlier_version_has_no_submitter(spec: dict[str, Any]) -
 def test_reclaimable_pods_are_numbered_without_submitters() -> None:
     obj = ray_job_wrapper(submitterPodTemplate=OWN_SUBMITTER)
     obj["spec"]["components"][1] = wrapper("Job")["spec"]["components"][0]
-    assert reclaimable_pods(obj, [0, 1]) == [{"name": "w-1", "count": 1}]
+    assert reclaimable_pods(obj, [None, {"status": {"succeeded": 1}}]) == [
+        {"name": "w-1", "count": 1}
+    ]
 
 
 def test_reclaimable_pods_are_those_of_the_recorded_pod_sets() -> None:
@@ -516,7 +519,7 @@ def test_reclaimable_pods_are_those_of_the_recorded_pod_sets() -> None:
     obj = wrapper("Job")
     obj["status"] = {"componentStatus": initial_status(obj)}
     obj["spec"]["components"][0]["template"]["spec"]["template"] = {}
-    assert reclaimable_pods(obj, [1]) == [{"name": "w-0", "count": 1}]
+    assert reclaimable_pods(obj, [{"status": {"succeeded": 1}}]) == [{"name": "w-0", "count": 1}]
 
 
 def test_pod_set_infos_are_derived_from_admission() -> None:
@@ -552,8 +555,31 @@ def test_only_pods_without_successors_are_reclaimable(
     spec["parallelism"] = 2
     if completions is not None:
         spec["completions"] = completions
-    result = reclaimable_pods(obj, [succeeded])
+    job = {"spec": spec, "status": {"succeeded": succeeded}}
+    result = reclaimable_pods(obj, [job])
     assert result == ([{"name": "w-0", "count": expected}] if expected else [])
+    assert reclaimable_pods(obj, [None]) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "status", "expected"),
+    [
+        ({}, {"succeeded": 3}, 3),
+        ({"completionMode": "NonIndexed"}, {"succeeded": 3, "active": 1}, 3),
+        ({"completionMode": "NonIndexed"}, {"succeeded": 3, "active": 2}, 2),
+        ({"completionMode": "Indexed"}, {"succeeded": 3}, 0),
+        ({"completionMode": "Indexed"}, {"conditions": [COMPLETE]}, 4),
+    ],
+    ids=["default", "not indexed", "pods that run", "completions can be raised", "complete"],
+)
+def test_only_what_the_live_job_cannot_use_is_reclaimable(
+    live: Object, status: Object, expected: int
+) -> None:
+    obj = wrapper("Job")
+    spec = obj["spec"]["components"][0]["template"]["spec"]
+    spec.update(completions=4, parallelism=4)
+    result = reclaimable_pods(obj, [{"spec": live, "status": status}])
+    assert sum(item["count"] for item in result) == expected
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_workload_reports_readiness_only_when_it_changes(
 ) -> None:
     owner = wrapper(suspend=False, conditions=(PODS_READY,) if is_ready else ())
     before = {"type": PODS_READY, "status": str(was_ready), "reason": "Before"}
-    status = reported_status(owner, workload(before, admission={}), [0], NOW)
+    status = reported_status(owner, workload(before, admission={}), [None], NOW)
     if expected is None:
         assert status == {}
     else:
@@ -212,7 +212,8 @@ def test_workload_reports_reclaimable_pods_only_when_there_are_more(
     succeeded: int, before: list[Object], expected: list[Object] | None
 ) -> None:
     owner = wrapper(suspend=False)
-    status = reported_status(owner, workload(reclaimablePods=before), [succeeded], NOW)
+    found = {**job(completions=4), "status": {"succeeded": succeeded}}
+    status = reported_status(owner, workload(reclaimablePods=before), [found], NOW)
     assert status.get("reclaimablePods") == expected
     assert "conditions" not in status
 
