@@ -16,6 +16,7 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     field,
+    is_deleting,
     load_config,
     logs,
 )
@@ -64,7 +65,12 @@ class WindowWebhook:
         return ["the window is longer than eight hours"] if minutes > 8 * 60 else []
 
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
-        """Reject a change of the requester, and apply the same checks as on create."""
+        """Reject a change of the requester, and apply the same checks as on create.
+
+        An object that is being deleted must be able to lose its finalizers, whatever else it contains.
+        """
+        if is_deleting(obj):
+            return []
         if old["spec"].get("requestedBy") != obj["spec"]["requestedBy"]:
             raise FieldErrors([field.forbidden(SPEC.child("requestedBy"), "is immutable")])
         return self.validate_create(obj, request)

@@ -66,10 +66,7 @@ _CONDITION_TYPE = rf"^({_LABEL}(\.{_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-
 
 
 class Condition(APIModel):
-    """One aspect of an object's state, as `metav1.Condition`_ defines it.
-
-    .. _metav1.Condition: https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Condition
-    """
+    """One aspect of an object's state, as Kubernetes' metav1.Condition defines it."""
 
     last_transition_time: Annotated[
         str,
