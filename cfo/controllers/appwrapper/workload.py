@@ -447,7 +447,8 @@ def _usable_pods(job: Mapping[str, Any], expected: int) -> int:
     status = job.get("status") or {}
     if is_true(status.get("conditions"), "Complete"):
         return 0
-    succeeded = int(status.get("succeeded") or 0)
+    succeeded: int = status.get("succeeded") or 0
+    active: int = status.get("active") or 0
     if spec.get("completionMode") == "Indexed" or not succeeded:
         return expected
-    return max(expected - succeeded, int(status.get("active") or 0))
+    return max(expected - succeeded, active)
