@@ -183,11 +183,20 @@ FULLER = {"metadata": {"name": "a", "labels": {"a": "x" * MAX_OBJECT_BYTES, "b":
     ("operation", "new", "old"),
     [("CREATE", FULL, None), ("UPDATE", FULL, {}), ("UPDATE", FULLER, FULL)],
 )
+@pytest.mark.parametrize("user", ["alice", "system:serviceaccount:ns:a", "system:serviceaccount:b"])
 def test_object_that_leaves_no_room_for_its_status_is_denied(
-    operation: str, new: Object, old: Object | None
+    operation: str, new: Object, old: Object | None, user: str
 ) -> None:
     with pytest.raises(ObjectTooLarge, match="bytes: at most 1310720 are allowed") as denied_by:
-        read_review(review(operation=operation, object=new, oldObject=old))
+        read_review(
+            review(
+                operation=operation,
+                object=new,
+                oldObject=old,
+                namespace="ns",
+                userInfo={"username": user},
+            )
+        )
     assert denied_by.value.uid == "u1"
 
 
@@ -197,6 +206,13 @@ def test_object_that_leaves_no_room_for_its_status_is_denied(
         {"object": FULL, "oldObject": FULLER},
         {"object": FULL, "oldObject": FULL},
         {"object": FULL, "oldObject": {}, "subResource": "status"},
+        {
+            "object": FULL,
+            "oldObject": {},
+            "namespace": "ns",
+            "userInfo": {"username": "system:serviceaccount:kueue-system:kueue"},
+        },
+        {"object": FULL, "oldObject": {}, "userInfo": {"groups": ["system:masters"]}},
         {"object": FULL, "oldObject": {}, "kind": {"group": "apps", "version": "v1"}},
         {"object": FULL, "oldObject": {}, "kind": {"group": "batch.k8s.io", "version": "v1"}},
     ],
