@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def _classes(source: str) -> list[type[CustomResource]]:
         raise InvalidInput(f"cannot import {name}: {error}") from None
     except SchemaError as error:
         raise InvalidInput(f"{name}: {error}") from None
+    except SyntaxError as error:
+        raise InvalidInput(f"cannot import {name}: {error}") from None
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        problem = f"{type(error).__name__}: {error}"
+        raise InvalidInput(
+            f"cannot import {name}: {last.filename}:{last.lineno}: {problem}"
+        ) from error
     finally:
         sys.path.pop(0)
     found = resources_in(module)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import yaml
@@ -206,6 +209,30 @@ def test_crd_command_prints_crds() -> None:
     assert crd["metadata"]["name"] == "websites.example.com"
     assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
     assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        (
+            "from cfo.runtime import nothing",
+            r"kinds.py:1: ImportError: cannot import name 'nothing'",
+        ),
+        ("import re\n\nre.compile(1)\n", r"TypeError: first argument must be string"),
+        ("def f(:", r"invalid syntax \(kinds.py, line 1\)"),
+    ],
+)
+def test_module_that_cannot_be_imported_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
+) -> None:
+    (tmp_path / "kinds.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "kinds", raising=False)
+    result = CliRunner().invoke(cli, ["crd", "kinds"])
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: cannot import kinds: ")
+    assert re.search(problem, line)
 
 
 async def test_durations_of_the_crd_are_those_that_the_class_reads(plane: ControlPlane) -> None:
