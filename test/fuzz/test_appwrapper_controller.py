@@ -24,7 +24,6 @@ from cfo.controllers.appwrapper.workload import (
     completion,
     desired_workload,
     pod_set_infos,
-    reclaimable_pods,
 )
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.checks.appwrapper_controller import (
@@ -106,7 +105,6 @@ def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk:
     workload["status"] = {"admission": {"clusterQueue": "q", "podSetAssignments": assignments}}
     flavors: dict[str, Object] = {"on": {"nodeLabels": {"a": "b"}}}
     pod_set_infos(stored, workload, flavors.get)
-    reclaimable_pods(stored, [{"status": {"succeeded": 1}}] * len(components_of(stored)))
 
 
 @fuzz(0.04, st.dictionaries(st.sampled_from(ANNOTATIONS), VALUES))

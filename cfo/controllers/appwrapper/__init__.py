@@ -69,7 +69,7 @@ def _when_appwrappers(
         queueing = None
         kept = None
         if workload is not None:
-            queueing = kueue.setup(manager, workload, components)
+            queueing = kueue.setup(manager, workload)
             kept = reservations.setup(manager, client, workload, config.fault_tolerance)
         reconciler.setup(manager, config, components, queueing, kept)
 

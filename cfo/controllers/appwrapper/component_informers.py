@@ -110,9 +110,7 @@ class ComponentInformers:
     def _create(self, gvk: GVK) -> Informer:
         is_reporting = gvk in _REPORTING
         fields: tuple[str, ...] = ()
-        if gvk == JOB:
-            fields = ("spec.completionMode", "status")
-        elif is_reporting:
+        if is_reporting:
             fields = ("status",)
         informer = self._manager.cache.informer(
             gvk,

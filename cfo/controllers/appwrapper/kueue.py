@@ -16,12 +16,10 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper.created_components import recorded_uid
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
-from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import components_of, specified_infos
+from cfo.controllers.appwrapper.components import specified_infos
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     desired_workload,
@@ -45,7 +43,6 @@ from cfo.controllers.appwrapper.workload_decision import (
 from cfo.runtime import (
     CRUD,
     GVK,
-    JOB,
     READ,
     AlreadyExists,
     Builder,
@@ -85,11 +82,10 @@ class KueueReconciler:
         Rule(PRIORITY_CLASS.group, "priorityclasses", ("get",)),
     )
 
-    def __init__(self, manager: Manager, workload: GVK, components: ComponentInformers) -> None:
+    def __init__(self, manager: Manager, workload: GVK) -> None:
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self._events = manager.events(self.name)
         self._clock = manager.clock
-        self._components = components
         self._workloads = manager.cache.informer(workload).reader
         self._reported: dict[Request, tuple[str, str]] = {}
         """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
@@ -152,7 +148,7 @@ class KueueReconciler:
             case QueueAction.START:
                 return await self._start(wrapper, workload)
             case QueueAction.REPORT:
-                status = reported_status(wrapper, workload, await self._jobs(wrapper), now)
+                status = reported_status(wrapper, workload, now)
                 await self._patch_status(workload, status)
             case QueueAction.RELEASE:
                 await self._patch_status(workload, released_status(workload, reason, message, now))
@@ -251,20 +247,6 @@ class KueueReconciler:
         spec = changed_spec(wrapper, infos, suspend=suspend)
         await self._client.patch_object(wrapper, {"spec": spec}, unchanged=True)
 
-    async def _jobs(self, wrapper: Object) -> list[Object | None]:
-        """Return the Job of each component, if it is the one that was created for the AppWrapper, by its uid."""
-        recorded = (wrapper.get("status") or {}).get("componentStatus") or ()
-        found: list[Object | None] = []
-        for component in components_of(wrapper):
-            job = None
-            jobs = await self._components.synced(JOB) if component.gvk == JOB else None
-            if jobs is not None and component.index < len(recorded):
-                job = jobs.reader.get(component.key)
-                if job is not None and uid_of(job) != recorded_uid(recorded[component.index]):
-                    job = None
-            found.append(job)
-        return found
-
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it.
 
@@ -280,9 +262,9 @@ class KueueReconciler:
             _log.debug("Workload was deleted", workload=str(key_of(workload)))
 
 
-def setup(manager: Manager, workload: GVK, components: ComponentInformers) -> KueueReconciler:
+def setup(manager: Manager, workload: GVK) -> KueueReconciler:
     """Add the controller of Workloads, of version ``workload``, to ``manager``; return its reconciler."""
-    reconciler = KueueReconciler(manager, workload, components)
+    reconciler = KueueReconciler(manager, workload)
     builder = (
         Builder(manager, reconciler.name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload)
     )

@@ -8,7 +8,7 @@ of Kueue's own integration.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -26,12 +26,10 @@ from cfo.api.appwrapper.podsets import (
     SUB_GROUP_COUNT,
     SUB_GROUP_INDEX_LABEL,
     PodSetError,
-    is_submitter,
     replicas_of,
 )
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
 from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX, QUEUE_NAME_LABEL
-from cfo.controllers.appwrapper.components import components_of
 from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.settings import FORCEFUL_DELETION
 from cfo.controllers.appwrapper.status import is_true
@@ -40,7 +38,6 @@ from cfo.runtime import (
     Object,
     annotations_of,
     find_condition,
-    gvk_of,
     has_finalizer,
     is_deleting,
     labels_of,
@@ -408,47 +405,3 @@ def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
     ):
         return "Failed", "AppWrapper failed"
     return None
-
-
-def reclaimable_pods(
-    wrapper: Mapping[str, Any], jobs: Iterable[Mapping[str, Any] | None]
-) -> list[Object]:
-    """Return, by pod set, the number of pods that no longer need quota: succeeded Job pods that will not be replaced.
-
-    ``jobs`` has the Job of each component, or ``None`` if it is of another kind, or not the one that was created. While
-    the remaining completions of a Job exceed its pods, each succeeded pod is followed by another pod, so quota cannot
-    be reclaimed.
-    """
-    found: list[Object] = []
-    number = 0
-    # The pod sets are those in the status: to infer them, large templates would be read for each event of a pod.
-    observed = components_of(wrapper)
-    for component, known, job in zip(_components(wrapper), observed, jobs, strict=True):
-        for pod_set in known.pod_sets:
-            if is_submitter(gvk_of(component["template"]), pod_set):
-                continue  # its number is after all others (_ordered_groups)
-            name = _pod_set_name(wrapper, number)
-            number += 1
-            if job is None:
-                continue
-            admitted = replicas_of(pod_set)
-            count = admitted - _usable_pods(job, max(known.completions, admitted))
-            if count > 0:
-                found.append({"name": name, "count": count})
-    return found
-
-
-def _usable_pods(job: Mapping[str, Any], expected: int) -> int:
-    """Return how many pods a Job has or can still create, of which ``expected`` must succeed according to its template.
-
-    Users can raise the completions of an Indexed Job until it is complete, and the parallelism of any Job.
-    """
-    spec = job.get("spec") or {}
-    status = job.get("status") or {}
-    if is_true(status.get("conditions"), "Complete"):
-        return 0
-    succeeded: int = status.get("succeeded") or 0
-    active: int = status.get("active") or 0
-    if spec.get("completionMode") == "Indexed" or not succeeded:
-        return expected
-    return max(expected - succeeded, active)

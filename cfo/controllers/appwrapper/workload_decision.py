@@ -21,7 +21,6 @@ from cfo.controllers.appwrapper.workload import (
     eviction,
     is_admitted,
     queue_of,
-    reclaimable_pods,
 )
 from cfo.runtime import Object, is_deleting
 from cfo.runtime.objects import Conditions, copied
@@ -126,21 +125,17 @@ def changed_spec(
     return spec
 
 
-def reported_status(
-    wrapper: Object, workload: Object, jobs: Sequence[Object | None], now: datetime
-) -> Object:
+def reported_status(wrapper: Object, workload: Object, now: datetime) -> Object:
     """Return what has changed in the status of the Workload of a running AppWrapper; empty if nothing has.
 
-    ``jobs`` has the Job of each component that is one.
+    No quota is given back before the AppWrapper ends, unlike for Jobs: a retry needs it again, and users can let a Job
+    create more pods.
     """
     status: Object = {}
     is_ready = is_true(_conditions_of(wrapper), PODS_READY)
     if is_ready != is_true(_conditions_of(workload), PODS_READY):
         reason, message = _READY if is_ready else _NOT_READY
         status["conditions"] = _changed(workload, now, (PODS_READY, is_ready, reason, message))
-    reclaimable = reclaimable_pods(wrapper, jobs)
-    if _reclaims_more(workload["status"].get("reclaimablePods") or [], reclaimable):
-        status["reclaimablePods"] = reclaimable
     return status
 
 
@@ -155,7 +150,11 @@ def released_status(workload: Object, reason: str, message: str, now: datetime) 
         ("QuotaReserved", False, "Pending", message),
         ("Admitted", False, "NoReservation", "The workload has no reservation"),
     )
-    return {"admission": None, "conditions": conditions}
+    released: Object = {"admission": None, "conditions": conditions}
+    if workload["status"].get("reclaimablePods"):
+        # Written by an earlier release; the next admission would reserve less.
+        released["reclaimablePods"] = None
+    return released
 
 
 def finished_status(workload: Object | None, reason: str, message: str, now: datetime) -> Object:
@@ -174,9 +173,3 @@ def _changed(workload: Object, now: datetime, *changes: tuple[str, bool, str, st
     for kind, value, reason, message in changes:
         conditions.set(kind, value, reason, message)
     return conditions.as_list()
-
-
-def _reclaims_more(before: Sequence[Object], after: Sequence[Object]) -> bool:
-    """Return whether more can be reclaimed than before; Kueue does not accept less."""
-    counts = {item["name"]: item["count"] for item in before}
-    return any(item["count"] > counts.get(item["name"], 0) for item in after)

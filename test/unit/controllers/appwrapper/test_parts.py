@@ -23,7 +23,6 @@ from cfo.controllers.appwrapper.components import (
     InjectionError,
     components_of,
     desired_object,
-    initial_status,
     recorded_uids,
 )
 from cfo.controllers.appwrapper.nodes import marked_resources
@@ -36,7 +35,6 @@ from cfo.controllers.appwrapper.workload import (
     desired_workload,
     evicted_at,
     pod_set_infos,
-    reclaimable_pods,
     workload_name,
 )
 from cfo.runtime.cache.entry import Entry, EntryDecoder
@@ -506,22 +504,6 @@ def test_workload_of_an_earlier_version_has_no_submitter(spec: dict[str, Any]) -
     assert ("submitterPodTemplate" in created["spec"]) == bool(spec)
 
 
-def test_reclaimable_pods_are_numbered_without_submitters() -> None:
-    obj = ray_job_wrapper(submitterPodTemplate=OWN_SUBMITTER)
-    obj["spec"]["components"][1] = wrapper("Job")["spec"]["components"][0]
-    assert reclaimable_pods(obj, [None, {"status": {"succeeded": 1}}]) == [
-        {"name": "w-1", "count": 1}
-    ]
-
-
-def test_reclaimable_pods_are_those_of_the_recorded_pod_sets() -> None:
-    """To infer pod sets, large templates would be read for each event of a pod."""
-    obj = wrapper("Job")
-    obj["status"] = {"componentStatus": initial_status(obj)}
-    obj["spec"]["components"][0]["template"]["spec"]["template"] = {}
-    assert reclaimable_pods(obj, [{"status": {"succeeded": 1}}]) == [{"name": "w-0", "count": 1}]
-
-
 def test_pod_set_infos_are_derived_from_admission() -> None:
     obj = wrapper("Job")
     assignment = {
@@ -541,45 +523,6 @@ def test_pod_set_infos_are_derived_from_admission() -> None:
     assert info["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
     with pytest.raises(LookupError, match="gold"):
         pod_set_infos(obj, {"metadata": {"name": "x"}, "status": status}, {}.get)
-
-
-@pytest.mark.parametrize(
-    ("completions", "succeeded", "expected"),
-    [(None, 1, 1), (None, 9, 2), (5, 2, 0), (5, 4, 1), (None, 0, 0)],
-)
-def test_only_pods_without_successors_are_reclaimable(
-    completions: int | None, succeeded: int, expected: int
-) -> None:
-    obj = wrapper("Job")
-    spec = obj["spec"]["components"][0]["template"]["spec"]
-    spec["parallelism"] = 2
-    if completions is not None:
-        spec["completions"] = completions
-    job = {"spec": spec, "status": {"succeeded": succeeded}}
-    result = reclaimable_pods(obj, [job])
-    assert result == ([{"name": "w-0", "count": expected}] if expected else [])
-    assert reclaimable_pods(obj, [None]) == []
-
-
-@pytest.mark.parametrize(
-    ("live", "status", "expected"),
-    [
-        ({}, {"succeeded": 3}, 3),
-        ({"completionMode": "NonIndexed"}, {"succeeded": 3, "active": 1}, 3),
-        ({"completionMode": "NonIndexed"}, {"succeeded": 3, "active": 2}, 2),
-        ({"completionMode": "Indexed"}, {"succeeded": 3}, 0),
-        ({"completionMode": "Indexed"}, {"conditions": [COMPLETE]}, 4),
-    ],
-    ids=["default", "not indexed", "pods that run", "completions can be raised", "complete"],
-)
-def test_only_what_the_live_job_cannot_use_is_reclaimable(
-    live: Object, status: Object, expected: int
-) -> None:
-    obj = wrapper("Job")
-    spec = obj["spec"]["components"][0]["template"]["spec"]
-    spec.update(completions=4, parallelism=4)
-    result = reclaimable_pods(obj, [{"spec": live, "status": status}])
-    assert sum(item["count"] for item in result) == expected
 
 
 @pytest.mark.parametrize(

@@ -189,33 +189,19 @@ def test_workload_reports_readiness_only_when_it_changes(
 ) -> None:
     owner = wrapper(suspend=False, conditions=(PODS_READY,) if is_ready else ())
     before = {"type": PODS_READY, "status": str(was_ready), "reason": "Before"}
-    status = reported_status(owner, workload(before, admission={}), [None], NOW)
+    status = reported_status(owner, workload(before, admission={}), NOW)
     if expected is None:
         assert status == {}
     else:
         assert kinds(status["conditions"])[PODS_READY] == expected
 
 
-@pytest.mark.parametrize(
-    ("succeeded", "before", "expected"),
-    [
-        (0, [], None),
-        (2, [], None),
-        (3, [], [{"name": "aw-0", "count": 1}]),
-        (3, [{"name": "aw-0", "count": 1}], None),
-        (4, [{"name": "aw-0", "count": 1}], [{"name": "aw-0", "count": 2}]),
-        (3, [{"name": "aw-0", "count": 2}], None),
-    ],
-    ids=["none", "replaced by others", "one is left", "reported", "more", "less is not accepted"],
-)
-def test_workload_reports_reclaimable_pods_only_when_there_are_more(
-    succeeded: int, before: list[Object], expected: list[Object] | None
-) -> None:
-    owner = wrapper(suspend=False)
-    found = {**job(completions=4), "status": {"succeeded": succeeded}}
-    status = reported_status(owner, workload(reclaimablePods=before), [found], NOW)
-    assert status.get("reclaimablePods") == expected
-    assert "conditions" not in status
+def test_released_workload_needs_all_of_its_quota_again() -> None:
+    """An earlier release gave back the quota of succeeded pods."""
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
+    earlier = workload(reserved, reclaimablePods=[{"name": "aw-0", "count": 1}])
+    assert released_status(earlier, "Preempted", "", NOW)["reclaimablePods"] is None
+    assert "reclaimablePods" not in released_status(workload(reserved), "Preempted", "", NOW)
 
 
 @pytest.mark.parametrize(
