@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,6 +16,7 @@ from cfo.runtime.objects.kinds import (
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from cfo.runtime.pki.policy import CertificatePolicy
 from cfo.runtime.process.arguments import require_type
+from cfo.runtime.process.strings import require_strings
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -141,7 +142,10 @@ class WebhookOptions:
     ``lease`` is the Lease that this operator renews, for its leader election or as a heartbeat. It is written into the
     webhook configurations, so that another operator does not use them while this one is alive (:mod:`.ownership`);
     without it, no other operator is looked for. ``expired`` contains the ``renewTime`` of Leases that are known not to
-    be renewed anymore. Raises :class:`TypeError` for a ``service`` of another type.
+    be renewed anymore. ``controller_namespaces`` are those of controllers that write our objects, besides that of
+    ``service``: they can also write an object that a user has filled to its limits (:mod:`.review`).
+
+    Raises :class:`TypeError` for a ``service`` of another type.
     """
 
     service: ServiceReference
@@ -155,9 +159,11 @@ class WebhookOptions:
     drain: float = 3.0
     lease: NamespacedName | None = None
     expired: Mapping[NamespacedName, str] = field(default_factory=dict)
+    controller_namespaces: Collection[str] = ("kube-system",)
 
     def __post_init__(self) -> None:
         require_type("service", self.service, ServiceReference, "ServiceReference(namespace, name)")
+        require_strings("controller_namespaces", self.controller_namespaces)
 
     @property
     def address(self) -> WebhookURL | ServiceReference:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -159,6 +159,7 @@ class _Managed(msgspec.Struct):
 
 class _Objects(msgspec.Struct, rename="camel"):
     uid: str = ""
+    user_info: msgspec.Raw = msgspec.Raw(b"{}")
     object: msgspec.Raw = _NULL
     old_object: msgspec.Raw = _NULL
 
@@ -169,13 +170,14 @@ class _ObjectsOfReview(msgspec.Struct):
 
 _objects = msgspec.json.Decoder(_ObjectsOfReview)
 _managed = msgspec.json.Decoder(_Managed | None)
+_user = msgspec.json.Decoder(_User)
 
 
-def _require_few_values(body: bytes, values: int) -> None:
+def _require_few_values(body: bytes, values: int, controllers: Collection[str]) -> None:
     """Raise :class:`TooManyValues` or :class:`BadReview` for a body with so many ``values`` that it takes the memory.
 
-    An update is allowed that adds none: otherwise an object that is stored already could not be changed any more, also
-    not by the operator that suspends it.
+    An update is allowed that adds none, or of a controller: otherwise an object that is stored already could not be
+    changed any more, also not by the operator that suspends it.
     """
     request = _objects.decode(body).request or _Objects()
     new = bytes(request.object)
@@ -189,12 +191,15 @@ def _require_few_values(body: bytes, values: int) -> None:
         raise BadReview(f"oldObject has about {old_values} values, and {len(old)} bytes")
     if new_values <= MAX_VALUES:
         return
-    if new_values > old_values or len(new) > _MAX_STORED_BYTES:
+    adds_values = new_values > old_values
+    if adds_values and _is_controller(_user.decode(request.user_info), controllers):
+        adds_values = False
+    if adds_values or len(new) > _MAX_STORED_BYTES:
         message = f"the object has about {new_values} values: at most {MAX_VALUES} are allowed"
         raise TooManyValues(message, request.uid)
 
 
-def _require_room_for_status(request: _Request) -> None:
+def _require_room_for_status(request: _Request, controllers: Collection[str]) -> None:
     """Raise :class:`ObjectTooLarge` if a custom resource becomes larger than :data:`MAX_OBJECT_BYTES`.
 
     Controllers can use the room: a suspension, for example, adds their managedFields if a user has removed them.
@@ -204,7 +209,9 @@ def _require_room_for_status(request: _Request) -> None:
         return
     group = request.kind.get("group", "")
     is_custom = "." in group and not group.endswith(".k8s.io")
-    if is_custom and not request.sub_resource and not _is_of_controller(request):
+    if not is_custom or request.sub_resource:
+        return
+    if not _is_controller(request.user_info, controllers):
         message = (
             f"the object has {size} bytes: at most {MAX_OBJECT_BYTES} are allowed, with metadata and status, so that "
             "its status can be written"
@@ -212,14 +219,14 @@ def _require_room_for_status(request: _Request) -> None:
         raise ObjectTooLarge(message, request.uid)
 
 
-def _is_of_controller(request: _Request) -> bool:
-    """Return whether an administrator, or a ServiceAccount of another namespace, sent the request."""
-    user = request.user_info
+def _is_controller(user: _User, namespaces: Collection[str]) -> bool:
+    """Return whether a user is an administrator, or a ServiceAccount in one of the controllers' ``namespaces``."""
     if _ADMINISTRATORS in (user.groups or ()):
         return True
-    namespace, separator, _ = user.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
-    is_service_account = user.username.startswith(_SERVICE_ACCOUNT) and bool(separator)
-    return is_service_account and namespace != request.namespace
+    if not user.username.startswith(_SERVICE_ACCOUNT):
+        return False
+    namespace, _, _ = user.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
+    return namespace in namespaces
 
 
 def _own_values(encoded: bytes) -> int:
@@ -238,9 +245,10 @@ def _count_values(encoded: bytes) -> int:
     return encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{")
 
 
-def read_review(body: bytes) -> AdmissionRequest:
+def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequest:
     """Return the request in the body of an AdmissionReview.
 
+    ``controllers`` are the namespaces of controllers, which can write objects beyond the limits that users have.
     Raises :class:`BadReview` if it cannot be decoded, and :class:`RefusedObject` with the uid of the request.
     """
     values = _count_values(body)
@@ -249,7 +257,7 @@ def read_review(body: bytes) -> AdmissionRequest:
         try:
             if values > MAX_VALUES:
                 # Before the objects are decoded: small values take up to 90 times the memory of their JSON.
-                _require_few_values(body, values)
+                _require_few_values(body, values, controllers)
             review = _reviews.decode(body)
         except RecursionError:
             raise NestedTooDeeply("", _uid(body)) from None
@@ -262,7 +270,7 @@ def read_review(body: bytes) -> AdmissionRequest:
         if request is None:
             raise BadReview("the review contains no request")
         uid = request.uid
-        _require_room_for_status(request)
+        _require_room_for_status(request, controllers)
         user = request.user_info
         fields = msgspec.structs.asdict(request)
         fields |= {

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -69,7 +69,8 @@ class WebhookServer:
     ``reuse_port`` allows other replicas to listen on the same port; ``trusted`` returns the CAs (PEM) that the
     certificates of other replicas must have (default: those in our own certificate chain). ``drain`` is how long, in
     seconds, open connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before
-    this period if the server has listened, and ``on_listening`` is called once it listens.
+    this period if the server has listened, and ``on_listening`` is called once it listens. ``controllers`` are the
+    namespaces of :attr:`.WebhookOptions.controller_namespaces`.
     """
 
     name = "webhooks"
@@ -84,6 +85,7 @@ class WebhookServer:
         reuse_port: bool = False,
         trusted: Callable[[], bytes] | None = None,
         drain: float = 3.0,
+        controllers: Collection[str] = (),
         on_listening: Callable[[], None] | None = None,
         before_drain: Callable[[], Awaitable[None]] | None = None,
         clock: Clock | None = None,
@@ -99,6 +101,7 @@ class WebhookServer:
         self._reuse_port = reuse_port
         self._trusted = trusted or self._own_chain
         self._drain = drain
+        self._controllers = controllers
         self._on_listening = on_listening
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
@@ -247,7 +250,7 @@ class WebhookServer:
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
-                review = await self._worker.run(len(body), read_review, body)
+                review = await self._worker.run(len(body), read_review, body, self._controllers)
         except TimeoutError:
             _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
             self._metrics.record_review(webhook.path, 504)

@@ -186,6 +186,7 @@ class WebhookService:
             reuse_port=options.reuse_port,
             trusted=self._trusted,
             drain=_drain(options),
+            controllers={options.service.namespace, *options.controller_namespaces},
             on_listening=self._reconcile,
             before_drain=self._restore_configurations,
             clock=clock,

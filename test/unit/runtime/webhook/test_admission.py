@@ -175,6 +175,15 @@ def test_object_with_very_many_values_can_be_suspended_repaired_and_deleted(
     assert (found.object, found.old_object) == (new, old)
 
 
+def test_controller_can_add_values_to_an_object_with_very_many() -> None:
+    kueue = {"username": "system:serviceaccount:kueue-system:kueue"}
+    more = {**SUSPENDED, "metadata": {"name": "a", "annotations": {"suspend": "true"}, "uid": "u"}}
+    body = review(operation="UPDATE", object=more, oldObject=LARGE, userInfo=kueue)
+    assert read_review(body, {"kueue-system"}).object == more
+    with pytest.raises(TooManyValues):
+        read_review(body)
+
+
 FULL = {"metadata": {"name": "a", "labels": {"a": "x" * MAX_OBJECT_BYTES}}}
 FULLER = {"metadata": {"name": "a", "labels": {"a": "x" * MAX_OBJECT_BYTES, "b": "c"}}}
 
@@ -183,7 +192,7 @@ FULLER = {"metadata": {"name": "a", "labels": {"a": "x" * MAX_OBJECT_BYTES, "b":
     ("operation", "new", "old"),
     [("CREATE", FULL, None), ("UPDATE", FULL, {}), ("UPDATE", FULLER, FULL)],
 )
-@pytest.mark.parametrize("user", ["alice", "system:serviceaccount:ns:a", "system:serviceaccount:b"])
+@pytest.mark.parametrize("user", ["alice", "system:serviceaccount:ns:a", "kueue-system:a"])
 def test_object_that_leaves_no_room_for_its_status_is_denied(
     operation: str, new: Object, old: Object | None, user: str
 ) -> None:
@@ -193,9 +202,9 @@ def test_object_that_leaves_no_room_for_its_status_is_denied(
                 operation=operation,
                 object=new,
                 oldObject=old,
-                namespace="ns",
                 userInfo={"username": user},
-            )
+            ),
+            {"kueue-system"},
         )
     assert denied_by.value.uid == "u1"
 
@@ -209,7 +218,6 @@ def test_object_that_leaves_no_room_for_its_status_is_denied(
         {
             "object": FULL,
             "oldObject": {},
-            "namespace": "ns",
             "userInfo": {"username": "system:serviceaccount:kueue-system:kueue"},
         },
         {"object": FULL, "oldObject": {}, "userInfo": {"groups": ["system:masters"]}},
@@ -220,7 +228,8 @@ def test_object_that_leaves_no_room_for_its_status_is_denied(
 def test_large_object_can_be_written_if_it_does_not_grow_or_is_not_stored_as_json(
     fields: dict[str, Any],
 ) -> None:
-    assert read_review(review(operation="UPDATE", **fields)).object == FULL
+    found = read_review(review(operation="UPDATE", **fields), {"kueue-system"})
+    assert found.object == FULL
 
 
 def test_repr_of_a_request_contains_no_object() -> None:
