@@ -27,7 +27,7 @@ from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
 from cfo.api.raycluster.spec_warnings import shared_group_names
-from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text
+from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text, time_of
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
@@ -48,6 +48,7 @@ from cfo.summaries.problems import (
     created_problems,
     has_failed,
     is_ready_pod,
+    last_occurrence,
     pod_problems,
     remedy_for,
     warning_problems,
@@ -123,7 +124,8 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     if phase != Phase.SUCCEEDED:
         of_pods += pod_problems(related.pods or ())
     if level is Level.PROGRESSING:
-        of_pods += created_problems(related.created_events, related.pods, shown=found)
+        events = _causes(related.created_events, phase, conditions)
+        of_pods += created_problems(events, related.pods, shown=found)
         of_pods = of_pods or _pod_failure(conditions)
     of_pods = list(map(_of_component, of_pods))
     # What the pods wait for is the cause of a reset; what containers print is a detail of their failure.
@@ -281,6 +283,19 @@ def _condition_problems(
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
         yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
+
+
+def _causes(
+    events: Iterable[Object], phase: str, conditions: tuple[SummaryCondition, ...]
+) -> Iterator[Object]:
+    """Yield the Events about components, without those since a reset began: the deletion of pods fails their Job."""
+    unhealthy = condition_of(conditions, "Unhealthy")
+    began = time_of(unhealthy.since) if unhealthy is not None and phase == Phase.RESETTING else None
+    for event in events:
+        last = last_occurrence(event)
+        # Events have whole seconds.
+        if began is None or last is None or last < began.replace(microsecond=0):
+            yield event
 
 
 def _has_waited(conditions: tuple[SummaryCondition, ...]) -> bool:

@@ -55,6 +55,9 @@ _RETRY_SECONDS: Final = 5.0
 _NEW_SECONDS: Final = 5.0
 """How long after its creation a RayCluster may lack what the operator creates for it."""
 
+_MAX_INT32: Final = 2**31 - 1
+"""The largest number in the status, which is also the default of ``maxReplicas``."""
+
 
 def setup(manager: Manager) -> None:
     """Add the fake KubeRay controller to ``manager``."""
@@ -141,7 +144,8 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     groups = cluster["spec"].get("workerGroupSpecs") or ()
 
     def total(field: str) -> int:
-        return sum(int(group.get(field) or 0) * _hosts_of(group) for group in groups)
+        found = sum(int(group.get(field) or 0) * _hosts_of(group) for group in groups)
+        return min(found, _MAX_INT32)
 
     wanted = sum(_replicas_of(group) * _hosts_of(group) for group in groups)
     workers = ready.count("worker")

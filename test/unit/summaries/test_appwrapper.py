@@ -234,6 +234,24 @@ def test_cause_of_a_retry_comes_first_and_its_remedy_agrees_with_the_retry() -> 
     assert "wait" not in second.remedy
 
 
+def test_events_since_a_reset_began_are_no_causes() -> None:
+    """The reset deletes the pods of a Job, which then fails."""
+    waited = condition("Unhealthy", "True", "InsufficientPodsReady", "0 pods running; 1 missing")
+    waited["lastTransitionTime"] = "2026-06-01T00:01:30.400000Z"
+    wrapper = obj(APPWRAPPER, status={"phase": "Resetting", "conditions": [waited]})
+    event = {
+        "reason": "BackoffLimitExceeded",
+        "message": "Job has reached the specified backoff limit",
+        "involvedObject": {"kind": "Job", "name": "j"},
+        "lastTimestamp": "2026-06-01T00:01:30Z",
+    }
+    (problem,) = summarize(APPWRAPPER, wrapper, related(created_events=[event])).problems
+    assert problem.message.startswith("InsufficientPodsReady: ")
+    event["lastTimestamp"] = "2026-06-01T00:01:29Z"
+    first, _ = summarize(APPWRAPPER, wrapper, related(created_events=[event])).problems
+    assert first.message.startswith("Job j: BackoffLimitExceeded: ")
+
+
 def test_remedy_for_pods_of_an_appwrapper_names_how_to_change_a_component() -> None:
     waiting = condition("PodScheduled", "False", "Unschedulable", "Insufficient cpu")
     pending = {

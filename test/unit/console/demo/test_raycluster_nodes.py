@@ -76,6 +76,12 @@ def test_replicas_are_kept_between_the_limits_of_their_group(
     assert status_of(ray_cluster, [])["desiredWorkerReplicas"] == workers
 
 
+def test_numbers_in_the_status_have_32_bits() -> None:
+    """``maxReplicas`` is the largest one by default."""
+    ray_cluster = cluster(maxReplicas=2**31 - 1, numOfHosts=2)
+    assert status_of(ray_cluster, [])["maxWorkerReplicas"] == 2**31 - 1
+
+
 def test_only_pods_that_do_not_exist_are_created() -> None:
     ray_cluster = cluster()
     head, first, second = pods_of(ray_cluster)
