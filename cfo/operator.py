@@ -156,17 +156,11 @@ class AddressInUse(Exception):
         cls, conflict: str, options: WebhookOptions, config_map: NamespacedName
     ) -> Self:
         """Return the error for webhooks that another operator serves; ``conflict`` names it."""
-        if options.url:
-            subject = "--webhook-url"
-            remedy = (
-                "stop it, or set another webhook.mutatingConfigurationName and "
-                "webhook.validatingConfigurationName"
-            )
-        else:
-            subject = "webhooks"
-            remedy = f"{_ONE_OPERATOR}, or, if this one is an additional operator, set webhook.enabled: false"
+        subject = "--webhook-url" if options.url else "webhooks"
         return cls(
-            f"{subject}: {conflict}; {remedy} in ConfigMap {config_map} (--config selects another ConfigMap)"
+            f"{subject}: {conflict}; {_ONE_OPERATOR}, or, if this one is an additional operator, set webhook.enabled: "
+            f"false, and labelSelector or watchNamespaces, in ConfigMap {config_map} (--config selects another "
+            "ConfigMap)"
         )
 
 

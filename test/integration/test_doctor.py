@@ -513,6 +513,18 @@ async def test_permissions_that_another_installation_took_are_named(tmp_path: Pa
         _, found = await doctor(kubeconfig, "-n", "additional")
         assert [status for status, _ in found["permissions"]] == ["ok"]
 
+        own = NamespacedName("", f"{MANAGER_BINDING.name}-additional")
+        await environment.client.delete(CLUSTER_ROLE_BINDING, own)
+        for document in (data["config.yaml"], ""):  # its administrator can remove the part
+            await environment.client.update({**config_map, "data": {"config.yaml": document}})
+            command = ["doctor", "-n", "additional", "--kubeconfig", str(kubeconfig)]
+            result = await anyio.to_thread.run_sync(
+                lambda words: CliRunner().invoke(cli, words, prog_name="cfo"), command
+            )
+            assert "lost its permissions" not in result.stdout
+            options = "--namespace additional --additional --watch-namespace team"
+            assert f"cfo manifests {options} | kubectl apply" in result.stdout
+
 
 @pytest.mark.parametrize("has_oauth", [False, True])
 async def test_role_bindings_are_not_enough_and_the_missing_permissions_are(

@@ -352,7 +352,7 @@ async def test_operators_with_different_urls_do_not_share_a_webhook_configuratio
                 line for line in refused.output.splitlines() if "another operator serves" in line
             ]
             assert f"at {first} (Lease default/codeflare-operator-lock, holder " in message
-            assert "; stop it, or set another webhook.mutatingConfigurationName" in message
+            assert "; only one CodeFlare operator may reconcile an object: " in message
             assert await configurations(environment) == before
             async with run_operator(environment, tmp_path, "--webhook-url", first) as replica:
                 await replica.ready()

@@ -124,7 +124,9 @@ async def examine(
         found = list(checks.check_permissions(user, reviewed))
         needed.update(name for name in reviewed.missing if name)
         if reviewed.missing:
-            bound = await read_bound_namespaces(client, namespace)
+            bound = []
+            if installation.part is None:
+                bound = await read_bound_namespaces(client, namespace)
             found = [*checks.check_binding(namespace, bound), *found]
         return found
 

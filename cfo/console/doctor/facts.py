@@ -76,6 +76,23 @@ class Installation:
             return self.parsed.configuration
         return OperatorConfiguration()
 
+    @property
+    def part(self) -> OperatorConfiguration | None:
+        """The part of the objects that an additional operator reconciles; ``None`` for any other operator.
+
+        Only the Deployment of an additional operator has the option ``--default-config``. Its document names the part,
+        also if the ConfigMap has been changed.
+        """
+        document = _default_config(self.deployment)
+        if document is None:
+            return None
+        with suppress(ConfigurationError):
+            created = parse(document).configuration
+            configuration = self.configuration
+            has_part = configuration.watch_namespaces or configuration.label_selector
+            return configuration if has_part else created
+        return self.configuration
+
 
 class OutsideOperator(NamedTuple):
     """The operator that runs outside the Deployment: the holder of the Lease, and since when it has the Lease."""
@@ -198,12 +215,18 @@ def first_configuration(deployment: Object | None) -> ParsedConfiguration:
 
     Raises :class:`.ConfigurationError`.
     """
+    document = _default_config(deployment)
+    return parse(default_document() if document is None else document)
+
+
+def _default_config(deployment: Object | None) -> str | None:
+    """Return the value of the option ``--default-config`` in a Deployment; ``None`` if it does not have it."""
     template = path(deployment or {}, "spec", "template") or {}
     option = "--default-config="
     for word in manager_container(template).get("args") or ():
         if str(word).startswith(option):
-            return parse(str(word).removeprefix(option))
-    return parse(default_document())
+            return str(word).removeprefix(option)
+    return None
 
 
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:

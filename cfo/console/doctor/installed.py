@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import Installation, certificate_secret, image_of
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import host_policy
@@ -106,18 +107,22 @@ async def _read_roles(
         name = optional_binding(role)
         if name in own or own_name(name, namespace) in own:
             options.components.add(role.name)
-    if own_name(MANAGER_BINDING.name, namespace) in own:
-        options.part = _part(installation)
+    part = installation.part
+    if part is None and own_name(MANAGER_BINDING.name, namespace) in own:
+        part = installation.configuration
+    if part is not None:
+        options.part = _part(part)
 
 
-def _part(installation: Installation) -> list[str]:
+def _part(configuration: OperatorConfiguration) -> list[str]:
     """Return the options with which the manifests of an additional operator are printed."""
-    configuration = installation.configuration
     words = ["--additional"]
     for namespace in configuration.watch_namespaces:
         words += ["--watch-namespace", namespace]
     if configuration.label_selector:
         words += ["--label-selector", configuration.label_selector]
+    if len(words) == 1:
+        words += ["--watch-namespace", "NAMESPACE"]
     return words
 
 
