@@ -90,10 +90,10 @@ class _Decoder:
         """How many values were decoded."""
 
     def object(self, entry: Entry) -> Object:
-        """Return the object of ``entry``, or only its namespace and name: if it is too large, or nested too deeply."""
+        """Return the object of ``entry``, or only its metadata: if it is too large, or nested too deeply."""
         found = self._decoded(entry)
         if found is None:
-            return {"metadata": {"namespace": entry.namespace, "name": entry.name}}
+            return entry.metadata_object()
         return found
 
     def objects(self, entries: Iterable[Entry]) -> list[Object]:

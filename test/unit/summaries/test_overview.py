@@ -154,10 +154,22 @@ def test_objects_of_a_summary_are_decoded_up_to_a_number_of_values() -> None:
 
     decoder = _Decoder()
     large = entry("large", _MAX_VALUES)
-    assert decoder.object(large) == {"metadata": {"namespace": "ns", "name": "large"}}
+    known = {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind}
+    assert decoder.object(large) == {**known, "metadata": {"namespace": "ns", "name": "large"}}
     half = [entry(str(number), _MAX_VALUES // 4) for number in range(3)]
     found = decoder.objects([large, *half, entry("small", 10)])
     assert [name_of(obj) for obj in found] == ["0", "small"]
+
+
+def test_object_that_is_too_large_to_be_decoded_has_a_summary() -> None:
+    """Without its kind, it would end the page for all users."""
+    overview = new_overview()
+    obj = {"metadata": {"namespace": "ns", "name": "one"}, "spec": [{}] * _MAX_VALUES}
+    put(overview.informers_of[RAY_CLUSTER].objects, obj)
+    identity = RAY_CLUSTER, NamespacedName("ns", "one")
+    overview._update(identity)
+    found = overview._summaries[identity]
+    assert (found.gvk, found.key) == identity
 
 
 def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_time() -> None:
