@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -283,4 +284,6 @@ async def test_leader_election_is_off_by_default_outside_of_cluster(
         await create_config_map(env, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **election})})
         async with run_operator(env, tmp_path) as running:
             await running.ready()
-            assert await env.client.list(LEASE, namespace="default") == []
+            await eventually(partial(env.client.list, LEASE, namespace="default"), "the heartbeat")
+        assert "Attempting to acquire leader lease" not in running.output
+        assert "by which other operators see that this one is alive" in running.output
