@@ -117,7 +117,7 @@ NESTING = 20_000
         b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","generation":'
         + b"1" * 5000
         + b"}}",
-        b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"\xff"}}',
+        b'{"kind":"ConfigMap","apiVersion":"v1",\xff"metadata":{"name":"a"}}',
         b"\xff\xfe\x00\x01",
         b"\x00",
     ],
