@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
+from cfo.runtime.process.large_objects import count_values
 from cfo.runtime.process.printable import printable
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
 
@@ -182,7 +183,7 @@ def _require_few_values(body: bytes, values: int, controllers: Collection[str]) 
     request = _objects.decode(body).request or _Objects()
     new = bytes(request.object)
     old = bytes(request.old_object)
-    others = values - _count_values(new) - _count_values(old)
+    others = values - count_values(new) - count_values(old)
     if others > _MAX_OTHER_VALUES:
         raise BadReview(f"the body has about {others} values besides the objects")
     new_values = _own_values(new)
@@ -233,16 +234,11 @@ def _own_values(encoded: bytes) -> int:
     """Return how many values an object has, without managedFields: each client's writes add some."""
     managed = _managed.decode(encoded)
     if managed is None or managed.metadata is None:
-        return _count_values(encoded)
+        return count_values(encoded)
     managed_fields = bytes(managed.metadata.managed_fields)
     if managed_fields == b"null":
-        return _count_values(encoded)
-    return _count_values(encoded) - _count_values(managed_fields) - 1  # and the comma before them
-
-
-def _count_values(encoded: bytes) -> int:
-    """Return about how many values JSON has; those in strings count as well."""
-    return encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{")
+        return count_values(encoded)
+    return count_values(encoded) - count_values(managed_fields) - 1  # and the comma before them
 
 
 def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequest:
@@ -251,7 +247,7 @@ def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequ
     ``controllers`` are the namespaces of controllers, which can write objects beyond the limits that users have.
     Raises :class:`BadReview` if it cannot be decoded, and :class:`RefusedObject` with the uid of the request.
     """
-    values = _count_values(body)
+    values = count_values(body)
     uid = ""
     try:
         try:
