@@ -24,6 +24,7 @@ from cfo.runtime.objects.kinds import CONFIG_MAP, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.version import CONFIG_MAP_NAME
 from test.support.appwrapper_environment import pod, state, wrapper
+from test.support.clocks import next_second
 from test.support.config_map_webhooks import free_url
 from test.support.installation import (
     create_config_map,
@@ -195,6 +196,8 @@ async def wait_for_children(env: Environment, *, openshift: bool) -> None:
 
 async def run_appwrapper(env: Environment) -> None:
     """Run an AppWrapper from its creation to its success, and delete it."""
+    # An AppWrapper is not deployed if the webhooks were installed in the second of its creation.
+    await next_second()
     await env.create(wrapper(pod("of-w")))
 
     async def find_pod() -> Object | None:

@@ -23,14 +23,13 @@ from cfo.runtime.objects.kinds import (
     SERVICE_ACCOUNT,
 )
 from cfo.runtime.objects.unstructured import (
-    NamespacedName,
     Object,
     is_controlled_by,
     name_of,
     owner_reference,
     uid_of,
 )
-from cfo.runtime.process.clock import rfc3339
+from test.support.clocks import next_second
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -407,7 +406,7 @@ async def test_head_pods_with_own_pull_secrets_or_account_are_kept() -> None:
 async def test_head_pod_of_template_without_account_is_deleted_only_once() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)) as manager:
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             cluster = await env.create(ray_cluster())
             await env.create(pod("head", cluster))
             await env.wait_until_idle()
@@ -415,15 +414,7 @@ async def test_head_pod_of_template_without_account_is_deleted_only_once() -> No
             await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
             await wait_until_deleted(env, [(POD, "head")])
 
-            async def is_next_second() -> bool:
-                probe = await env.create(pod("probe", cluster, node_type="probe"))
-                timestamp = probe["metadata"]["creationTimestamp"]
-                await env.client.delete(POD, NamespacedName("ns", "probe"), grace_period_seconds=0)
-                return bool(timestamp > rfc3339(deleted))
-
-            deleted = manager.clock.now()
-            # creationTimestamp has a resolution of one second
-            await eventually(is_next_second, "the next second")
+            await next_second()
             await env.create(pod("successor", cluster))
             await env.wait_until_idle()
             assert "deletionTimestamp" not in (await env.get(POD, "successor"))["metadata"]

@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from cfo.runtime.process.clock import SystemClock, Timer
+
+
+async def next_second() -> None:
+    """Wait for the next second, because creation times of objects have no fractions."""
+    second = int(time.time())
+    while int(time.time()) == second:  # noqa: ASYNC110 (nothing else reports the time)
+        await asyncio.sleep(0.02)
 
 
 class _FakeTimer:

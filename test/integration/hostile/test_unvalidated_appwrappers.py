@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from pathlib import Path
 
 import yaml
@@ -15,6 +13,7 @@ from cfo.runtime.objects.kinds import NAMESPACE, POD, VALIDATING_WEBHOOK_CONFIGU
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition, name_of
 from test.support.appwrapper_environment import pod, wrapper
+from test.support.clocks import next_second
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import LOOPBACK_ADDRESSES, create_config_map, run_operator
 from test.support.raycluster_environment import Environment, eventually, start_environment
@@ -47,13 +46,6 @@ async def _wait_for_pod(environment: Environment, name: str) -> None:
     await eventually(exists, f"pod {name}")
 
 
-async def _next_second() -> None:
-    """Wait for the next second, because creation times have no fractions."""
-    second = int(time.time())
-    while int(time.time()) == second:  # noqa: ASYNC110 (nothing else reports the time)
-        await asyncio.sleep(0.02)
-
-
 async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path: Path) -> None:
     settings = {
         "config.yaml": yaml.safe_dump({**LOOPBACK_ADDRESSES, "appwrapper": {"enabled": True}})
@@ -70,7 +62,7 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
         ):
             await operator.ready()
             await _validated(environment, "early", "False", "CreatedWithoutValidation")
-            await _next_second()
+            await next_second()
             for name, suspend in (("runs", False), ("waits", True)):
                 await environment.create(wrapper(pod(name), name=name, suspend=suspend))
                 await _validated(environment, name, "True", "AdmissionWebhook")
@@ -120,7 +112,7 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
                 return False
 
             await eventually(is_checked, "the webhook")
-            await _next_second()
+            await next_second()
             await environment.create(wrapper(pod("new"), name="new"))
             await _wait_for_pod(
                 environment, "new"
@@ -155,7 +147,7 @@ async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwra
                 )
 
             async def create(name: str, namespace: str = "ns") -> None:
-                await _next_second()
+                await next_second()
                 obj = wrapper(pod(name), name=name)
                 obj["metadata"]["namespace"] = namespace
                 await environment.create(obj)
