@@ -56,7 +56,7 @@ def observe(
     now: datetime = NOW,
     **fields: Any,
 ) -> WrapperObservation:
-    """Return an observation of ``obj``; by default every component exists and is owned by it.
+    """Return an observation of ``obj``; by default every component exists, with the uid ``c-`` and its index.
 
     Pods descend from the first component, unless they have another ancestor.
     """
@@ -64,7 +64,7 @@ def observe(
     existing = (
         objects
         if objects is not None
-        else [ComponentObject(uid=f"uid-{item.index}") for item in components]
+        else [ComponentObject(uid=f"c-{item.index}") for item in components]
     )
     first = next((found.uid for found in existing if found is not None), UID) if owned else ""
     return WrapperObservation(

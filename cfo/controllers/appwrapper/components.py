@@ -64,7 +64,8 @@ _GENERATED_PREFIX_LENGTH: Final = 63 - _SUFFIX_LENGTH
 class Component(msgspec.Struct, frozen=True):
     """One component, according to the AppWrapper's spec and status.
 
-    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition.
+    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition. ``uid``
+    is that of the object that was created, if the status has it.
     ``expected_pods``: how many pods it must have to be ready. ``admitted_pods``: how many may run at a time.
     ``completions``: how many pods must succeed until it is complete, if that is known.
     """
@@ -78,6 +79,7 @@ class Component(msgspec.Struct, frozen=True):
     expected_pods: int = 0
     admitted_pods: int = 0
     completions: int = 0
+    uid: str = ""
 
     @property
     def display_name(self) -> str:
@@ -148,6 +150,7 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
                 numbers.expected,
                 numbers.admitted,
                 _completions(template),
+                recorded_uid(recorded),
             )
         )
     return found

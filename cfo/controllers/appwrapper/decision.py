@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
-from cfo.api.appwrapper.names import DELETING_RESOURCES
+from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY, Phase
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
@@ -139,12 +139,33 @@ _COLLECTION: Final = timedelta(seconds=10)
 """How long the garbage collector has at least to delete what components own, so that it creates no pods."""
 
 
+COUNTED_PHASES: Final = (Phase.RESUMING, Phase.RUNNING, Phase.FAILED)
+"""The phases in which the controllers of components can create pods, so that their number matters."""
+
+EXCESS: Final = "ExcessPods"
+"""The reason of the condition ``Unhealthy`` of an AppWrapper with more pods than its queue admitted."""
+
+EXCESS_GRACE: Final = timedelta(minutes=1)
+"""How long at most a component may have more pods than were admitted, such as while KubeRay replaces a cluster.
+
+Their deletion is forced after the same time: pods without quota must not choose how long they take to end.
+"""
+
+
+def forceful_grace(observation: WrapperObservation) -> timedelta:
+    """Return after which time the deletion of the components deletes pods by force."""
+    grace = observation.settings.forceful_deletion_grace
+    if observation.status().reason(UNHEALTHY) == EXCESS:
+        return min(grace, EXCESS_GRACE)
+    return grace
+
+
 def force_deadline(observation: WrapperObservation) -> datetime | None:
     """Return when remaining pods are deleted by force; ``None`` while nothing is being deleted."""
     status = observation.status()
     if not status.is_true(DELETING_RESOURCES):
         return None
-    return status.last_transition(DELETING_RESOURCES) + observation.settings.forceful_deletion_grace
+    return status.last_transition(DELETING_RESOURCES) + forceful_grace(observation)
 
 
 def delete_components(observation: WrapperObservation, decision: WrapperDecision) -> bool:
@@ -152,7 +173,7 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     status = decision.status
     status.set(DELETING_RESOURCES, True, "DeletionInitiated")
     remaining = _delete_objects(observation, status, decision)
-    grace = observation.settings.forceful_deletion_grace
+    grace = forceful_grace(observation)
     deadline = status.last_transition(DELETING_RESOURCES) + grace
     if observation.now < deadline:
         if not remaining and not observation.pods:

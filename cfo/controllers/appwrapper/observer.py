@@ -23,7 +23,11 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     recorded_uids,
 )
-from cfo.controllers.appwrapper.decision import WrapperObservation, force_deadline
+from cfo.controllers.appwrapper.decision import (
+    COUNTED_PHASES,
+    WrapperObservation,
+    force_deadline,
+)
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
 from cfo.controllers.appwrapper.pods import (
@@ -134,6 +138,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                     if component.may_exist:
                         tasks.start_soon(read, component)
             pods = WRAPPERS.entries(self.pods, key_of(wrapper))
+        elif _phase_of(wrapper) == Phase.RESUMING:
+            self.components.forget(uid_of(wrapper))
+            pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         else:
             self.forget(wrapper)
         observation = WrapperObservation(
@@ -221,8 +228,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> WrapperObservation:
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
-        A forceful deletion does, and so does whether a running AppWrapper has ended, and whether pods of one that has
-        succeeded were created again: only its own pods count.
+        A forceful deletion does, and so does whether a running AppWrapper has ended, whether it has more pods than
+        admitted, and whether pods of one that has succeeded were created again: only its own pods count.
         """
         deadline = force_deadline(observation)
         if deadline is not None:
@@ -234,7 +241,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         is_revived = phase is Phase.SUCCEEDED and any(
             pod.holds_resources for pod in observation.pods
         )
-        if not pods or not (forces or phase is Phase.RUNNING or is_revived):
+        is_counted = phase is Phase.RUNNING or (phase in COUNTED_PHASES and observation.is_queued)
+        if not pods or not (forces or is_counted or is_revived):
             return observation
         found = await self._ancestors_of(observation, pods)
         own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
@@ -363,8 +371,12 @@ def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
     status = wrapper.get("status") or {}
     if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
         return False
-    return is_deleting(wrapper) or status.get("phase") not in (
+    return is_deleting(wrapper) or _phase_of(wrapper) not in (
         Phase.EMPTY,
         Phase.SUSPENDED,
         Phase.RESUMING,
     )
+
+
+def _phase_of(wrapper: Mapping[str, Any]) -> str:
+    return (wrapper.get("status") or {}).get("phase") or ""

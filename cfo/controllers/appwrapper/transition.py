@@ -39,6 +39,9 @@ from cfo.controllers.appwrapper.components import (
     warnings_message,
 )
 from cfo.controllers.appwrapper.decision import (
+    COUNTED_PHASES,
+    EXCESS,
+    EXCESS_GRACE,
     MAX_NAME_LENGTH,
     Deletion,
     WrapperDecision,
@@ -64,10 +67,8 @@ from cfo.runtime import POD, has_finalizer, is_deleting
 from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
-_EXCESS_GRACE: Final = timedelta(minutes=1)
-"""How long at most a component may have more pods than were admitted, such as while KubeRay replaces a cluster."""
-
-_EXCESS: Final = "ExcessPods"
+_EXCESS_RETRIES: Final = 3
+"""How many retries are allowed at most if a component has more pods than were admitted."""
 
 _MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
 """The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
@@ -107,14 +108,16 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
 
 
 def may_hide_excess(observation: WrapperObservation, decision: WrapperDecision) -> bool:
-    """Return whether a running AppWrapper may have more pods than admitted, for which the cache has no room."""
-    is_running = decision.status.phase is Phase.RUNNING
-    return is_running and observation.is_queued and not observation.has_all_pods
+    """Return whether an AppWrapper may have more pods than admitted, for which the cache has no room."""
+    status = decision.status
+    if status.phase not in COUNTED_PHASES or not status.is_true(RESOURCES_DEPLOYED):
+        return False
+    return observation.is_queued and not observation.has_all_pods
 
 
 def has_excess(observation: WrapperObservation) -> bool:
     """Return whether more pods than its queue admitted were found before."""
-    return observation.status().reason(UNHEALTHY) == _EXCESS
+    return observation.status().reason(UNHEALTHY) == EXCESS
 
 
 def decide(observation: WrapperObservation) -> WrapperDecision:
@@ -200,8 +203,11 @@ def _report_annotations(observation: WrapperObservation, decision: WrapperDecisi
 def _resume(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
+    excess = _excess_message(observation)
     if not decision.status.may_create_components:
         _fail_creation(decision)
+    elif excess:
+        _tolerate_excess(observation, decision, excess)
     elif not observation.awaits_admission:  # it may have been evicted since it was resumed
         decision.create = True
 
@@ -295,13 +301,13 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     deployed = [
         (component, obj)
         for component, obj in zip(observation.components, observation.objects, strict=True)
-        if obj is not None and obj.owned and not obj.deleting
+        if obj is not None and _is_created_object(component, obj) and not obj.deleting
     ]
     # What a component's own controller reports decides; of those that have completed, pods no longer matter.
     failed = [_failure(component, obj) for component, obj in deployed if obj.failed]
     completed = {obj.uid: component for component, obj in deployed if obj.completed}
     unfinished = [component for component, obj in deployed if not obj.completed]
-    excess = _excess_message(observation, deployed)
+    excess = _excess_message(observation)
     success = _success(observation, completed, unfinished)
     _end_remaining_pods(observation, decision, completed)
     retried = _retried_pods(observation, deployed)
@@ -342,6 +348,14 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         _await_pods(observation, decision, counts, expected, retried)
 
 
+def _is_created_object(component: Component, obj: ComponentObject) -> bool:
+    """Return whether ``obj`` was created for ``component``.
+
+    One that a user created in its place has other pods than those that the queue admitted: these may still run.
+    """
+    return obj.owned and component.uid in ("", obj.uid)
+
+
 def _failure(component: Component, obj: ComponentObject) -> str:
     """Return the name of a failed component, and why it has failed if its own controller says so."""
     if not obj.failure:
@@ -363,23 +377,26 @@ def _retried_pods(
     ]
 
 
-def _excess_message(
-    observation: WrapperObservation, deployed: Sequence[tuple[Component, ComponentObject]]
-) -> str:
+def _excess_message(observation: WrapperObservation) -> str:
     """Return which components have more pods than their queue admitted; empty if none has.
 
-    Pods that are being deleted do not count, because their controllers replace them at once.
+    As many pods as admitted may be ending in addition, because their controllers replace them at once. More of them
+    count: users choose how long their pods take to end.
     """
     if not observation.is_queued:
         return ""
-    pods = Counter(
-        pod.ancestor for pod in observation.pods if pod.holds_resources and not pod.deleting
-    )
-    found = [
-        f"{component.display_name} has {pods[obj.uid]} pods, but its queue admitted {component.admitted_pods}"
-        for component, obj in deployed
-        if pods[obj.uid] > component.admitted_pods
-    ]
+    holding = [pod for pod in observation.pods if pod.holds_resources]
+    active = Counter(pod.ancestor for pod in holding if not pod.deleting)
+    ending = Counter(pod.ancestor for pod in holding if pod.deleting)
+    found: list[str] = []
+    for component, obj in zip(observation.components, observation.objects, strict=True):
+        uid = component.uid or (obj.uid if obj is not None else "")
+        admitted = component.admitted_pods
+        pods = active[uid] + max(0, ending[uid] - admitted)
+        if uid and pods > admitted:
+            found.append(
+                f"{component.display_name} has {pods} pods, but its queue admitted {admitted}"
+            )
     return "; ".join(found[:_MAX_SHOWN_COMPONENTS])
 
 
@@ -387,14 +404,14 @@ def _tolerate_excess(
     observation: WrapperObservation, decision: WrapperDecision, message: str
 ) -> None:
     status = decision.status
-    status.set(UNHEALTHY, True, _EXCESS, message, restart=True)
-    grace = min(observation.settings.failure_grace, _EXCESS_GRACE)
+    status.set(UNHEALTHY, True, EXCESS, message, restart=True)
+    grace = min(observation.settings.failure_grace, EXCESS_GRACE)
     deadline = status.last_transition(UNHEALTHY) + grace
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
-    decision.record_warning(UNHEALTHY, f"{_EXCESS}: {message}")
-    _reset_or_fail(observation, decision)
+    decision.record_warning(UNHEALTHY, f"{EXCESS}: {message}")
+    _reset_or_fail(observation, decision, max_retries=_EXCESS_RETRIES)
 
 
 def _end_remaining_pods(
@@ -432,7 +449,7 @@ def _missing_components_message(observation: WrapperObservation, deployed: int) 
     missing = [
         component.display_name
         for component, obj in zip(observation.components, observation.objects, strict=True)
-        if obj is None or not obj.owned or obj.deleting
+        if obj is None or not _is_created_object(component, obj) or obj.deleting
     ]
     names = ", ".join(printable(name, MAX_NAME_LENGTH) for name in missing[:_MAX_SHOWN_COMPONENTS])
     message += f"; missing: {names}"
@@ -639,9 +656,12 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
             message = f"{DELETION_ON_FAILURE} has value {format_duration(delay)}"
             status.set(DELETING_RESOURCES, False, "DeletionPaused", message, restart=True)
             deadline = status.last_transition(DELETING_RESOURCES) + delay
-            if observation.now < deadline:
+            excess = _excess_message(observation)
+            if observation.now < deadline and not excess:
                 decision.requeue_at(deadline)
                 return
+            if excess:
+                _end_pause(decision, excess)
         if not delete_components(observation, decision):
             return
         message = "Resources deleted for failed AppWrapper"
@@ -649,6 +669,14 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
             message = "Kueue forced resource deletion by suspending AppWrapper"
         status.set(RESOURCES_DEPLOYED, False, "Failed", message)
     status.set(QUOTA_RESERVED, False, "Failed", "No resources deployed")
+
+
+def _end_pause(decision: WrapperDecision, excess: str) -> None:
+    """Report why the components of a failed AppWrapper are not kept any longer, and still why it failed."""
+    status = decision.status
+    failure = f"{status.reason(UNHEALTHY)}: {status.message(UNHEALTHY)}"
+    status.set(UNHEALTHY, True, EXCESS, f"{excess}; failed before with {failure}")
+    decision.record_warning(UNHEALTHY, f"{EXCESS}: {excess}; deleting all resources")
 
 
 def _stay_succeeded(observation: WrapperObservation, decision: WrapperDecision) -> None:
@@ -702,15 +730,25 @@ def _unhealthy(decision: WrapperDecision, reason: str, message: str) -> None:
 
 
 def _reset_or_fail(
-    observation: WrapperObservation, decision: WrapperDecision, *, terminal: bool = False
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    *,
+    terminal: bool = False,
+    max_retries: int | None = None,
 ) -> None:
-    """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``."""
+    """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``.
+
+    ``max_retries`` is the greatest retry limit, whatever the AppWrapper asks for.
+    """
     status = decision.status
-    refusal = _retry_refusal(observation, status, terminal=terminal)
+    limit = observation.settings.retry_limit
+    if max_retries is not None:
+        limit = min(limit, max_retries)
+    refusal = _retry_refusal(observation, status, limit, terminal=terminal)
     if not refusal:
         status.count_retry()
         status.phase = Phase.RESETTING
-    outcome = refusal or f"retry {status.retries} of {observation.settings.retry_limit}"
+    outcome = refusal or f"retry {status.retries} of {limit}"
     message = "; ".join(filter(None, (status.message(UNHEALTHY), outcome)))
     status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
     if not refusal:
@@ -720,9 +758,9 @@ def _reset_or_fail(
 
 
 def _retry_refusal(
-    observation: WrapperObservation, status: WrapperStatus, *, terminal: bool
+    observation: WrapperObservation, status: WrapperStatus, limit: int, *, terminal: bool
 ) -> str:
-    """Return why an AppWrapper is not retried; empty if it is.
+    """Return why an AppWrapper is not retried after ``limit`` retries; empty if it is.
 
     ``terminal``: a container ended with an exit code that makes the failure terminal.
     """
@@ -731,7 +769,6 @@ def _retry_refusal(
         failed = (pod for pod in observation.pods if pod.phase == "Failed")
         codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
         return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
-    limit = settings.retry_limit
     if status.retries < limit:
         return ""
     if limit < 1:

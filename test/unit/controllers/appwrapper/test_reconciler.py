@@ -74,7 +74,7 @@ class OwnersClient:
 async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client, owner = (
         OwnersClient(),
-        {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "uid-0"},
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "c-0"},
     )
     client.objects["c"] = {
         "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
@@ -99,7 +99,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
         )
     ]
     for _ in range(3):
-        assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "uid-0"}
+        assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "c-0"}
         assert client.live_reads == 2
     assert await observer._ancestors_of(observe(WRAPPER), []) == {}
     observer.hand_over_pods(key_of(WRAPPER))

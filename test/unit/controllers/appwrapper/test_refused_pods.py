@@ -27,7 +27,7 @@ class RefusingClient:
         metadata = {
             "name": "job-0",
             "namespace": "ns",
-            "uid": "uid-0",
+            "uid": "c-0",
             "ownerReferences": [{**owner, "controller": True}],
         }
         template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
@@ -82,7 +82,7 @@ async def test_refusal_of_a_dry_run_is_the_reason() -> None:
     (pod,) = client.pods
     assert pod["metadata"]["generateName"] == "job-0-"
     assert pod["metadata"]["labels"] == {"a": "b"}
-    assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-0", (
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "c-0", (
         "policies refuse pods without owner"
     )
     assert pod["spec"] == client.job["spec"]["template"]["spec"]

@@ -33,7 +33,7 @@ from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodFailure, PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.objects.kinds import JOB
+from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.unstructured import GVK, Object, find_condition
 from cfo.runtime.process import printable
 from test.support.observations import (
@@ -69,7 +69,7 @@ def running_wrapper(*kinds: str, **annotations: str) -> Object:
     obj = resumed_wrapper(*kinds, **annotations)
     observation = observe(obj)
     created = [
-        Creation(component, uid=f"uid-{component.index}") for component in observation.components
+        Creation(component, uid=f"c-{component.index}") for component in observation.components
     ]
     return with_decided_status(obj, after_creation(observation, created))
 
@@ -153,8 +153,8 @@ def test_different_failure_restarts_grace_period() -> None:
 def test_failed_component_is_named_with_its_pods_and_the_time_of_the_next_attempt() -> None:
     obj = running_wrapper("Pod", "Job", retryPausePeriodDuration="90s")
     failure = "BackoffLimitExceeded: Job has reached the specified backoff limit"
-    job = ComponentObject(uid="uid-1", failed=True, failure=failure)
-    objects = [ComponentObject(uid="uid-0"), job]
+    job = ComponentObject(uid="c-1", failed=True, failure=failure)
+    objects = [ComponentObject(uid="c-0"), job]
     obj, _ = step(obj, objects=objects, pods=[RUNNING_POD, FAILED_POD])
     pods = "1 failed pods: p1 (container main: exit code 1)"
     cause = f"Found 1 failed components: Job job-1 ({failure}); {pods}; retry 1 of 3"
@@ -362,7 +362,7 @@ def test_eviction_from_node_is_not_counted_as_retry() -> None:
 def test_missing_component_fails_and_unserved_kind_is_reported() -> None:
     obj, _ = step(
         running_wrapper("Pod", "Job"),
-        objects=[ComponentObject(uid="uid-0"), None],
+        objects=[ComponentObject(uid="c-0"), None],
         unserved=frozenset({1}),
     )
     assert phase(obj) == Phase.FAILED
@@ -420,7 +420,7 @@ def test_retry_pause_starts_after_reset() -> None:
     obj = running_wrapper(failureGracePeriodDuration="0s", retryPausePeriodDuration="8s")
     obj, _ = step(obj, pods=[FAILED_POD])
     obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(1))
-    assert [item.uid for item in decision.deletions] == ["uid-0"]
+    assert [item.uid for item in decision.deletions] == ["c-0"]
     obj, decision = step(obj, objects=[None], now=seconds_later(20))
     assert (phase(obj), decision.deadline) == (Phase.RESETTING, seconds_later(28))
     obj, _ = step(obj, objects=[None], now=seconds_later(27.9))
@@ -453,7 +453,7 @@ def test_failed_components_are_kept_once_from_failure_on() -> None:
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
     obj, _ = step(
         obj,
-        objects=[ComponentObject(uid="uid-0", deleting=True)],
+        objects=[ComponentObject(uid="c-0", deleting=True)],
         pods=[FAILED_POD],
         now=seconds_later(5),
     )
@@ -484,7 +484,7 @@ def test_object_that_was_created_but_not_recorded_is_recorded_and_deleted() -> N
     obj["spec"]["suspend"] = True
     obj, _ = step(obj)
     after, decision = step(obj)
-    assert [item.uid for item in decision.deletions] == ["uid-0", "uid-1"]
+    assert [item.uid for item in decision.deletions] == ["c-0", "c-1"]
     recorded = after["status"]["componentStatus"]
     assert [component["name"] for component in recorded] == ["job-0", "job-1"]
 
@@ -571,7 +571,7 @@ def test_component_that_a_finalizer_keeps_holds_no_quota(
     is_deleting: bool, seconds: float, seen: float, expected: Phase
 ) -> None:
     obj = suspending_wrapper("Job")
-    kept = ComponentObject(uid="uid-0", deleting=is_deleting)
+    kept = ComponentObject(uid="c-0", deleting=is_deleting)
     seen_at = seconds_later(seen)
     after, decision = step(
         obj, objects=[kept], now=seconds_later(seconds), deletion_seen_at=seen_at
@@ -585,7 +585,7 @@ def test_component_that_a_finalizer_keeps_holds_no_quota(
     if is_deleting:
         assert decision.deadline == seconds_later(seen + 10)
     else:
-        assert [item.uid for item in decision.deletions] == ["uid-0"]
+        assert [item.uid for item in decision.deletions] == ["c-0"]
 
 
 def test_retries_are_reset_on_new_admission() -> None:
@@ -722,7 +722,7 @@ def test_pods_of_completed_components_that_do_not_end_are_deleted_by_force() -> 
     ],
 )
 def test_quota_is_kept_until_each_pod_has_ended(pod: WrapperPod) -> None:
-    for objects in ([FINISHED], [ComponentObject(uid="uid-0")]):
+    for objects in ([FINISHED], [ComponentObject(uid="c-0")]):
         obj, _ = step(running_wrapper("Job"), pods=[SUCCEEDED_POD, pod], objects=objects)
         assert condition(obj, "QuotaReserved")["status"] == "True"
 
@@ -738,7 +738,7 @@ def test_component_with_replaced_pods_does_not_succeed_when_they_end(kind: str) 
     assert condition(obj, "QuotaReserved")["status"] == "True"
 
 
-FINISHED = ComponentObject(uid="uid-0", completed=True)
+FINISHED = ComponentObject(uid="c-0", completed=True)
 
 
 @pytest.mark.parametrize("left", [[], [FAILED_POD], [FAILED_POD, SUCCEEDED_POD]])
@@ -769,8 +769,8 @@ def test_pods_of_a_completed_job_need_their_quota_until_they_end() -> None:
 
 def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others() -> None:
     obj = running_wrapper("Job", "Job")
-    objects = [FINISHED, ComponentObject(uid="uid-1")]
-    other = dataclasses.replace(RUNNING_POD, ancestor="uid-1")
+    objects = [FINISHED, ComponentObject(uid="c-1")]
+    other = dataclasses.replace(RUNNING_POD, ancestor="c-1")
     for left in ([], [FAILED_POD], [SUCCEEDED_POD]):
         ready, _ = step(obj, pods=[*left, other], objects=objects)
         assert condition(ready, "PodsReady")["message"] == "1 pods running; 0 pods succeeded"
@@ -781,10 +781,10 @@ def test_pods_of_completed_components_neither_fail_nor_replace_those_of_others()
             "False",
         )
         done, _ = step(
-            obj, pods=[*left, dataclasses.replace(SUCCEEDED_POD, ancestor="uid-1")], objects=objects
+            obj, pods=[*left, dataclasses.replace(SUCCEEDED_POD, ancestor="c-1")], objects=objects
         )
         assert phase(done) == Phase.SUCCEEDED
-    failed, _ = step(obj, pods=[dataclasses.replace(FAILED_POD, ancestor="uid-1")], objects=objects)
+    failed, _ = step(obj, pods=[dataclasses.replace(FAILED_POD, ancestor="c-1")], objects=objects)
     assert condition(failed, UNHEALTHY)["reason"] == "FoundFailedPods"
 
 
@@ -998,6 +998,77 @@ def test_more_pods_than_admitted_reset_an_appwrapper_of_a_queue() -> None:
     assert [item.message for item in decision.events] == [f"ExcessPods: {message}"]
 
 
+def test_ending_pods_count_beyond_as_many_as_were_admitted() -> None:
+    """Users choose how long their pods take to end, and the controller of a Job replaces each at once."""
+    obj = queued(running_wrapper("Job"))
+    ending = dataclasses.replace(RUNNING_POD, deleting=True)
+    replaced, _ = step(obj, pods=[ending, RUNNING_POD])
+    assert condition(replaced, UNHEALTHY)["status"] == "False"
+    exceeded, _ = step(obj, pods=[ending, ending, RUNNING_POD])
+    assert (
+        condition(exceeded, UNHEALTHY)["message"]
+        == "Job job-0 has 2 pods, but its queue admitted 1"
+    )
+
+
+def test_more_pods_than_admitted_are_forced_to_end_after_a_minute() -> None:
+    obj = queued(running_wrapper("Job", forcefulDeletionGracePeriodDuration="10h"))
+    pods = [RUNNING_POD, RUNNING_POD]
+    obj, _ = step(obj, pods=pods)
+    obj, _ = step(obj, pods=pods, now=seconds_later(60))
+    assert phase(obj) == Phase.RESETTING
+    obj, decision = step(obj, pods=pods, now=seconds_later(60))
+    assert decision.deadline == seconds_later(120)
+    obj, decision = step(obj, pods=pods, now=seconds_later(120))
+    assert [item.force for item in decision.deletions if item.gvk == POD] == [True, True]
+
+
+def test_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
+    obj = queued(running_wrapper("Job", retryLimit="1000"))
+    obj["status"]["resettingCount"] = 3
+    pods = [RUNNING_POD, RUNNING_POD]
+    obj, _ = step(obj, pods=pods)
+    obj, _ = step(obj, pods=pods, now=seconds_later(60))
+    assert phase(obj) == Phase.FAILED
+    assert condition(obj, UNHEALTHY)["message"].endswith("; all 3 retries failed as well")
+
+
+def test_failed_components_are_not_kept_with_more_pods_than_admitted() -> None:
+    settings = {"retryLimit": "0", "deletionOnFailureGracePeriodDuration": "10h"}
+    obj = queued(running_wrapper("Job", failureGracePeriodDuration="0s", **settings))
+    obj, _ = step(obj, pods=[FAILED_POD])
+    obj, decision = step(obj, pods=[FAILED_POD, RUNNING_POD])
+    assert (phase(obj), decision.deletions) == (Phase.FAILED, [])
+    obj, decision = step(obj, pods=[FAILED_POD, RUNNING_POD, RUNNING_POD])
+    assert [item.gvk for item in decision.deletions] == [JOB]
+    message = condition(obj, UNHEALTHY)["message"]
+    assert message.startswith("Job job-0 has 2 pods, but its queue admitted 1; failed before with")
+    assert "FoundFailedPods: 1 failed pods" in message
+
+
+def test_no_component_is_created_while_another_one_has_more_pods_than_admitted() -> None:
+    obj = queued(resumed_wrapper("Job", "Job", admissionGracePeriodDuration="10h"))
+    observation = observe(obj)
+    first, second = observation.components
+    created = [Creation(first, uid="c-0"), Creation(second, error="denied")]
+    obj = with_decided_status(obj, after_creation(observation, created))
+    _, decision = step(obj, objects=[None, None])
+    assert decision.create
+    pods = [dataclasses.replace(RUNNING_POD, ancestor="c-0")] * 2
+    obj, decision = step(obj, objects=[None, None], pods=pods)
+    assert (phase(obj), decision.create) == (Phase.RESUMING, False)
+    obj, _ = step(obj, objects=[None, None], pods=pods, now=seconds_later(60))
+    assert phase(obj) == Phase.RESETTING
+
+
+def test_object_that_a_user_created_in_place_of_a_component_is_not_one() -> None:
+    """The pods of the object that was created may still run, so they and new ones would be more than admitted."""
+    obj, _ = step(running_wrapper("Job"), objects=[ComponentObject(uid="other")])
+    assert condition(obj, UNHEALTHY)["reason"] == "MissingComponent"
+    _, decision = step(obj, objects=[ComponentObject(uid="other")])
+    assert [item.uid for item in decision.deletions] == ["other"]
+
+
 def test_pods_that_may_exist_are_not_missing() -> None:
     obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
     later, decision = step(obj, pods=[], has_all_pods=False, now=seconds_later(36_000))
@@ -1042,7 +1113,7 @@ def test_reason_of_missing_pods_is_asked_for_after_ten_seconds() -> None:
     _, decision = step(obj, pods=[RUNNING_POD], now=seconds_later(10))
     assert decision.unexplained is not None
     assert decision.unexplained.display_name == "Job job-1", "the pod of the first one exists"
-    job_pod = dataclasses.replace(PENDING_POD, ancestor="uid-1")
+    job_pod = dataclasses.replace(PENDING_POD, ancestor="c-1")
     _, decision = step(obj, pods=[RUNNING_POD, job_pod], now=seconds_later(10))
     assert decision.unexplained is None
 
@@ -1084,7 +1155,7 @@ def test_unknown_annotations_are_reported_up_to_ten() -> None:
     assert max(map(len, problems)) < 200
 
 
-RETRYING = ComponentObject(uid="uid-0", retries=True)
+RETRYING = ComponentObject(uid="c-0", retries=True)
 
 
 def test_failed_pods_are_left_to_the_controller_that_retries_them() -> None:
@@ -1104,7 +1175,7 @@ def test_failed_pods_are_left_to_the_controller_that_retries_them() -> None:
     assert decision.deadline == seconds_later(60 + 300 - 0.25), "the warm-up grace period"
     late, _ = step(obj, pods=[first], objects=[RETRYING], now=seconds_later(660))
     assert phase(late) == Phase.RESETTING
-    ended, _ = step(obj, pods=[first], objects=[ComponentObject(uid="uid-0", failed=True)])
+    ended, _ = step(obj, pods=[first], objects=[ComponentObject(uid="c-0", failed=True)])
     assert condition(ended, UNHEALTHY)["reason"] == "FailedComponent"
 
 
@@ -1146,7 +1217,7 @@ def test_report_of_annotations_follows_their_changes_until_the_success_expires()
     same, decision = step(obj, pods=[RUNNING_POD])
     assert condition(same, RESOURCES_DEPLOYED)["message"] == f"Suspend is false{problem}"
     assert decision.events == []
-    succeeded, decision = step(obj, objects=[ComponentObject(uid="uid-0", completed=True)])
+    succeeded, decision = step(obj, objects=[ComponentObject(uid="c-0", completed=True)])
     assert phase(succeeded) == Phase.SUCCEEDED
     assert condition(succeeded, RESOURCES_DEPLOYED)["message"].endswith(problem)
     assert decision.events == []
