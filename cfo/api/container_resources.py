@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cfo.api.reading import mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects import is_quantity, parse_quantity
 from cfo.runtime.objects.field import Path, invalid, required
@@ -16,8 +17,8 @@ def request_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldEr
     Devices, such as GPUs, and huge pages need a limit that equals the request. Quantities that are not valid are left
     to the schema.
     """
-    limits = resources.get("limits") or {}
-    requests = resources.get("requests") or {}
+    limits = mapping(resources.get("limits"))
+    requests = mapping(resources.get("requests"))
     for name, request in requests.items():
         limit = limits.get(name)
         if limit is None:

@@ -26,7 +26,7 @@ from cfo.api.appwrapper.names import (
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
-from cfo.api.raycluster.spec_warnings import shared_group_names
+from cfo.api.raycluster.spec_warnings import spec_problems
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text, time_of
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
@@ -87,6 +87,9 @@ _REMEDIES: Final = {
 }
 """Remedies by the reason of a condition."""
 
+_MAX_SPEC_PROBLEMS: Final = 3
+"""The maximum number of problems that are named in the spec of one RayCluster."""
+
 _COMPONENT_REASONS: Final = ("CreateFailed", "InsufficientPodsReady")
 """Reasons of the condition ``Unhealthy`` whose causes the specs of components can be."""
 
@@ -118,7 +121,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     shown = [problem.message for problem in found]
     found += map(_of_component, _component_problems(wrapper, shown))
     if phase != Phase.SUCCEEDED:
-        found = [*map(_of_component, _shared_group_names(wrapper)), *found]
+        found = [*map(_of_component, _spec_problems(wrapper)), *found]
     found += _annotation_problems(conditions)
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
@@ -389,17 +392,17 @@ def _component_problems(wrapper: Object, shown: Sequence[str]) -> Iterator[Probl
             yield Problem(message, remedy_for(cause, remedy))
 
 
-def _shared_group_names(wrapper: Object) -> Iterator[Problem]:
-    """Yield that worker groups of one RayCluster have one name, so KubeRay deletes pods, and some are missing."""
+def _spec_problems(wrapper: Object) -> Iterator[Problem]:
+    """Yield the first problems in the specs of RayClusters, with which some of their pods are missing."""
     for index, component in enumerate(items(path(wrapper, "spec", "components"))):
         template = dict(mapping(component.get("template")))
         field = RAY_SPECS.get(gvk_of(template), "")
         if not field:
             continue
         where = f"spec.components[{index}].{field}"
-        for message in islice(shared_group_names({"spec": value_or_none(template, field)}), 1):
-            problem = f"{where}{message.removeprefix('spec')}"
-            yield Problem(problem, "give one of them another groupName")
+        cluster = {"spec": value_or_none(template, field)}
+        for problem in islice(spec_problems(cluster), _MAX_SPEC_PROBLEMS):
+            yield Problem(f"{where}{problem.message.removeprefix('spec')}", problem.remedy)
 
 
 def _dropped_fields(component: Mapping[str, Any]) -> Iterator[Problem]:

@@ -253,7 +253,13 @@ _LOWER_REQUEST: Final = (
     "set the request to at most the limit of the container; one without a limit gets the default of the LimitRange "
     f"(kubectl get limitrange {_NAMESPACE_WORDS} -o yaml)"
 )
+_CORRECT_NAME: Final = (
+    "correct the name or label that the message names; pods of a RayCluster have the groupName of their worker group "
+    "in both"
+)
 _CAUSES: Final = (
+    (("metadata.labels: Invalid value",), _CORRECT_NAME),
+    (("metadata.name: Invalid value",), _CORRECT_NAME),
     (("exceeded quota",), _RAISE_QUOTA),
     (("maximum ", " usage per "), _CHANGE_LIMITS),
     (("minimum ", " usage per "), _CHANGE_LIMITS),

@@ -31,7 +31,7 @@ from cfo.api.raycluster.pod_differences import (
     has_other_image,
     is_replaced_by_kuberay,
 )
-from cfo.api.raycluster.spec_warnings import shared_group_names
+from cfo.api.raycluster.spec_warnings import spec_problems
 from cfo.api.reading import (
     MALFORMED,
     MAX_MESSAGE,
@@ -127,7 +127,7 @@ _LIMITS: Final = ("KubeRayFeatureUnconfirmed", "RayClientNotExposed")
 """Reasons of Warning Events that say what the configuration excludes: no problems of a RayCluster that runs."""
 
 _MAX_NAMED: Final = 3
-"""The maximum number of pods, and of fields, that are named."""
+"""The maximum number of pods, fields and problems of a spec that are named."""
 
 _CA_REPLACED: Final = "CertificateAuthorityReplaced"
 
@@ -146,7 +146,11 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     # What keeps pods from being created comes first: the dashboard, for example, is missing because of it.
     refused = [each for each in warnings if each.reason in _CREATION_FAILURES]
     others = [each for each in warnings if each.reason not in _CREATION_FAILURES]
-    problems = [*_status_problems(cluster, state), *_warning_problems(facts, refused)]
+    problems = [
+        *_spec_problems(cluster),
+        *_status_problems(cluster, state),
+        *_warning_problems(facts, refused),
+    ]
     # MultiKueue writes no state while the RayCluster waits in its queue
     is_due = level is Level.PROGRESSING or not facts.is_managed_by_multikueue
     if not state and is_due:
@@ -159,7 +163,6 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     problems += _route_problems(related.children)
     problems += _certificate_problems(facts, related, actor)
     problems += _lasting_problems(cluster)
-    problems += _shared_names(cluster)
     problems += _warning_problems(facts, others)
     ignored = ignored_name(name_of(cluster))
     if ignored and not state and not is_deleting(cluster):
@@ -181,10 +184,10 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     )
 
 
-def _shared_names(cluster: Object) -> list[Problem]:
-    """Return the problem of worker groups with one name."""
-    remedy = "give one of them another groupName"
-    return [Problem(message, remedy) for message in islice(shared_group_names(cluster), 1)]
+def _spec_problems(cluster: Object) -> Iterator[Problem]:
+    """Yield the first problems of the spec."""
+    for problem in islice(spec_problems(cluster), _MAX_NAMED):
+        yield Problem(problem.message, problem.remedy)
 
 
 def _ignored_problem(why: str) -> Problem:

@@ -12,7 +12,7 @@ number that two of its components share (``RayParams.update_pre_selected_port``)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -186,6 +186,28 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
         refused=tuple(refused[:_MAX_REFUSALS]),
         named=named,
     )
+
+
+class UnservedPort(msgspec.Struct, frozen=True):
+    """A port on which Ray listens because of a start ``parameter``, and which the head's Service does not have."""
+
+    name: str
+    parameter: str
+    number: int
+
+
+def unserved_ports(ports: RayPorts) -> Iterator[UnservedPort]:
+    """Yield the ports of the dashboard and of clients that a start parameter sets, but the Service does not have."""
+    if ports.dashboard is not None and ports.dashboard_is_started:
+        yield from _unserved_port(ports, "dashboard", ports.dashboard)
+    if ports.client is not None and ports.client_is_started:
+        yield from _unserved_port(ports, "client", ports.client)
+
+
+def _unserved_port(ports: RayPorts, role: Role, number: int) -> Iterator[UnservedPort]:
+    if ports.service_port(role) != number:
+        parameter, _ = _PARAMETERS[role]
+        yield UnservedPort(role, parameter, number)
 
 
 def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[str, int]:

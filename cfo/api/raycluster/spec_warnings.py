@@ -1,4 +1,7 @@
-"""Warnings about the spec of a RayCluster: what KubeRay accepts, and then does not do as it was written.
+"""What KubeRay accepts in the spec of a RayCluster, and then does not do as it was written.
+
+Webhooks warn of all of it. What cannot work at all is a problem in the summary, too, because not every cluster calls
+webhooks.
 
 KubeRay's CRD accepts any integers. Its controller runs ``replicas`` limited to the range from ``minReplicas`` (default
 0) to ``maxReplicas`` (default unlimited) workers (``GetWorkerGroupDesiredReplicas``). It finds the pods of a worker
@@ -10,56 +13,124 @@ has rules that the CRD lacks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
+import msgspec
+
+from cfo.api.container_resources import request_errors
+from cfo.api.raycluster.ports import PROXY_PORT_NAME, ports_of, unserved_ports
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
 from cfo.runtime.objects import is_dns_label, is_label_value
+from cfo.runtime.objects.field import Path
 
 _MAX_WARNINGS: Final = 10
 _MAX_SHOWN: Final = 80
+_MAX_ERROR: Final = 300
+_RESOURCES: Final = Path("resources")
 _POD_PREFIX_LIMIT: Final = 50
 """KubeRay cuts the names of RayCluster and group, with a dash between them, to this length in the names of pods."""
 
 
+class SpecProblem(msgspec.Struct, frozen=True):
+    """What cannot work in the spec of a RayCluster, with the path of the field, and what to change."""
+
+    message: str
+    remedy: str
+
+
 def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
-    """Return the warnings about the worker groups of ``cluster``, at most 10, except those that ``old`` also has."""
+    """Return the warnings about the spec of ``cluster``, at most 10, except those that ``old`` also has."""
     known = set(_all_warnings(old)) if old is not None else set()
     new = (warning for warning in _all_warnings(cluster) if warning not in known)
     return list(islice(new, _MAX_WARNINGS))
 
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
-    """Yield the warnings about ``cluster``; no webhook may have validated it, so values can have any type."""
-    spec = cluster.get("spec")
-    if not isinstance(spec, Mapping):
-        return
-    groups = spec.get("workerGroupSpecs")
-    if not isinstance(groups, list):
-        return
-    for message in shared_group_names(cluster):
-        yield f"{message}; use another name"
-    for index, group in enumerate(groups):
-        if not isinstance(group, Mapping):
-            continue
-        where = f"spec.workerGroupSpecs[{index}]"
-        for problem in _group_name_problems(cluster, group):
-            yield f"{where}.groupName: {problem}"
-        for problem in _problems(group):
-            yield f"{where}: {problem}"
+    yield from warnings_without_requests(cluster)
+    yield from _request_warnings(cluster)
 
 
-def shared_group_names(cluster: Object) -> Iterator[str]:
-    """Yield, for each worker group of ``cluster`` with the name of an earlier one, that KubeRay mixes their pods up."""
-    first: dict[str, int] = {}
+def warnings_without_requests(cluster: Object) -> Iterator[str]:
+    """Yield the warnings about ``cluster`` except those about requests; its values can have any type."""
+    for problem in spec_problems(cluster):
+        yield problem.message
+    for where, group in _worker_groups(cluster):
+        for adjustment in _adjusted_replicas(group):
+            yield f"{where}: {adjustment}"
+
+
+def spec_problems(cluster: Object) -> Iterator[SpecProblem]:
+    """Yield what cannot work in the spec of ``cluster``, also if no webhook has validated it."""
+    yield from _shared_group_names(cluster)
+    for where, group in _worker_groups(cluster):
+        for message in _group_name_problems(cluster, group):
+            yield SpecProblem(f"{where}.groupName: {message}", "choose another groupName")
+        for problem in _range_problems(group):
+            yield SpecProblem(f"{where}: {problem.message}", problem.remedy)
+    yield from _port_problems(cluster)
+
+
+def _worker_groups(cluster: Object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path and the value of each worker group that is an object."""
     for index, group in enumerate(elements(path(cluster, "spec", "workerGroupSpecs"))):
-        name = mapping(group).get("groupName")
-        if isinstance(name, str) and first.setdefault(name, index) != index:
-            yield (
-                f"spec.workerGroupSpecs[{index}].groupName: {text(name, 63)!r} is also the name of "
-                f"workerGroupSpecs[{first[name]}], and KubeRay takes the pods of both for one group"
+        if isinstance(group, Mapping):
+            yield f"spec.workerGroupSpecs[{index}]", group
+
+
+def _shared_group_names(cluster: Object) -> Iterator[SpecProblem]:
+    """Yield a problem for each worker group with the name of an earlier one: KubeRay mixes their pods up."""
+    first: dict[str, str] = {}
+    for where, group in _worker_groups(cluster):
+        name = group.get("groupName")
+        if isinstance(name, str) and first.setdefault(name, where) != where:
+            yield SpecProblem(
+                f"{where}.groupName: {text(name, 63)!r} is also the name of {first[name].removeprefix('spec.')}, and "
+                "KubeRay takes the pods of both for one group",
+                "give one of them another groupName",
             )
+
+
+def _port_problems(cluster: Object) -> Iterator[SpecProblem]:
+    """Yield the ports of the head on which Ray listens, and which KubeRay's Service of the head does not have.
+
+    KubeRay copies the ports of the Service from the Ray container, whatever the start parameters say. Users reach a
+    dashboard with a proxy in the pod through the proxy's own Service.
+    """
+    containers = elements(path(cluster, "spec", "headGroupSpec", "template", "spec", "containers"))
+    has_proxy = any(mapping(each).get("name") == PROXY_PORT_NAME for each in containers)
+    for port in unserved_ports(ports_of(cluster)):
+        if port.name == "dashboard" and has_proxy:
+            continue
+        yield SpecProblem(
+            f"spec.headGroupSpec.rayStartParams.{port.parameter}: Ray listens on {port.number}, but the Ray container "
+            f"has no port {port.name} with this number, so KubeRay's Service of the head does not reach it",
+            f"add the port {port.name} with containerPort {port.number} to the first container of the head, or remove "
+            f"{port.parameter}, and create the RayCluster again",
+        )
+
+
+def _request_warnings(cluster: Object) -> Iterator[str]:
+    head = ("spec.headGroupSpec", mapping(path(cluster, "spec", "headGroupSpec")))
+    for where, group in chain([head], _worker_groups(cluster)):
+        spec = mapping(path(group, "template", "spec"))
+        yield from request_warnings(spec, f"{where}.template.spec")
+
+
+def request_warnings(spec: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Yield which requests in the pod spec ``spec`` at ``where`` their limits forbid.
+
+    The API server will refuse the pods, unless another webhook changes them.
+    """
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(elements(spec.get(field))):
+            resources = mapping(container).get("resources")
+            if not resources:
+                continue
+            for error in request_errors(mapping(resources), _RESOURCES):
+                problem = text(f"{where}.{field}[{index}].{error}", _MAX_ERROR)
+                yield f"{problem}; the API server will refuse the pods"
 
 
 def _group_name_problems(cluster: Object, group: Mapping[str, Any]) -> Iterator[str]:
@@ -86,19 +157,29 @@ def _shown(name: str) -> str:
     return repr(text(name, _MAX_SHOWN))
 
 
-def _problems(group: Mapping[str, Any]) -> Iterator[str]:
-    replicas = _integer(group.get("replicas"))
+def _range_problems(group: Mapping[str, Any]) -> Iterator[SpecProblem]:
     least = _integer(group.get("minReplicas"))
     most = _integer(group.get("maxReplicas"))
     for name, value in (("minReplicas", least), ("maxReplicas", most)):
         if value is not None and value < 0:
-            yield f"{name} is negative: {value}"
-    lower = max(least or 0, 0)
-    if most is not None and most >= 0 and lower > most:
-        yield f"minReplicas ({lower}) is greater than maxReplicas ({most})"
-    elif replicas is not None and replicas < lower:
-        yield f"replicas is {replicas}, but KubeRay runs minReplicas: {lower}"
-    elif replicas is not None and most is not None and replicas > most >= 0:
+            yield SpecProblem(f"{name} is negative: {value}", f"set {name} to 0 or more")
+    if least is not None and most is not None and least > most >= 0:
+        yield SpecProblem(
+            f"minReplicas ({least}) is greater than maxReplicas ({most})",
+            "lower minReplicas, or raise maxReplicas",
+        )
+
+
+def _adjusted_replicas(group: Mapping[str, Any]) -> Iterator[str]:
+    """Yield that KubeRay runs another number of workers than ``replicas``, if the range allows any."""
+    replicas = _integer(group.get("replicas"))
+    least = max(_integer(group.get("minReplicas")) or 0, 0)
+    most = _integer(group.get("maxReplicas"))
+    if replicas is None or (most is not None and least > most >= 0):
+        return
+    if replicas < least:
+        yield f"replicas is {replicas}, but KubeRay runs minReplicas: {least}"
+    elif most is not None and replicas > most >= 0:
         yield f"replicas is {replicas}, but KubeRay runs maxReplicas: {most}"
 
 

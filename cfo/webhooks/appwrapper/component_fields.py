@@ -20,7 +20,7 @@ from cfo.api.appwrapper.inference import RAY_SPECS, STATEFUL_SET
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.builtin_types import ReleasedTypes, kubernetes_types, read_types, type_problems
 from cfo.api.raycluster.names import RAY_CLUSTER, name_warnings
-from cfo.api.raycluster.spec_warnings import spec_warnings
+from cfo.api.raycluster.spec_warnings import warnings_without_requests
 from cfo.api.reading import text
 from cfo.runtime import DEPLOYMENT, GVK, JOB, Object, gvk_of, name_of
 from cfo.runtime.objects.field import Path
@@ -86,7 +86,7 @@ def _ray_warnings(template: Object, path: Path) -> Iterator[str]:
     if gvk_of(template) == RAY_CLUSTER:
         for warning in name_warnings(name_of(template), ""):
             yield f"{path}.{warning}"
-    for warning in spec_warnings({"spec": value_or_none(template, field)}):
+    for warning in warnings_without_requests({"spec": value_or_none(template, field)}):
         yield f"{path.child(*field.split('.')[1:])}{warning.removeprefix('spec')}"
 
 

@@ -19,6 +19,7 @@ from cfo.api.appwrapper.inference import (
     unlimited_worker_groups,
 )
 from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SETS,
     PodSetError,
@@ -30,6 +31,7 @@ from cfo.api.appwrapper.podsets import (
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
 from cfo.api.appwrapper.train_jobs import queue_errors
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.raycluster.spec_warnings import request_warnings
 from cfo.api.reading import MAX_SPEC_VALUES, elements, has_more_values_than, mapping
 from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
@@ -57,6 +59,8 @@ COMPONENTS: Final = Path("spec", "components")
 MAX_COMPONENTS: Final = 100
 """The maximum number of components. For each kind in them, the API server is asked for permission; for each component,
 the controller reads an object."""
+
+_MAX_REQUEST_WARNINGS: Final = 10
 
 _STRING: Final = Shape(str)
 _OBJECT: Final = Shape(dict)
@@ -194,6 +198,7 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
         replicas += sum(replicas_of(pod_set) for pod_set in pod_sets_of(component))
     yield from _count_warnings(components)
     yield from component_warnings([each["template"] for each in components], COMPONENTS)
+    yield from islice(_request_warnings(components), _MAX_REQUEST_WARNINGS)
     if replicas == 0:
         yield f"{COMPONENTS}: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"
     if counts_added_pods or not labels_of(appwrapper).get(QUEUE_NAME_LABEL):
@@ -202,6 +207,16 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
         for addition in uncounted_additions(component["template"]):
             path = COMPONENTS.index(index).child("template")
             yield f"{path}: Kueue's integration of AppWrappers does not count what is in no pod template: {addition}"
+
+
+def _request_warnings(components: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield which requests of containers their limits forbid, so that the API server will refuse the pods."""
+    for index, component in enumerate(components):
+        template = component["template"]
+        for pod_set in pod_sets_of(component):
+            spec = mapping(value_or_none(template, f"{pod_set['path']}.spec"))
+            where = f"{COMPONENTS}[{index}].{pod_set['path']}.spec"
+            yield from request_warnings(spec, where)
 
 
 def _count_warnings(components: list[dict[str, Any]]) -> Iterator[str]:

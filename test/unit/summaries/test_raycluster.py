@@ -333,9 +333,30 @@ def test_suspended_raycluster_shows_its_queue_in_place_of_a_missing_address(
     assert (essence(summary), summary.fact("dashboard")) == (why, "")
 
 
-def test_worker_groups_with_one_name_are_a_problem() -> None:
-    groups = [{"groupName": name} for name in ("a", "b", "a", "a")]
-    (problem,) = summarize(RAY_CLUSTER, cluster(workerGroupSpecs=groups)).problems
-    assert problem.message.startswith("spec.workerGroupSpecs[2].groupName: 'a' is also the name of")
-    assert problem.remedy == "give one of them another groupName"
-    assert summarize(RAY_CLUSTER, cluster(workerGroupSpecs=[None, *groups[:2]])).problems == ()
+def test_what_cannot_work_in_the_spec_is_a_problem_without_webhooks() -> None:
+    groups = [{"groupName": name} for name in ("a", "b", "a", "a", "a", "a")]
+    problems = summarize(RAY_CLUSTER, cluster(workerGroupSpecs=groups)).problems
+    assert len(problems) == 3
+    assert problems[0].message.startswith(
+        "spec.workerGroupSpecs[2].groupName: 'a' is also the name of"
+    )
+    assert problems[0].remedy == "give one of them another groupName"
+    reversed_range = {"groupName": "b", "minReplicas": 3, "maxReplicas": 1}
+    (problem,) = summarize(RAY_CLUSTER, cluster(workerGroupSpecs=[None, reversed_range])).problems
+    assert problem.message == (
+        "spec.workerGroupSpecs[1]: minReplicas (3) is greater than maxReplicas (1)"
+    )
+    assert problem.remedy == "lower minReplicas, or raise maxReplicas"
+    adjusted = {"groupName": "b", "replicas": 3, "maxReplicas": 1}
+    assert summarize(RAY_CLUSTER, cluster(workerGroupSpecs=[None, adjusted])).problems == ()
+
+
+def test_refused_group_name_is_the_first_problem_with_its_remedy() -> None:
+    message = 'Pod "rc-w w" is invalid: metadata.labels: Invalid value: "w w": a valid label must'
+    failure = condition("ReplicaFailure", "True", "FailedCreatePods", message)
+    obj = cluster(workerGroupSpecs=[{"groupName": "w w"}])
+    obj["status"]["conditions"] = [failure]
+    cause, consequence = summarize(RAY_CLUSTER, obj).problems
+    assert cause.message.startswith("spec.workerGroupSpecs[0].groupName: 'w w' (3 characters)")
+    assert cause.remedy == "choose another groupName"
+    assert "have the groupName of their worker group in both" in consequence.remedy

@@ -125,6 +125,20 @@ def warnings(obj: Object, *, counts_added_pods: bool = False) -> list[str]:
     return list(create_warnings(obj, counts_added_pods=counts_added_pods))
 
 
+def test_requests_above_limits_are_admitted_with_a_warning() -> None:
+    above = {"name": "main", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}
+    spec = {"containers": [above], "initContainers": [above]}
+    job = template("batch/v1", "Job", template={"spec": spec})
+    where = "spec.components[1].template.spec.template.spec"
+    assert warnings(wrapper(POD, job)) == [
+        f'{where}.{field}[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1; '
+        "the API server will refuse the pods"
+        for field in ("initContainers", "containers")
+    ]
+    spec["containers"] = [above] * 50
+    assert len(warnings(wrapper(job))) == 10
+
+
 def test_pod_sets_without_pods_are_admitted_with_a_warning() -> None:
     expected = [
         "spec.components: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"

@@ -74,8 +74,59 @@ def test_worker_groups_with_one_name_cause_a_warning() -> None:
     groups = [{"groupName": name} for name in ("a", "b", "a", "a")]
     assert spec_warnings(cluster(*groups, {"groupName": 1}, {"groupName": 1}, {})) == [
         f"spec.workerGroupSpecs[{index}].groupName: 'a' is also the name of workerGroupSpecs[0], and KubeRay takes the "
-        "pods of both for one group; use another name"
+        "pods of both for one group"
         for index in (2, 3)
+    ]
+
+
+def head(parameters: dict[str, str], *containers: dict[str, Any]) -> dict[str, Any]:
+    template = {"spec": {"containers": list(containers)}}
+    return {"spec": {"headGroupSpec": {"rayStartParams": parameters, "template": template}}}
+
+
+def ray(**ports: int) -> dict[str, Any]:
+    named = [{"name": name, "containerPort": number} for name, number in ports.items()]
+    return {"name": "ray-head", "ports": named}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        (head({"dashboard-port": "9000"}, ray(dashboard=9000)), ""),
+        (head({"dashboard-port": "8265"}, ray()), ""),
+        (head({}, ray(dashboard=9000)), ""),
+        (head({"dashboard-port": "6379"}, ray()), ""),  # refused, which an Event says
+        (head({"dashboard-port": "9000"}, ray(), {"name": "oauth-proxy"}), ""),
+        (head({"dashboard-port": "9000"}, ray()), "dashboard-port: Ray listens on 9000, but"),
+        (head({"dashboard-port": "9000"}, ray(dashboard=8265)), "has no port dashboard with this"),
+        (
+            head({"ray-client-server-port": "20002"}, ray(client=10001)),
+            "spec.headGroupSpec.rayStartParams.ray-client-server-port: Ray listens on 20002, but",
+        ),
+    ],
+)
+def test_port_that_the_service_of_the_head_lacks_causes_a_warning(
+    cluster: dict[str, Any], expected: str
+) -> None:
+    found = spec_warnings(cluster)
+    assert len(found) == bool(expected)
+    assert expected in "".join(found)
+
+
+def test_requests_above_limits_cause_a_warning_for_each_container() -> None:
+    above = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
+    refused = 'Invalid value: "2": must be less than or equal to cpu limit of 1'
+    spec = {"initContainers": [above, {"resources": "none"}], "containers": [{}, above]}
+    obj = head({}, above)
+    obj["spec"]["workerGroupSpecs"] = [{}, {"template": {"spec": spec}}]
+    worker = "spec.workerGroupSpecs[1].template.spec"
+    assert spec_warnings(obj) == [
+        f"{where}.resources.requests: {refused}; the API server will refuse the pods"
+        for where in (
+            "spec.headGroupSpec.template.spec.containers[0]",
+            f"{worker}.initContainers[0]",
+            f"{worker}.containers[1]",
+        )
     ]
 
 
