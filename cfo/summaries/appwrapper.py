@@ -47,6 +47,7 @@ from cfo.summaries.problems import (
     DESCRIBE,
     created_problems,
     has_failed,
+    hung_pods,
     is_ready_pod,
     last_occurrence,
     pod_problems,
@@ -130,6 +131,8 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         events = _causes(related.created_events, phase, conditions)
         of_pods += created_problems(events, related.pods, shown=found)
         of_pods = of_pods or _pod_failure(conditions)
+    if phase != Phase.SUCCEEDED:
+        of_pods += hung_pods(related.pods or (), related.now)
     of_pods = list(map(_of_component, of_pods))
     # What the pods wait for is the cause of a reset; what containers print is a detail of their failure.
     found = [*of_pods, *found] if _has_waited(conditions) else [*found, *of_pods]

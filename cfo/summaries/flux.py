@@ -39,6 +39,7 @@ from cfo.summaries.problems import (
     PodRemedies,
     condition_problems,
     created_problems,
+    hung_pods,
     pod_problems,
     remedy_for,
     taken_remedy,
@@ -146,6 +147,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     is_launched = bool(path(job, "status", "miniCluster"))
     of_launched = related if is_launched else Related()
     problems += _start_problems(job, conditions, of_launched, problems)
+    problems += hung_pods(of_launched.pods or (), related.now)
     if level is not Level.OK:
         problems += _event_problems(conditions, related)
     row: dict[str, Any] = {}
@@ -253,6 +255,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     if level is not Level.OK:
         problems += _start_problems(cluster, conditions, related, problems)
         problems += _event_problems(conditions, related)
+    problems += hung_pods(related.pods or (), related.now)
     ready = number(path(cluster, "status", "ready"))
     return new_summary(
         cluster,

@@ -51,7 +51,12 @@ from cfo.summaries.kind_view import (
     summarize,
     with_forbidden,
 )
-from cfo.summaries.problems import last_occurrence, seconds_until_overdue, seconds_until_slow
+from cfo.summaries.problems import (
+    last_occurrence,
+    seconds_until_hung,
+    seconds_until_overdue,
+    seconds_until_slow,
+)
 from cfo.summaries.summary import Problem, Summary, kind_names
 from cfo.summaries.warning_events import (
     CreatedObject,
@@ -409,10 +414,13 @@ class Overview:
         summary = summarize(view, obj, related)
         if not is_deleting(obj):
             summary = with_forbidden(summary, self._forbidden_causes(gvk))
-        seconds = seconds_until_slow(obj, related.now)
+        waits = [
+            seconds_until_slow(obj, related.now),
+            seconds_until_hung(related.pods or (), related.now),
+        ]
         if may_become_overdue(summary):
-            seconds = seconds_until_overdue(obj, related.now)
-        self._check_again((gvk, key), seconds)
+            waits.append(seconds_until_overdue(obj, related.now))
+        self._check_again((gvk, key), min((each for each in waits if each > 0), default=math.inf))
         return summary
 
     def _forbidden_causes(self, gvk: GVK) -> Sequence[str]:

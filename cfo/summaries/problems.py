@@ -26,6 +26,7 @@ from cfo.summaries.conditions import condition_of, conditions_of, is_true, messa
 from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
+_USUAL_READINESS: Final = timedelta(minutes=5)
 
 USUAL_START: Final = timedelta(seconds=45)
 """How long an operator needs at most until it has written a state to a new object, also if it is being restarted."""
@@ -181,10 +182,57 @@ _MAX_NAMED: Final = 3
 
 def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield what is wrong with ``pods``: each cause once, with the names of the first pods."""
+    yield from _problems_by_cause((pod, _causes(pod)) for pod in pods)
+
+
+def hung_pods(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[Problem]:
+    """Yield a problem for the containers that have run for five minutes before ``now`` and are not ready."""
+    yield from _problems_by_cause((pod, _hung_causes(pod, now)) for pod in pods)
+
+
+def seconds_until_hung(pods: Iterable[Mapping[str, Any]], now: datetime) -> float:
+    """Return in how many seconds the next container will be one that :func:`hung_pods` reports; infinity if none."""
+    remaining = (
+        (since - now + _USUAL_READINESS).total_seconds()
+        for pod in pods
+        for _, since in _unready_containers(pod)
+    )
+    return min((seconds for seconds in remaining if seconds > 0), default=math.inf)
+
+
+def _hung_causes(pod: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    for container, since in _unready_containers(pod):
+        if since + _USUAL_READINESS <= now:
+            cause = f"container {container} runs, but has not been ready for 5 minutes"
+            yield cause, f"check its readinessProbe, and {_read_log(container, previous=False)}"
+
+
+def _unready_containers(pod: Mapping[str, Any]) -> Iterator[tuple[str, datetime]]:
+    """Yield the containers of a running pod that are not ready although they started, and since when."""
+    if pod_phase(pod) != "Running":
+        return
+    unready = condition_of(conditions_of(pod), "Ready")
+    changed = time_of(unready.since) if unready is not None else None
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for status in items(path(pod, "status", field)):
+            started = time_of(path(status, "state", "running", "startedAt"))
+            # A startupProbe that has not succeeded yet has its own limit.
+            if (
+                started is not None
+                and status.get("ready") is False
+                and status.get("started") is not False
+            ):
+                yield text(status.get("name"), 63), max(started, changed or started)
+
+
+def _problems_by_cause(
+    causes_of: Iterable[tuple[Mapping[str, Any], Iterable[tuple[str, str]]]],
+) -> Iterator[Problem]:
+    """Yield a problem for each cause and remedy that pods have, with the names of the first pods."""
     found: dict[tuple[str, str], list[str]] = {}
-    for pod in pods:
+    for pod, causes in causes_of:
         name = text(path(pod, "metadata", "name"), 253)
-        for cause, remedy in dict.fromkeys(_causes(pod)):
+        for cause, remedy in dict.fromkeys(causes):
             found.setdefault((cause, remedy), []).append(name)
     for (cause, remedy), names in found.items():
         if _READ_LOG in remedy:

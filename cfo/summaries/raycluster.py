@@ -68,6 +68,7 @@ from cfo.summaries.kind_view import (
 from cfo.summaries.problems import (
     DESCRIBE,
     PodRemedies,
+    hung_pods,
     is_new,
     last_occurrence,
     missing_state,
@@ -157,6 +158,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         problems += missing_state(cluster, "KubeRay", related.now)
     if level is not Level.WAITING:
         problems += _pod_problems(cluster, related)
+        problems += hung_pods(related.pods or (), related.now)
         problems += _ended_problems(cluster, related)
     if level is Level.OK and state == "ready":
         problems += _protection_problems(related, actor)

@@ -16,6 +16,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.features import all_views
 from cfo.runtime import (
     GVK,
+    POD,
     Cache,
     ClientConfig,
     Entry,
@@ -172,60 +173,71 @@ def test_object_that_is_too_large_to_be_decoded_has_a_summary() -> None:
     assert (found.gvk, found.key) == identity
 
 
-def test_object_to_which_no_operator_writes_is_summarized_again_after_the_usual_time() -> None:
+START = rfc3339(FakeClock().now())
+"""The time at which a clock of :class:`FakeClock` starts."""
+
+HUNG: dict[str, Any] = {
+    "metadata": {"namespace": "ns", "name": "p", "uid": "p", "labels": {"ray.io/cluster": "one"}},
+    "status": {
+        "phase": "Running",
+        "containerStatuses": [
+            {"name": "ray", "ready": False, "state": {"running": {"startedAt": START}}}
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("gvk", "obj", "seconds", "message"),
+    [
+        pytest.param(
+            RAY_CLUSTER,
+            {"metadata": {"creationTimestamp": START}},
+            45,
+            "KubeRay has not written a state since it was created",
+            id="no-state",
+        ),
+        pytest.param(
+            APPWRAPPER,
+            {"metadata": {"deletionTimestamp": START, "finalizers": ["example.com/bucket"]}},
+            300,
+            "UTC, waiting for example.com/bucket",
+            id="deletion",
+        ),
+        pytest.param(
+            RAY_CLUSTER,
+            {"status": {"state": "ready"}},
+            300,
+            "Pod p: container ray runs, but has not been ready for 5 minutes",
+            id="hung-pod",
+        ),
+    ],
+)
+def test_object_is_summarized_again_when_it_has_lasted_too_long(
+    gvk: GVK, obj: dict[str, Any], seconds: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Informer, "has_synced", True)
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
     clock = FakeClock()
-    overview = Overview(
-        Cache(transport, RESTMapper(transport)), all_views(), related=(), clock=clock
-    )
-    metadata = {
-        "namespace": "ns",
-        "name": "shop",
-        "uid": "1",
-        "creationTimestamp": rfc3339(clock.now()),
-    }
-    identity = (RAY_CLUSTER, NamespacedName("ns", "shop"))
-    store = overview.informers_of[RAY_CLUSTER].objects.store
-    store.put(EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({"metadata": metadata})))
+    overview = Overview(cache, all_views(), related=(POD,), clock=clock)
+    metadata = {"namespace": "ns", "name": "one", "uid": "1", **obj.get("metadata", {})}
+    put(overview.informers_of[gvk].objects, {**obj, "metadata": metadata})
+    if message.startswith("Pod"):
+        pods = overview.informers_of[gvk].pods
+        assert pods is not None
+        put(pods, HUNG)
+    identity = (gvk, NamespacedName("ns", "one"))
+    overview._marked.clear()
     overview._update(identity)
     assert overview._summaries[identity].problems == ()
-    clock.advance(30)
-    assert not overview._marked
-    clock.advance(17)
-    assert list(overview._marked) == [identity]
-    overview._update(identity)
-    (problem,) = overview._summaries[identity].problems
-    assert problem.message == "KubeRay has not written a state since it was created"
-    assert (overview._overdue_at, overview._timer) == ({}, None)
-
-
-def test_object_with_a_long_deletion_is_summarized_again() -> None:
-    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
-    clock = FakeClock()
-    overview = Overview(
-        Cache(transport, RESTMapper(transport)), all_views(), related=(), clock=clock
-    )
-    metadata = {
-        "namespace": "ns",
-        "name": "report",
-        "uid": "1",
-        "creationTimestamp": rfc3339(clock.now()),
-        "deletionTimestamp": rfc3339(clock.now()),
-        "finalizers": ["example.com/bucket"],
-    }
-    identity = (APPWRAPPER, NamespacedName("ns", "report"))
-    store = overview.informers_of[APPWRAPPER].objects.store
-    store.put(EntryDecoder(APPWRAPPER).decode(orjson.dumps({"metadata": metadata})))
-    overview._update(identity)
-    found = overview._summaries[identity]
-    assert (found.state, found.level, found.problems) == ("Terminating", Level.PROGRESSING, ())
-    clock.advance(299)
+    clock.advance(seconds - 1)
     assert not overview._marked
     clock.advance(3)
     assert list(overview._marked) == [identity]
     overview._update(identity)
     (problem,) = overview._summaries[identity].problems
-    assert problem.message.endswith("UTC, waiting for example.com/bucket")
+    assert problem.message.endswith(message)
     assert (overview._overdue_at, overview._timer) == ({}, None)
 
 

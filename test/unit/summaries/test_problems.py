@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
@@ -9,11 +13,15 @@ from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.runtime import GVK, Object
-from cfo.summaries.problems import pod_problems
+from cfo.runtime import GVK, Object, gvk_of
+from cfo.runtime.process.clock import rfc3339
+from cfo.summaries.problems import hung_pods, pod_problems, seconds_until_hung
+from cfo.summaries.summary import Level
 from test.support.summary_objects import (
     NO_LIMITS,
     NOT_OURS,
+    NOW,
+    changed,
     cluster,
     condition,
     messages,
@@ -271,6 +279,62 @@ def test_remedy_of_a_failed_container_is_a_command_that_shows_its_log() -> None:
         f"{command} --previous -n NAMESPACE a",
         f"{command} -n NAMESPACE c",
     ]
+
+
+def running_pod(name: str, *, ready: bool = False, **fields: Any) -> Object:
+    """Return a pod whose container started six minutes before :data:`NOW`."""
+    started = rfc3339(NOW - timedelta(minutes=6))
+    state = {"running": {"startedAt": started}}
+    containers = [{"name": "ray", "ready": ready, "state": state, **fields}]
+    return pod("Running", name, containerStatuses=containers)
+
+
+def test_container_that_runs_without_becoming_ready_is_a_problem_after_five_minutes() -> None:
+    hung = [running_pod(name) for name in ("a", "b")]
+    (problem,) = hung_pods([*hung, running_pod("c", ready=True)], NOW)
+    assert problem.message == "Pods a, b: container ray runs, but has not been ready for 5 minutes"
+    assert problem.remedy == (
+        "check its readinessProbe, and read the log: kubectl logs -c ray -n NAMESPACE a"
+    )
+    earlier = NOW - timedelta(minutes=2)
+    assert list(hung_pods(hung, earlier)) == []
+    assert seconds_until_hung(hung, earlier) == 60
+    assert seconds_until_hung(hung, NOW) == math.inf
+
+
+def test_pod_that_starts_or_ends_or_was_ready_until_now_is_no_problem() -> None:
+    starting = running_pod("a", started=False)  # its startupProbe has not succeeded
+    ending = running_pod("b")
+    ending["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    unready = running_pod("c")
+    since = rfc3339(NOW - timedelta(minutes=1))
+    unready["status"]["conditions"] = [changed("Ready", "False", "ContainersNotReady", since)]
+    assert list(hung_pods([starting, ending, unready], NOW)) == []
+    assert seconds_until_hung([starting, ending, unready], NOW) == 240
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        cluster(),
+        obj(
+            APPWRAPPER, status={"phase": "Running", "conditions": [condition("PodsReady", "True")]}
+        ),
+        obj(MINICLUSTER, status={"conditions": [condition("JobRunning", "True")]}),
+        obj(
+            FLUX_JOB,
+            status={"miniCluster": "x", "conditions": [condition("JobRunning", "True")]},
+        ),
+    ],
+    ids=lambda one: one["kind"],
+)
+def test_object_that_runs_shows_its_hung_pod(one: Object) -> None:
+    gvk = gvk_of(one)
+    assert summarize(gvk, one, related(pods=[running_pod("a", ready=True)])).level is Level.OK
+    summary = summarize(gvk, one, related(pods=[running_pod("a")]))
+    assert summary.level is Level.WARNING
+    (message,) = messages(summary)
+    assert message == "Pod a: container ray runs, but has not been ready for 5 minutes"
 
 
 def test_remedy_of_a_failure_does_not_name_an_annotation_that_is_set() -> None:
