@@ -142,7 +142,8 @@ async def test_conditions_have_the_reasons_of_warnings_until_their_causes_are_re
             assert exposed["status"] == "False"
             policies = await wait_for_reason(env, "ports", NETWORK_POLICIES, "PortRefused")
             assert policies["status"] == "True"
-            assert policies["message"].startswith(f"{by_operator}; ")
+            assert policies["message"].startswith("Ports are refused: ")
+            assert policies["message"].endswith(f"; {by_operator}")
 
             await env.patch(ports, {"spec": {"headGroupSpec": {"rayStartParams": None}}})
             policies = await wait_for_reason(env, "ports", NETWORK_POLICIES, "Operator")

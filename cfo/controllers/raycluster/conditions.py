@@ -180,7 +180,8 @@ def with_warnings(condition: Object, warnings: Sequence[Notice]) -> Object:
     """Return ``condition`` with the lasting ones of ``warnings``; the first of them is its reason.
 
     A missing role comes first, also before a lasting reason of ``condition`` itself, which has no other warnings. A
-    condition that is true, such as that of a dashboard whose host another object uses as well, keeps its message.
+    condition that is true, such as that of a dashboard whose host another object uses as well, keeps its message after
+    them.
     """
     lasting = list(dict.fromkeys(each for each in warnings if each.reason in LASTING_REASONS))
     if condition["reason"] in LASTING_REASONS:
@@ -194,7 +195,7 @@ def with_warnings(condition: Object, warnings: Sequence[Notice]) -> Object:
     parts = [text(first.message, MAX_MESSAGE)]
     parts += [f"{other.reason}: {text(other.message, MAX_MESSAGE)}" for other in others]
     if condition["status"] == "True":
-        parts.insert(0, condition["message"])
+        parts.append(condition["message"])
     return {**condition, "reason": first.reason, "message": "; ".join(parts)}
 
 

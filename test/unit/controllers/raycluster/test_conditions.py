@@ -227,7 +227,7 @@ MISSING = Notice("Warning", "MissingRole", "install the role d")
         (
             ("True", "Exposed", "Dashboard: a"),
             [SHARED, TAKEN, SHARED],
-            ("HostShared", f"Dashboard: a; {SHARED.message}; NameTaken: {TAKEN.message}"),
+            ("HostShared", f"{SHARED.message}; NameTaken: {TAKEN.message}; Dashboard: a"),
         ),
         (("False", "NotExposed", "none"), [TAKEN], ("NameTaken", TAKEN.message)),
         (("False", "OAuthUnavailable", "none"), [TAKEN], ("OAuthUnavailable", "none")),
