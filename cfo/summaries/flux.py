@@ -10,6 +10,7 @@ from cfo.api.flux.facts import own_queue, queue_of
 from cfo.api.flux.names import (
     BROKERS_READY,
     COMPLETION_INDEX,
+    COVERS,
     EVICTED,
     FLUX_JOB,
     FLUX_SETUP,
@@ -448,7 +449,11 @@ def _admission_problems(
 ) -> Iterator[Problem]:
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
-        yield Problem(f"{reserved.reason}: {message_of(reserved)}", _WRONG_REASONS[reserved.reason])
+        message = message_of(reserved)
+        remedy = _WRONG_REASONS[reserved.reason]
+        if reserved.reason == "NameTaken" and COVERS in message:
+            remedy += f"; then {_WRONG_REASONS['NoFluxSetup']}"
+        yield Problem(f"{reserved.reason}: {message}", remedy)
     evicted = condition_of(conditions, EVICTED)
     is_preempted = (
         evicted is not None and evicted.status == "True" and evicted.reason == "Preempted"

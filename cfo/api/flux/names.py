@@ -46,6 +46,9 @@ COMMANDS: Final = (
 )
 """The fields that ``commands`` has in a container, all of which are shell code."""
 
+COVERS: Final = "FluxSetup covers namespace"
+"""The part of the message about a namespace without a FluxSetup that precedes the name of the namespace."""
+
 VALID: Final = "Valid"
 """Condition type: ``False`` with the validation errors as message if the spec is invalid."""
 

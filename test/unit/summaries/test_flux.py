@@ -290,6 +290,18 @@ def test_fluxjob_is_not_ok_while_a_pod_of_its_minicluster_cannot_start() -> None
     assert messages(summarize(FLUX_JOB, foreign, pods)) == []
 
 
+@pytest.mark.parametrize(
+    ("note", "is_covered"), [("", True), ("; in addition, no FluxSetup covers namespace n", False)]
+)
+def test_remedy_of_a_taken_name_names_a_missing_setup(note: str, *, is_covered: bool) -> None:
+    reserved = condition("QuotaReserved", "False", "NameTaken", f"MiniCluster x exists{note}")
+    job = obj(FLUX_JOB, status={"conditions": [reserved]})
+    (problem,) = summarize(FLUX_JOB, job).problems
+    assert problem.message == f"NameTaken: MiniCluster x exists{note}"
+    assert problem.remedy.startswith("create the job again with another name")
+    assert ("ask the administrator for a FluxSetup" not in problem.remedy) is is_covered
+
+
 @pytest.mark.parametrize("gvk", [FLUX_JOB, MINICLUSTER])
 def test_remedy_after_the_deadline_names_its_field(gvk: GVK) -> None:
     failed = condition("Succeeded", "False", "DeadlineExceeded", "The Job failed: too long")

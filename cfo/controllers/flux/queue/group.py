@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from cfo.api.flux.names import COVERS
 from cfo.api.quantity import format_quantity
 from cfo.controllers.flux.queue.governance import Setup
 from cfo.controllers.flux.queue.model import (
@@ -238,7 +239,8 @@ def obstacle_of(
     if job is None:
         return None
     if group.cluster is not None and group.cluster.job_uid != job.uid:
-        return NAME_TAKEN, f"MiniCluster {key.name} exists and does not belong to this FluxJob"
+        taken = f"MiniCluster {key.name} exists and does not belong to this FluxJob"
+        return NAME_TAKEN, taken + _missing_setup_note(key, group, setup)
     if job.is_suspended:
         return SUSPENDED, "Suspended by spec.suspend"
     if job.is_too_complex:
@@ -247,16 +249,14 @@ def obstacle_of(
             f"The resources of all containers together take more than {MAX_SHAPE} bytes",
         )
     if group.cluster is not None and group.cluster.is_name_taken:
-        return (
-            NAME_TAKEN,
-            f"MiniCluster {key} needs the name of another owner's object, which its condition ObjectsReady names",
-        )
+        taken = f"MiniCluster {key} needs the name of another owner's object, which its condition ObjectsReady names"
+        return NAME_TAKEN, taken + _missing_setup_note(key, group, setup)
     if job.is_paused:
         return job.reason, "The job could not start"
-    if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):
+    if _has_queue_label(group):
         return WAITING_FOR_KUEUE, "Waiting for Kueue to admit the job"
     if setup is None:
-        return NO_SETUP, f"No FluxSetup covers namespace {key.namespace}"
+        return NO_SETUP, f"No {COVERS} {key.namespace}"
     if setup.kueue_queue:
         return (
             WAITING_FOR_KUEUE,
@@ -265,6 +265,22 @@ def obstacle_of(
     if priority is None:
         return NO_PRIORITY_CLASS, f"PriorityClass {job.priority_class} does not exist"
     return None
+
+
+def _has_queue_label(group: Group) -> bool:
+    """Return whether the FluxJob or its MiniCluster names a LocalQueue of Kueue."""
+    job = group.job
+    cluster = group.cluster
+    return (job is not None and job.is_queued_by_kueue) or (
+        cluster is not None and cluster.is_queued_by_kueue
+    )
+
+
+def _missing_setup_note(key: NamespacedName, group: Group, setup: Setup | None) -> str:
+    """Return what else keeps a job from being queued whose name is taken: both need someone who acts."""
+    if setup is not None or _has_queue_label(group):
+        return ""
+    return f"; in addition, no {COVERS} {key.namespace}"
 
 
 def message_of(

@@ -276,6 +276,24 @@ def test_job_that_gets_a_queue_label_before_its_admission_is_visible_is_left_to_
     assert queue.decide().pods == 0
 
 
+def test_taken_name_hides_no_missing_setup() -> None:
+    queue = Queue()
+    queue.put_cluster("a", size=1, owned=False)
+    taken = "MiniCluster a exists and does not belong to this FluxJob"
+
+    def message(**labels: str) -> str:
+        queue.put_job("a", labels=labels)
+        verdict = queue.verdict("a")
+        assert verdict is not None
+        assert verdict.reason == "NameTaken"
+        return verdict.message
+
+    assert message() == taken
+    queue.remove(FLUX_SETUP, SETUP.name, SETUP.namespace)
+    assert message() == f"{taken}; in addition, no FluxSetup covers namespace ns"
+    assert message(**{QUEUE_NAME_LABEL: "x"}) == taken
+
+
 def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_releasing() -> None:
     queue = Queue(max_size=2, preemption="LowerPriority")
     owner = {
