@@ -13,7 +13,6 @@ A reconciler decides with pure functions which objects should exist, and describ
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from itertools import chain
@@ -37,7 +36,7 @@ from cfo.runtime.client.errors import (
     is_schema_mismatch,
 )
 from cfo.runtime.client.name_checks import NameChecks, WantedName
-from cfo.runtime.objects.errors import ReconcileError, raise_together
+from cfo.runtime.objects.errors import ReconcileError, clear_frames, raise_together
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -567,7 +566,7 @@ class _ChildWriter:
     def _kept(self, result: ChildResult) -> ChildResult:
         """Return the result without what it need not keep in memory while the other children are written."""
         if result.error is not None:
-            _clear_frames(result.error)
+            clear_frames(result.error)
         if self._keep is None or result.obj is None:
             return result
         kept = self._keep(result.obj)
@@ -881,14 +880,6 @@ def _is_of_predecessor(obj: Object, owner: Object) -> bool:
     # Kinds of two API groups can have the same name, as those of InferenceStacks do.
     gvk = GVK.parse(str(reference.get("apiVersion")), str(reference.get("kind")))
     return gvk.same_kind(gvk_of(owner)) and reference.get("uid") != uid_of(owner)
-
-
-def _clear_frames(error: BaseException) -> None:
-    """Clear the local variables in the tracebacks of an error, which would keep the objects of its request."""
-    cause: BaseException | None = error
-    while cause is not None:
-        traceback.clear_frames(cause.__traceback__)
-        cause = cause.__context__
 
 
 def _title(obj: Object) -> str:

@@ -52,10 +52,11 @@ class Attempts:
         self._retry_after_responses = 0
         self._may_have_executed = False
 
-    def delay_after(self, error: APIError | aiohttp.ClientError) -> float:
-        """Return the seconds to wait before the next attempt.
+    def delay_after(self, error: APIError | aiohttp.ClientError) -> float | None:
+        """Return the seconds to wait before the next attempt; ``None`` if the request must not be retried.
 
-        Raises ``error``, as an :class:`APIError` or a :class:`TransportError`, if the request must not be retried.
+        It does not raise ``error``: the traceback would contain this frame, which refers to the error. The cycle would
+        keep all objects of the callers in memory until a collection of garbage.
         """
         if isinstance(error, APIError):
             return self._delay_after_response(error)
@@ -65,20 +66,20 @@ class Attempts:
         delay = _FIRST_CONNECTION_DELAY_SECONDS * float(2**self._connection_failures)
         self._connection_failures += 1
         if _is_permanent(error):
-            raise self.failure(error) from error
+            return None
         if may_have_executed and not self._idempotent:
-            raise self.failure(error) from error
+            return None
         if self._connection_failures > _MAX_CONNECTION_RETRIES or not self._allows(delay):
-            raise self.failure(error) from error
+            return None
         return delay
 
-    def _delay_after_response(self, error: APIError) -> float:
+    def _delay_after_response(self, error: APIError) -> float | None:
         delay = error.retry_after
         self._retry_after_responses += 1
         if error.code not in {429, 503} or delay is None:
-            raise error  # only with Retry-After does the server say that it did not execute the request
+            return None  # only with Retry-After does the server say that it did not execute the request
         if self._retry_after_responses > _MAX_RETRY_AFTER_RETRIES or not self._allows(delay):
-            raise error
+            return None
         return delay
 
     def _allows(self, delay: float) -> bool:

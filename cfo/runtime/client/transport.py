@@ -261,6 +261,10 @@ class Transport:
                         awaiting_response = False
                         attempts = attempts or self._attempts(attempt, limit, deadline)
                         delay = attempts.delay_after(error)
+                        if delay is None:
+                            if isinstance(error, APIError):
+                                raise
+                            raise attempts.failure(error) from error
                         code = str(error.code) if isinstance(error, APIError) else "<error>"
                         attempt = msgspec.structs.replace(attempt, retry_of=code)
                     await self._clock.sleep(delay)

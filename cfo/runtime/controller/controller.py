@@ -39,7 +39,7 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
-from cfo.runtime.objects.errors import ReconcileError, TerminalError
+from cfo.runtime.objects.errors import ReconcileError, TerminalError, clear_frames
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.arguments import require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
@@ -288,10 +288,13 @@ class Controller:
                 with self._large_objects.reconcile((self.name, request), request.namespace):
                     result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
-                if any(isinstance(cause, RoomTaken) for cause in _flatten(error)):
+                causes = list(_flatten(error))
+                if any(isinstance(cause, RoomTaken) for cause in causes):
                     self._repeat_with_room(request, priority)
                 else:
                     self._failed(request, priority, error)
+                for cause in causes:
+                    clear_frames(cause)
             else:
                 self._succeeded(request, priority, result)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 from cfo.runtime.objects.field import FieldError, aggregate
@@ -43,3 +44,15 @@ def raise_together(errors: Sequence[Exception], message: str) -> None:
         raise errors[0]
     if errors:
         raise ExceptionGroup(message, errors)
+
+
+def clear_frames(error: BaseException) -> None:
+    """Clear the local variables in the tracebacks of an error that was handled.
+
+    They keep the objects of failed requests in memory. If one of them refers to the error, they do so until a
+    collection of garbage, which may be a minute later. Frames that still run keep their variables.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__context__

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import gzip
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -119,6 +122,31 @@ async def test_api_error_contains_the_status_of_the_response(
     assert str(error) == "update things.example.com: x is invalid"
     assert error.causes == causes
     assert error.retry_after is None
+
+
+class Large:
+    """An object of a caller, which no error may keep."""
+
+
+async def test_error_that_was_handled_keeps_no_objects_of_the_callers(
+    server: ApiServer, transport: Transport
+) -> None:
+    """Otherwise a caller that expects errors, such as a taken name, fills the memory until garbage is collected."""
+    server.answer("POST", "/x", error_response(409, "AlreadyExists"))
+    server.answer("POST", "/y", abort_connection)
+
+    async def send(path: str) -> weakref.ref[Large]:
+        large = Large()
+        with contextlib.suppress(APIError, TransportError):
+            await transport.request(APIRequest("POST", path))
+        return weakref.ref(large)
+
+    gc.disable()
+    try:
+        for path in ("/x", "/y"):
+            assert (await send(path))() is None
+    finally:
+        gc.enable()
 
 
 async def test_error_of_a_request_without_verb_names_method_and_path(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -121,6 +123,33 @@ async def test_requests_outside_the_namespaces_are_dropped() -> None:
         assert set(harness.reconciler.requests) == {A, of_cluster}
         assert len(controller.queue) == 0
         assert controller.queue.processing == 0
+
+
+class CollectedErrors:
+    """Errors that a reconciler collects and raises together; it refers to them, as their tracebacks do to it."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+
+async def test_failed_reconcile_keeps_no_objects() -> None:
+    """Otherwise the large objects of reconciles that are repeated fill the memory until garbage is collected."""
+    kept: list[weakref.ref[CollectedErrors]] = []
+
+    async def script(_: Request) -> Result:
+        collected = CollectedErrors()
+        kept.append(weakref.ref(collected))
+        collected.errors.append(ReconcileError("expected"))
+        raise collected.errors[0]
+
+    gc.disable()
+    try:
+        async with running(Harness(script)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            assert [reference() for reference in kept] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_one_large_object_is_reconciled_at_a_time() -> None:
