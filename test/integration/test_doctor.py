@@ -18,6 +18,7 @@ import yaml
 from click.testing import CliRunner
 
 from cfo import operator
+from cfo.checks.findings import RESTART_OUTSIDE
 from cfo.cli import cli
 from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import find_namespace, read_installation
@@ -578,6 +579,47 @@ async def test_role_bindings_are_not_enough_and_the_missing_permissions_are(
                 return not await manager.health.failures()
 
             await eventually(is_ready, "the operator is ready")
+
+
+async def test_no_remedy_installs_an_operator_beside_one_outside_the_cluster(
+    tmp_path: Path,
+) -> None:
+    """The manifests would scale the Deployment up again, or give the webhooks to the Service."""
+    async with start_environment(*VANILLA_CRDS) as environment:
+        for obj in render(NAMESPACE):
+            if obj["kind"] == "Deployment":
+                obj["spec"]["replicas"] = 0
+            if obj["kind"] == "MutatingWebhookConfiguration":
+                del obj["webhooks"][0]
+            if obj["kind"] != "ClusterRoleBinding":
+                await environment.client.apply(obj)
+        kubeconfig = tmp_path / "admin"
+        environment.plane.kubeconfig(kubeconfig)
+        command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig), "-o", "json"]
+
+        async def remedies() -> dict[str, set[str]]:
+            result = await anyio.to_thread.run_sync(
+                lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+            )
+            found: dict[str, set[str]] = {}
+            for finding in json.loads(result.stdout)["checks"]:
+                found.setdefault(finding["check"], set()).add(finding["remedy"])
+            return found
+
+        assert any("cfo manifests" in each for each in (await remedies())["permissions"])
+        await write_configuration(environment)
+        target = ClientConfig.for_control_plane(environment.plane)
+        async with run_operator(environment, target=target, serves_webhooks=False):
+
+            async def is_seen() -> bool:
+                _, found = await doctor(kubeconfig)
+                return found["operator"][0][1].startswith("runs outside the cluster: ")
+
+            await eventually(is_seen, "the operator renews its Lease")
+            found = await remedies()
+            assert not any("cfo manifests" in each for check in found.values() for each in check)
+            assert found["permissions"] == {""}
+            assert found["webhooks"] == {RESTART_OUTSIDE}
 
 
 async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_deleted(

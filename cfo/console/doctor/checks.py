@@ -12,7 +12,17 @@ from cryptography import x509
 
 from cfo.api.reading import text, time_of
 from cfo.checks.components import parse_version, tag_of, version_of
-from cfo.checks.findings import APPLY, MIGRATION, Finding, fail, not_needed, ok, skip, warn
+from cfo.checks.findings import (
+    APPLY,
+    MIGRATION,
+    RESTART_OUTSIDE,
+    Finding,
+    fail,
+    not_needed,
+    ok,
+    skip,
+    warn,
+)
 from cfo.config.kuberay import ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import (
@@ -21,6 +31,7 @@ from cfo.console.doctor.facts import (
     image_of,
     manager_container,
     outside_operator,
+    runs_outside,
     started_at,
 )
 from cfo.console.doctor.permissions import PermissionFacts
@@ -104,11 +115,9 @@ def _missing_deployment(
     if any(fact.is_abandoned(now) for fact in webhooks):
         return fail("ran outside the cluster, and does not run any more", _START_AGAIN)
     namespace = installation.namespace
-    election = installation.configuration.leader_election
-    own_leases = {"", election.resource_namespace or namespace}
-    with_url = [fact for fact in webhooks if fact.urls]
-    if any(fact.lease_namespace in own_leases for fact in with_url):
+    if runs_outside(installation, webhooks, now):
         return ok("runs outside the cluster, because the webhooks have a URL")
+    with_url = [fact for fact in webhooks if fact.urls]
     message = f"no Deployment {DEPLOYMENT} in namespace {namespace}"
     if not installation.has_namespace:
         message += ", which does not exist"
@@ -213,11 +222,13 @@ def check_webhooks(
     *,
     unserved: str = "",
     is_go: bool = False,
+    is_outside: bool = False,
 ) -> Iterator[Finding]:
     """Check the webhook configurations, and whether their Services have endpoints.
 
     ``unserved`` is the namespace of the operator if its configuration disables its webhooks. ``is_go``: the Go operator
-    is installed, whose configurations lack the webhooks of kinds that only this one has.
+    is installed, whose configurations lack the webhooks of kinds that only this one has. ``is_outside``: the operator
+    runs outside the cluster.
     """
     if not facts:
         yield not_needed("another tool, such as OLM, manages the webhook configurations")
@@ -248,7 +259,9 @@ def check_webhooks(
             elif ready == 0:
                 yield fail(
                     f"Service {service} has no ready endpoint: writes of RayClusters and AppWrappers fail",
-                    "see the check of the operator; also check the selector of the Service",
+                    RESTART_OUTSIDE
+                    if is_outside
+                    else "see the check of the operator; also check the selector of the Service",
                 )
         if fact.is_abandoned(now):
             yield fail(

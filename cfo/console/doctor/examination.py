@@ -10,12 +10,20 @@ from typing import Final
 import anyio
 
 from cfo.api.raycluster.names import ROUTE
-from cfo.checks.findings import Finding, Subject, fail, not_needed, skip
+from cfo.checks.findings import (
+    MIGRATION,
+    RESTART_OUTSIDE,
+    Finding,
+    Subject,
+    fail,
+    not_needed,
+    skip,
+)
 from cfo.config.missing_namespaces import missing_namespaces
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
-from cfo.console.doctor.report import Findings, with_migration, with_options
+from cfo.console.doctor.report import Findings, with_options, without_manifests
 from cfo.console.errors import InvalidInput, one_line
 from cfo.features import KINDS
 from cfo.features.roles import enabled_roles
@@ -86,6 +94,7 @@ async def examine(
 
     seen = () if isinstance(shared, Exception) else shared
     is_go = facts.is_go_operator(installation, seen, __version__)
+    is_outside = facts.runs_outside(installation, seen, clock.now())
 
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
@@ -115,6 +124,8 @@ async def examine(
             raise installation.deployment_error
         if installation.deployment is None:
             return [skip("no Deployment, so no ServiceAccount to check")]
+        if is_outside:
+            return [not_needed("the operator runs outside the cluster as another user")]
         if is_go:
             return [not_needed("the Go operator has other permissions")]
         pod = installation.deployment["spec"]["template"]["spec"]
@@ -158,7 +169,7 @@ async def examine(
         "configuration": config,
         "permissions": permissions,
         "webhooks": lambda: checks.check_webhooks(
-            webhooks(), clock.now(), unserved=unserved, is_go=is_go
+            webhooks(), clock.now(), unserved=unserved, is_go=is_go, is_outside=is_outside
         ),
         "certificate": trust,
         "monitoring": monitoring,
@@ -169,7 +180,9 @@ async def examine(
             all_checks[name] = partial(check, subject)
     findings = await _run(all_checks)
     if is_go:
-        return with_migration(findings)
+        return without_manifests(findings, MIGRATION)
+    if is_outside:
+        return without_manifests(findings, RESTART_OUTSIDE)
     options = InstalledOptions(unread=["components and image"])
     # An error is a finding already.
     with suppress(APIError, TransportError), anyio.move_on_after(_TIMEOUT):

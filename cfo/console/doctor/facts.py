@@ -139,6 +139,22 @@ class WebhookConfigurationFacts:
         return bool(self.urls) and self.lease is not None and not living_holder(self.lease, now)
 
 
+def runs_outside(
+    installation: Installation, webhooks: Iterable[WebhookConfigurationFacts], now: datetime
+) -> bool:
+    """Return whether the operator runs outside the cluster, by its Lease, or by the URL of ``webhooks``."""
+    if outside_operator(installation, now) is not None:
+        return True
+    if installation.deployment is not None or installation.deployment_error is not None:
+        return False
+    election = installation.configuration.leader_election
+    own_leases = {"", election.resource_namespace or installation.namespace}
+    return any(
+        fact.urls and fact.lease_namespace in own_leases and not fact.is_abandoned(now)
+        for fact in webhooks
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """The version of an API server, whether it is that of envtest, and its clock compared with ours in seconds.

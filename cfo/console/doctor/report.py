@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import MANIFESTS, MIGRATION, CheckStatus, Finding
+from cfo.checks.findings import MANIFESTS, CheckStatus, Finding
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -30,11 +30,11 @@ def with_options(findings: Findings, options: str, unread: Sequence[str] = ()) -
     return changed
 
 
-def with_migration(findings: Findings) -> Findings:
-    """Replace all remedies that apply manifests, which are not those of the installed Go operator."""
+def without_manifests(findings: Findings, remedy: str) -> Findings:
+    """Replace all remedies that apply manifests, which would install a second operator, by ``remedy``."""
     return {
         check: [
-            replace(finding, remedy=MIGRATION) if MANIFESTS in finding.remedy else finding
+            replace(finding, remedy=remedy) if MANIFESTS in finding.remedy else finding
             for finding in found
         ]
         for check, found in findings.items()
