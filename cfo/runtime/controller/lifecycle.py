@@ -82,6 +82,10 @@ class RunnableFailed(Exception):
     """Raised if a runnable failed and the process stopped; ``__cause__`` is the exception of the runnable."""
 
 
+class ExpectedFailure(Exception):
+    """Raised by a runnable to stop the process: its message says all, so it is logged without a traceback."""
+
+
 class StopImmediately(Exception):
     """Raised by a runnable to stop the process without a grace period."""
 
@@ -294,7 +298,7 @@ class Lifecycle:
         if self._failure is None:
             self._failure = RunnableFailed(f"{task.name} failed: {text}")
             self._failure.__cause__ = error
-        is_expected = isinstance(error, (StopImmediately, AddressUnavailable))
+        is_expected = isinstance(error, (StopImmediately, ExpectedFailure, AddressUnavailable))
         stack_trace = None if is_expected else error
         _log.error(
             "Runnable failed, stopping", runnable=task.name, error=text, exc_info=stack_trace

@@ -21,6 +21,7 @@ import structlog
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import Forbidden
+from cfo.runtime.controller.lifecycle import ExpectedFailure
 from cfo.runtime.objects.kinds import LEASE
 from cfo.runtime.objects.unstructured import NamespacedName, Object, annotations_of
 from cfo.runtime.process.clock import Clock
@@ -70,7 +71,7 @@ class WebhookOwner(msgspec.Struct, frozen=True):
     lease: NamespacedName | None = None
 
 
-class AnotherOperator(Exception):
+class AnotherOperator(ExpectedFailure):
     """Raised when another living operator serves the webhooks of our webhook configurations."""
 
 

@@ -177,6 +177,7 @@ async def test_second_operator_without_webhooks_ends(tmp_path: Path) -> None:
             assert await first.exit_code() == 0, first.output
         (line,) = [line for line in second.output.splitlines() if "Command failed" in line]
         assert "another operator: " in line
+        assert "Traceback" not in second.output
         assert "renews Lease default/codeflare-operator-lock; only one CodeFlare operator" in line
         async with run_operator(environment, tmp_path) as third:
             await third.address("health")
