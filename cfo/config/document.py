@@ -48,13 +48,17 @@ def parse(text: str) -> ParsedConfiguration:
     except ConfigurationError as error:
         problems += error.problems
     if problems:
-        raise ConfigurationError(*problems)
+        raise ConfigurationError(*problems, warnings=_shown(findings.warnings))
     _warn_about_disabled_queues(configuration, findings.warnings)
     _warn_about_undetected_namespaces(configuration, findings.warnings)
-    warnings = findings.warnings[:MAX_WARNINGS]
-    if len(findings.warnings) > MAX_WARNINGS:
-        warnings.append(f"at most {MAX_WARNINGS} warnings are shown")
-    return ParsedConfiguration(configuration, warnings, text)
+    return ParsedConfiguration(configuration, _shown(findings.warnings), text)
+
+
+def _shown(warnings: list[str]) -> list[str]:
+    shown = warnings[:MAX_WARNINGS]
+    if len(warnings) > MAX_WARNINGS:
+        shown.append(f"at most {MAX_WARNINGS} warnings are shown")
+    return shown
 
 
 def extract_document(text: str) -> str:

@@ -35,10 +35,11 @@ _MAX_VALUE_CHARACTERS: Final = 100
 class ConfigurationError(ValueError):
     """Raised for an invalid configuration; the message is one line that names the first invalid fields.
 
-    ``problems`` has one line for each of them, of at most 1000 printable characters.
+    ``problems`` has one line for each of them, of at most 1000 printable characters; ``warnings`` are those of its
+    document.
     """
 
-    def __init__(self, *problems: str) -> None:
+    def __init__(self, *problems: str, warnings: Sequence[str] = ()) -> None:
         # One more is the line that counts the others, if these problems are those of an error that was raised before.
         if len(problems) > _MAX_PROBLEMS + 1:
             problems = (
@@ -46,11 +47,15 @@ class ConfigurationError(ValueError):
                 f"and {len(problems) - _MAX_PROBLEMS} more problems",
             )
         self.problems = tuple(map(printable, problems))
+        self.warnings = tuple(warnings)
         super().__init__("; ".join(self.problems))
 
     def within(self, where: str) -> ConfigurationError:
-        """Return the same error with ``where`` in front of each problem."""
-        return ConfigurationError(*(f"{where}: {problem}" for problem in self.problems))
+        """Return the same error with ``where`` in front of each problem and warning."""
+        return ConfigurationError(
+            *(f"{where}: {problem}" for problem in self.problems),
+            warnings=[f"{where}: {warning}" for warning in self.warnings],
+        )
 
 
 class SettingConflicts(ValueError):

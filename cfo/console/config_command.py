@@ -52,7 +52,10 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     except UnicodeDecodeError:
         raise InvalidInput(f"{file.name}: not a text file") from None
     except ConfigurationError as error:
-        raise InvalidInput(*error.within(file.name).problems) from None
+        located = error.within(file.name)
+        for warning in located.warnings:
+            echo(f"Warning: {warning}", err=True)
+        raise InvalidInput(*located.problems) from None
     if strict and parsed.warnings:
         raise InvalidInput(*(f"{file.name}: {warning}" for warning in parsed.warnings))
     for warning in parsed.warnings:

@@ -125,6 +125,15 @@ def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
                 "Error: FILE: kuberay.mTLSEnabled: 1: must be true or false",
             ],
         ),
+        (
+            "kubray: {}\nkuberay: {enabled: 2}",
+            [],
+            2,
+            [
+                "Warning: FILE: unknown key kubray (did you mean kuberay?), ignored",
+                "Error: FILE: kuberay.enabled: 2: must be true or false",
+            ],
+        ),
         ("\x80", [], 2, ["Error: FILE: not a text file"]),
         ("", [], 2, ["Error: FILE: is empty"]),
         (" \n", ["--strict"], 2, ["Error: FILE: is empty"]),

@@ -181,17 +181,17 @@ def check_configuration(
         yield not_needed("there is no ConfigMap; the operator creates it with the defaults")
         return
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
+    for warning in parsed.warnings:
+        yield warn(
+            f"{where}: {warning}",
+            "correct the ConfigMap; cfo config check --strict finds all warnings",
+        )
     if isinstance(parsed, ConfigurationError):
         for problem in parsed.problems:
             yield fail(
                 f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it"
             )
         return
-    for warning in parsed.warnings:
-        yield warn(
-            f"{where}: {warning}",
-            "correct the ConfigMap; cfo config check --strict finds all warnings",
-        )
     missing = missing or {}
     for setting, names in missing.items():
         verb = "does" if len(names) == 1 else "do"

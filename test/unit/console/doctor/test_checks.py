@@ -415,6 +415,7 @@ def config_map(changed: str) -> Object:
         (parse(""), "2026-01-01T10:00:01Z", ["warn"]),
         (parse("kubray: {}"), "2026-01-01T09:00:00Z", ["warn"]),
         (ConfigurationError("a", "b"), "2026-01-01T09:00:00Z", ["fail", "fail"]),
+        (ConfigurationError("a", warnings=["b"]), "2026-01-01T09:00:00Z", ["warn", "fail"]),
     ],
 )
 def test_configuration_is_valid_and_was_read_by_the_operator(
