@@ -24,7 +24,6 @@ MIGRATION: Final = (
 )
 """The remedy if the Go operator is installed, whose image must not get the permissions of this one."""
 
-
 RESTART_OUTSIDE: Final = (
     "restart the operator outside the cluster with --webhook-url: it registers its webhooks itself, and the manifests "
     "would start a second operator"

@@ -32,9 +32,11 @@ import anyio
 import click
 from click.core import ParameterSource
 
+from cfo.checks.findings import MIGRATION
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.part import Part
 from cfo.console.counts import counted
+from cfo.console.doctor.facts import is_go_operator, read_installation, read_webhooks
 from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import (
@@ -77,7 +79,7 @@ from cfo.runtime import (
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, LEASE
 from cfo.runtime.webhook import owner_of
 from cfo.summaries.kind_view import summarize
-from cfo.version import CONFIG_MAP_NAME
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 
 @click.command("uninstall")
@@ -127,20 +129,25 @@ def command(
     is_named = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
     check_name(namespace, "--namespace")
 
-    async def check(client: Client) -> tuple[str, str]:
+    async def check(client: Client) -> tuple[str, str, bool]:
         nothing = await check_installation(
             client, namespace, is_named=is_named, leftovers=leftovers, delete_crds=crds
         )
-        return nothing, client.transport.config.server
+        is_go = not nothing and await _has_go_operator(client, namespace)
+        return nothing, client.transport.config.server, is_go
 
     async def work(client: Client) -> None:
         await uninstall(client, namespace, echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
 
     try:
-        nothing, server = run_with_client(kubeconfig, "cfo-uninstall", check, context=context)
+        nothing, server, is_go = run_with_client(
+            kubeconfig, "cfo-uninstall", check, context=context
+        )
         if nothing:
             echo(f"nothing to remove: {nothing}")
             return
+        if is_go:
+            echo(f"Note: namespace {namespace} has the Go operator; {MIGRATION}")
         if not yes and not dry_run:
             kinds = ", ".join(f"{gvk.kind}s" for gvk in _own_kinds())
             what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
@@ -237,6 +244,13 @@ async def check_installation(
         )
     await _check_leases(client, namespace, stored, has_others=bool(elsewhere))
     return ""
+
+
+async def _has_go_operator(client: Client, namespace: str) -> bool:
+    """Return whether the Deployment in ``namespace`` is that of the Go operator, as far as it can be read."""
+    installation = await read_installation(client, namespace, CONFIG_MAP_NAME)
+    webhooks = await read_webhooks(client, installation)
+    return is_go_operator(installation, webhooks, __version__)
 
 
 async def _deleted_namespaces(client: Client, stored: Iterable[Object]) -> set[str]:

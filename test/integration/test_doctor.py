@@ -396,6 +396,13 @@ async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: 
         )
         assert "cfo manifests" not in result.stdout
         assert "follow docs/migration.md" in result.stdout
+        removal = ["uninstall", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig), "--dry-run"]
+        result = await anyio.to_thread.run_sync(
+            lambda: CliRunner().invoke(cli, removal, prog_name="cfo")
+        )
+        first, *rest = result.stdout.splitlines()
+        assert first.startswith(f"Note: namespace {NAMESPACE} has the Go operator; to replace the")
+        assert rest, "what would be removed"
 
 
 async def check_other_namespace(admin: Path) -> None:
@@ -581,7 +588,7 @@ async def test_role_bindings_are_not_enough_and_the_missing_permissions_are(
             await eventually(is_ready, "the operator is ready")
 
 
-async def test_no_remedy_installs_an_operator_beside_one_outside_the_cluster(
+async def test_remedies_install_nothing_while_the_operator_runs_outside_the_cluster(
     tmp_path: Path,
 ) -> None:
     """The manifests would scale the Deployment up again, or give the webhooks to the Service."""
