@@ -12,7 +12,8 @@ our own: ``scalar`` is a string, number or boolean, and ``object`` is a map with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cfo.runtime.objects import is_quantity
+
+_MAX_NAME: Final = 64
+_SIMILARITY: Final = 0.8
+_MAX_DIFFERENCE: Final = 2
+"""The maximum difference in length of a misspelled name: minReplicaCount is not a misspelled replicaCount."""
 
 TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """The shape of each field of each type."""
@@ -47,6 +53,18 @@ class TypeProblem(msgspec.Struct, frozen=True):
         if self.expected:
             return f'field "{self.path}" must be {self.expected}'
         return f'unknown field "{self.path}"'
+
+
+def nearest_name(name: str, known_names: Iterable[str]) -> str:
+    """Return the one of ``known_names`` of which ``name`` seems to be a misspelling; empty if there is none."""
+    if len(name) > _MAX_NAME:
+        return ""
+    similar = [known for known in known_names if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
+    for known in similar:
+        if known.lower() == name.lower():
+            return known
+    matches = difflib.get_close_matches(name, similar, n=1, cutoff=_SIMILARITY)
+    return matches[0] if matches else ""
 
 
 def type_problems(

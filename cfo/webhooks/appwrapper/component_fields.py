@@ -18,7 +18,13 @@ import msgspec
 
 from cfo.api.appwrapper.inference import RAY_SPECS, STATEFUL_SET
 from cfo.api.appwrapper.paths import value_or_none
-from cfo.api.builtin_types import ReleasedTypes, kubernetes_types, read_types, type_problems
+from cfo.api.builtin_types import (
+    ReleasedTypes,
+    kubernetes_types,
+    nearest_name,
+    read_types,
+    type_problems,
+)
 from cfo.api.raycluster.names import RAY_CLUSTER, name_warnings
 from cfo.api.raycluster.spec_warnings import warnings_without_requests
 from cfo.api.reading import text
@@ -61,7 +67,10 @@ def _field_warnings(template: Object, path: Path) -> Iterator[str]:
         if problem.expected:
             yield f"{name}: must be {problem.expected}, or the component cannot be created"
         else:
-            yield f"{name}: unknown field in {known.table.release}, whose value the API server drops"
+            _, _, field_name = problem.path.rpartition(".")
+            nearest = nearest_name(field_name, known.table.types[problem.type_name])
+            suggestion = f"; did you mean {nearest}?" if nearest else ""
+            yield f"{name}: unknown field in {known.table.release}, whose value the API server drops{suggestion}"
 
 
 class _SpecType(msgspec.Struct, frozen=True):

@@ -11,7 +11,6 @@ are reported as warnings. Parts of pods can have only fields that Kubernetes kno
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.builtin_types import TypeProblem, TypeTable, builtin_types, type_problems
+from cfo.api.builtin_types import TypeProblem, TypeTable, builtin_types, nearest_name, type_problems
 from cfo.runtime import FieldError, Object
 from cfo.runtime.objects.field import (
     MAX_ERRORS,
@@ -51,9 +50,6 @@ _CHARACTERS: Final = 100
 _MAX_UNKNOWN: Final = 50
 """The maximum number of different unknown fields; the search for the nearest known one makes each expensive."""
 _MAX_NAME: Final = 64
-_SIMILARITY: Final = 0.8
-_MAX_DIFFERENCE: Final = 2
-"""The maximum difference in length of a misspelled name: minReplicaCount is not a misspelled replicaCount."""
 
 _OPEN_TYPES: Final = frozenset({"GatewayConfig", "ReaderConfig"})
 """Types with further fields, whose values are scalars."""
@@ -217,13 +213,7 @@ def _nearest(name: str, type_name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _nearest_to_short(name: str, type_name: str) -> str:
-    known_names = stack_types()[type_name]
-    similar = [known for known in known_names if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
-    for known in similar:
-        if known.lower() == name.lower():
-            return known
-    matches = difflib.get_close_matches(name, similar, n=1, cutoff=_SIMILARITY)
-    return matches[0] if matches else ""
+    return nearest_name(name, stack_types()[type_name])
 
 
 def _misplaced(name: str, type_name: str) -> str:

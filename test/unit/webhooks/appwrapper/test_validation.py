@@ -449,10 +449,10 @@ def test_mistyped_fields_of_a_ray_component_cause_warnings(kind: str) -> None:
     dropped = "unknown field in KubeRay 1.7, whose value the API server drops"
     for index in (0, 1):
         where = f"{path}.workerGroupSpecs[{index}]"
-        assert f"{where}.replica: {dropped}" in found
+        assert f"{where}.replica: {dropped}; did you mean replicas?" in found
         wrong = f"{where}.rayStartParams[num-cpus]: must be a string, or the component cannot be created"
         assert wrong in found
-    assert f"{path}.rayVersions: {dropped}" in found
+    assert f"{path}.rayVersions: {dropped}; did you mean rayVersion?" in found
     (same_name,) = [warning for warning in found if "is also the name of" in warning]
     assert same_name.startswith(f"{path}.workerGroupSpecs[1].groupName: 'w'")
     assert len(found) == 6
@@ -462,7 +462,10 @@ def test_mistyped_fields_of_built_in_components_cause_warnings() -> None:
     job = template("batch/v1", "Job", paralellism=1, template={"spec": POD_SPEC})
     (warning,) = warnings(wrapper(job))
     dropped = "unknown field in Kubernetes 1.36, whose value the API server drops"
-    assert warning == f"spec.components[0].template.spec.paralellism: {dropped}"
+    where = "spec.components[0].template.spec"
+    assert warning == f"{where}.paralellism: {dropped}; did you mean parallelism?"
+    job["spec"] = {"workers": 1, "template": {"spec": POD_SPEC}}
+    assert warnings(wrapper(job)) == [f"{where}.workers: {dropped}"]
     deployment = template(
         "apps/v1", "Deployment", **{f"a{n}": 1 for n in range(20)}, template={"spec": POD_SPEC}
     )
