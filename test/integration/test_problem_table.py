@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from cfo import operator
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX, APPWRAPPER
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
@@ -54,6 +54,7 @@ KINDS = {
     "RayCluster": (RAY_CLUSTER, "rayclusters"),
     "AppWrapper": (APPWRAPPER, "appwrappers"),
     "FluxJob": (FLUX_JOB, "fluxjobs"),
+    "MiniCluster": (MINICLUSTER, "miniclusters"),
     "InferenceStack": (INFERENCE_STACKS[1], "inferencestacks"),
 }
 VERSION_LABELS: dict[str, dict[str, str]] = {
@@ -88,6 +89,8 @@ def new_object_with(kind: str, cause: str) -> Object:
         spec["managedBy"] = "kueue.x-k8s.io/multikueue"
     if cause in ("no LocalQueue", "no Kueue"):
         labels["kueue.x-k8s.io/queue-name"] = "team"
+        if kind == "MiniCluster":
+            spec["jobLabels"] = dict(labels)
         if kind in ("RayCluster", "AppWrapper"):
             spec["suspend"] = True  # as Kueue's webhook does
     if cause == "typo":
@@ -127,6 +130,10 @@ def _flux_job(container: Object) -> Object:
     return spec
 
 
+def _minicluster(container: Object) -> Object:
+    return {"size": 1, "containers": [{**container, "command": "true"}]}
+
+
 def _inference_stack(container: Object) -> Object:
     repository, _, tag = container["image"].partition(":")
     gateway: Object = {"image": {"repository": repository, "tag": tag}}
@@ -139,6 +146,7 @@ SPECS = {
     "RayCluster": _ray_cluster,
     "AppWrapper": _app_wrapper,
     "FluxJob": _flux_job,
+    "MiniCluster": _minicluster,
     "InferenceStack": _inference_stack,
 }
 
@@ -229,6 +237,7 @@ def described(summary: Summary, warnings: Iterable[Object]) -> set[str]:
         for each in warnings
         if each["involvedObject"]["kind"] == summary.gvk.kind
         and each["involvedObject"]["namespace"] == key.namespace
+        and each["involvedObject"]["name"] == key.name
     ]
     return conditions | {f"Event {reason}" for reason in about}
 
@@ -303,11 +312,12 @@ async def differences(
     client: Client, api: APIClient, overview: Overview, rows: Iterable[Row]
 ) -> dict[Row, str]:
     """Return the rows that are not as in the table, each with what is seen instead."""
-    summaries = {(each.gvk.kind, each.key.namespace): each for each in await overview.snapshot()}
+    summaries = {(each.gvk.kind, each.key): each for each in await overview.snapshot()}
     warnings = await client.list(CORE_EVENT, field_selector="type=Warning")
     found = {}
     for row in rows:
-        summary = summaries.get((row.kind, namespace_of(row.cause)))
+        key = NamespacedName(namespace_of(row.cause), row.kind.lower())
+        summary = summaries.get((row.kind, key))
         if summary is None:
             found[row] = "no summary"
             continue
