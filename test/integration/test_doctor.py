@@ -93,6 +93,16 @@ async def doctor(kubeconfig: Path, *arguments: str) -> tuple[int, dict[str, list
     return result.exit_code, found
 
 
+async def only_line(kubeconfig: Path) -> str:
+    """Run ``cfo doctor`` for a user who can read nothing; return the only finding."""
+    command = ["doctor", "--kubeconfig", str(kubeconfig)]
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+    )
+    assert (result.exit_code, result.stdout.count("skip  ")) == (0, 1)
+    return result.stdout
+
+
 async def refused_namespace(kubeconfig: Path, namespace: str) -> str:
     """Run ``cfo doctor -n``, which must end with exit code 2 and one line; return what the line says."""
     command = ["doctor", "-n", namespace, "--kubeconfig", str(kubeconfig)]
@@ -215,6 +225,7 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
         unprivileged = write_kubeconfig(environment, tmp_path / "reader", reader)
         refusal = await refused_namespace(unprivileged, NAMESPACE)
         assert refusal.startswith(f"namespace {NAMESPACE} cannot be read: get deployments.apps: ")
+        assert "ask the administrator to run cfo doctor" in await only_line(unprivileged)
 
         await check_running_operator(environment, admin)
         await check_installed_operator(environment, admin)

@@ -92,6 +92,16 @@ async def examine(
             raise shared
         return shared
 
+    errors = (installation.deployment_error, installation.config_error, shared)
+    if all(isinstance(error, Forbidden) for error in errors):
+        return {
+            "operator": [
+                skip(
+                    f"you are not allowed to read the installation in namespace {namespace}",
+                    "ask the administrator to run cfo doctor; your own objects: cfo status",
+                )
+            ]
+        }
     seen = () if isinstance(shared, Exception) else shared
     is_go = facts.is_go_operator(installation, seen, __version__)
     is_outside = facts.runs_outside(installation, seen, clock.now())
