@@ -44,6 +44,7 @@ from cfo.runtime.client import (
 )
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.name_checks import NameChecks
+from cfo.runtime.client.overwrites import Overwrites
 from envtest import ControlPlane
 from test.support.clocks import FakeClock
 
@@ -178,6 +179,27 @@ async def test_object_of_another_owner_is_left_unchanged(
         results.raise_errors()
     await world.write(Child.absent(CONFIG_MAP, KEY, current=before))
     assert await world.stored() == before
+
+
+@pytest.mark.parametrize("update", [Update.APPLY, Update.REPLACE])
+async def test_object_that_is_overwritten_again_and_again_is_corrected_and_reported(
+    world: World, update: Update
+) -> None:
+    world.client.overwrites = Overwrites(clock=FakeClock())
+    child = Child.present(config_map(a="ours"), update=update)
+    await world.write(child)
+    other = world.client.with_field_manager("other")
+    for expected in ([], [], ["ChildOverwritten"], []):
+        await other.patch(CONFIG_MAP, KEY, {"data": {"a": "theirs"}})
+        world.events.recorded.clear()
+        await world.write(child)
+        stored = await world.stored()
+        assert stored is not None
+        assert stored["data"] == {"a": "ours"}
+        assert [reason for reason, _ in world.events.recorded] == expected
+    for _ in range(5):
+        await world.write(child)
+    assert world.events.recorded == [], "nothing is written"
 
 
 async def test_taken_name_costs_two_requests_for_each_check_until_it_is_free(world: World) -> None:

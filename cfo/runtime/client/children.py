@@ -36,6 +36,7 @@ from cfo.runtime.client.errors import (
     is_schema_mismatch,
 )
 from cfo.runtime.client.name_checks import NameChecks, WantedName
+from cfo.runtime.client.overwrites import OVERWRITE_WINDOW
 from cfo.runtime.objects.errors import ReconcileError, clear_frames, raise_together
 from cfo.runtime.objects.unstructured import (
     GVK,
@@ -695,9 +696,22 @@ class _ChildWriter:
             return await self._patch(current, patch) if patch else current
         desired = self._with_owner(child, await self._desired(child, current))
         if child.update is Update.REPLACE:
-            return await self._replace_fields(child, current, desired)
-        if child.compute is not None and has_everything(current, desired):
+            stored = await self._replace_fields(child, current, desired)
+        elif child.compute is not None and has_everything(current, desired):
             return current
+        else:
+            stored = await self._apply(known, desired)
+        is_changed = resource_version_of(stored) != resource_version_of(current)
+        if is_changed and self._client.overwrites.wrote(stored, desired):
+            self._record(
+                "ChildOverwritten",
+                f"Another client changed {_title(stored)} twice within {OVERWRITE_WINDOW:g} s, and it was corrected "
+                "each time. If it was not you, ask an administrator to find another operator with cfo doctor",
+            )
+        return stored
+
+    async def _apply(self, known: CachedState, desired: Object) -> Object:
+        current = known.object
         metadata = {**desired["metadata"], "uid": uid_of(current)}
         return await self._client.apply(
             {**desired, "metadata": metadata}, version=resource_version_of(current), cached=known

@@ -25,6 +25,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
+from cfo.runtime.client.overwrites import Overwrites
 from cfo.runtime.client.recorded_requests import (
     APPLY,
     RecordedRequests,
@@ -132,6 +133,8 @@ class Client:
         self._unchanged = UnchangedApplies()
         self.name_checks = NameChecks()
         """When :func:`~cfo.runtime.client.reconcile_children` checks names again that other owners' objects have."""
+        self.overwrites = Overwrites()
+        """Which children another client overwrites again and again."""
 
     def with_field_manager(self, field_manager: str) -> Self:
         """Return a client that writes as another field manager and shares everything else with this one."""

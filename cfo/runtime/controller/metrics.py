@@ -166,6 +166,11 @@ class Metrics:
         self.cache_total_bytes = self._gauge(
             "cfo_cache_total_bytes", "Budget of bytes in the cache of all namespaces together."
         )
+        self.child_overwrites = self._counter(
+            "cfo_child_overwrites_total",
+            "Number of times that another client overwrote a child twice within a minute.",
+            ("kind",),
+        )
         self.event_loop_lag = self._histogram(
             "cfo_event_loop_lag_seconds",
             "How long the event loop delayed all work of the process, measured four times a second.",

@@ -244,6 +244,7 @@ class Manager:
         self.client = Client(
             self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache
         )
+        self.client.overwrites.count = lambda kind: self.metrics.child_overwrites.labels(kind).inc()
         self.api_reader = Client(
             self.transport, self.mapper, field_manager=self.options.field_manager
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
@@ -36,7 +38,12 @@ from test.support.operator_process import (
     OperatorProcess,
     run_operator,
 )
-from test.support.raycluster_environment import VANILLA_CRDS, Environment, start_environment
+from test.support.raycluster_environment import (
+    VANILLA_CRDS,
+    Environment,
+    ray_cluster,
+    start_environment,
+)
 
 METRIC = "cfo_webhook_configuration_overwrites_total"
 WRITE = "Updated webhook configuration"
@@ -45,7 +52,10 @@ KINDS = (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
 
 
 async def configure(
-    environment: Environment, namespace: str, election: Mapping[str, Any] | None = None
+    environment: Environment,
+    namespace: str,
+    election: Mapping[str, Any] | None = None,
+    **sections: Any,
 ) -> None:
     """Create the ConfigMap of an operator in ``namespace``, with free ports."""
     document = yaml.safe_dump(
@@ -53,6 +63,7 @@ async def configure(
             **PLAIN_CONFIG,
             "leaderElection": election or {},
             "webhook": {"bindAddress": "127.0.0.1:0"},
+            **sections,
         }
     )
     if namespace != "default":
@@ -197,6 +208,33 @@ async def test_operator_without_webhooks_ends_when_one_with_webhooks_is_installe
             assert await first.exit_code() == 1, first.output
         (line,) = [line for line in first.output.splitlines() if "Command failed" in line]
         assert "was created, and this operator serves no webhooks; only one CodeFlare" in line
+
+
+@pytest.mark.usefixtures("administrator")
+async def test_operators_that_overwrite_the_same_child_report_it(tmp_path: Path) -> None:
+    """Neither has webhooks or a Lease by which the other one could notice it."""
+    async with start_environment(*VANILLA_CRDS) as environment, AsyncExitStack() as stack:
+        operators: list[OperatorProcess] = []
+        for namespace in ("one", "two"):
+            kuberay = {**PLAIN_CONFIG["kuberay"], "operatorNamespaces": [namespace]}
+            await configure(environment, namespace, kuberay=kuberay, watchNamespaces=["default"])
+            process = run_operator(environment, tmp_path, NAMESPACE=namespace)
+            operators.append(await stack.enter_async_context(process))
+        await environment.create(ray_cluster(namespace="default"))
+        line = "Objects are overwritten by another client"
+        for process in operators:
+            await wait_until(lambda process=process: _has_line(process, line), "the report")
+            url = f"{await process.address('metrics')}/metrics"
+            async with aiohttp.ClientSession() as session, session.get(url) as response:
+                text = await response.text()
+            assert 'cfo_child_overwrites_total{kind="NetworkPolicy"} ' in text
+        assert [process.output.count(line) for process in operators] == [1, 1]
+        events = await environment.client.list(EVENT, live=True)
+        assert "ChildOverwritten" in {event["reason"] for event in events}
+
+
+async def _has_line(process: OperatorProcess, line: str) -> bool:
+    return line in process.output
 
 
 async def test_dead_operator_is_taken_over_once(tmp_path: Path) -> None:
