@@ -368,7 +368,8 @@ def new_summary(
     being deleted is ``Terminating``, whatever ``state`` and ``level`` are.
     """
     if is_deleting(obj):
-        state, level = TERMINATING, Level.PROGRESSING
+        state = TERMINATING
+        level = Level.PROGRESSING
         names = awaited_finalizers(obj)
         facts = [("deletion", f"waits for {names}" if names else ""), *facts]
         problems = [*slow_deletion(obj, related.pods, related.now), *problems]

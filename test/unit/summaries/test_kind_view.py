@@ -56,7 +56,8 @@ def test_pods_and_children_are_shown_with_commands_for_the_logs() -> None:
         NETWORK_POLICY: [obj(NETWORK_POLICY, name="c-head"), obj(NETWORK_POLICY, name="c-workers")],
         SECRET: [],
     }
-    view, key = VIEWS[RAY_CLUSTER], NamespacedName("team;rm", "c")
+    view = VIEWS[RAY_CLUSTER]
+    key = NamespacedName("team;rm", "c")
     shown = related_objects(view, key, Related(pods=pods, children=children))
     assert shown["Pods"][0] == ("w-0", "Running, 1/2 ready, 3 restarts")
     assert shown["Pods"][1] == ("w-1", "new")
