@@ -139,10 +139,13 @@ def _described(source: Manifests) -> str:
 
 
 def _subfolder_hint(source: Manifests) -> str:
-    """Return the subfolder that kubebuilder and controller-gen use, if it exists: subfolders are not read."""
-    if isinstance(source, Mapping) or not Path(source, "bases").is_dir():
+    """Return the first subfolder with manifest files, such as ``bases`` of controller-gen: subfolders are not read."""
+    if isinstance(source, Mapping) or not Path(source).is_dir():
         return ""
-    return f"; subfolders are not read, use {Path(source, 'bases')}"
+    for folder in sorted(Path(source).iterdir()):
+        if folder.is_dir() and any(file.suffix in _SUFFIXES for file in folder.iterdir()):
+            return f"; subfolders are not read, use {folder}"
+    return ""
 
 
 def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:

@@ -33,8 +33,10 @@ def test_source_without_any_crd_is_an_error(tmp_path: Path) -> None:
         load_crds([tmp_path / "missing"])
 
 
-def test_folder_of_kubebuilder_names_its_subfolder(tmp_path: Path) -> None:
-    bases = tmp_path / "bases"
+@pytest.mark.parametrize("name", ["bases", "v1"])
+def test_folder_without_crds_names_its_subfolder_with_manifests(name: str, tmp_path: Path) -> None:
+    bases = tmp_path / name
+    (tmp_path / "a-empty").mkdir()
     bases.mkdir()
     (bases / "crd.yaml").write_text(CRD)
     with pytest.raises(ValueError, match=r"; subfolders are not read, use ") as refused:
