@@ -423,9 +423,11 @@ def _outcome_problems(
     has_failed = succeeded is not None and succeeded.status == "False"
     if succeeded is not None and has_failed and is_true(conditions, JobState.FINISHED):
         code = number(path(obj, "status", "exitCode"))
-        remedy = _log_remedy(obj, related) if code else DESCRIBE
+        has_log = any(map(_is_lead, related.pods or ()))
+        remedy = _log_remedy(obj, related) if code or has_log else DESCRIBE
         if succeeded.reason == "DeadlineExceeded":
-            remedy = "create it again with more deadlineSeconds, or find out why it took so long"
+            advice = "create it again with more deadlineSeconds, or find out why it took so long"
+            remedy = f"{advice}: {remedy}" if has_log else advice
         yield Problem(message_of(succeeded), remedy)
 
 

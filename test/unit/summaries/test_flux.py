@@ -308,6 +308,20 @@ def test_remedy_after_the_deadline_names_its_field(gvk: GVK) -> None:
     conditions = [condition("JobFinished", "True"), failed]
     (problem,) = summarize(gvk, obj(gvk, status={"conditions": conditions})).problems
     assert "deadlineSeconds" in problem.remedy
+    failed_job = obj(gvk, status={"conditions": conditions})
+    problem, *_ = summarize(gvk, failed_job, related(pods=[lead_pod("x-0-a")])).problems
+    assert problem.remedy.endswith(
+        "took so long: read the log of the lead broker: kubectl logs -n n x-0-a -c x"
+    )
+
+
+def test_failure_without_an_exit_code_names_the_log_of_a_pod_that_exists() -> None:
+    conditions = [condition("JobFinished", "True"), condition("Succeeded", "False")]
+    failed = obj(FLUX_JOB, status={"conditions": conditions})
+    (problem,) = summarize(FLUX_JOB, failed, related(pods=[lead_pod("x-0-a")])).problems
+    assert problem.remedy == "read the log of the lead broker: kubectl logs -n n x-0-a -c x"
+    (problem,) = summarize(FLUX_JOB, failed, related(pods=[])).problems
+    assert problem.remedy.startswith("kubectl describe fluxjob")
 
 
 def test_minicluster_shows_ready_brokers() -> None:
