@@ -12,8 +12,10 @@
             account = await self.client.get(SERVICE_ACCOUNT, request)  # from the cache
             if account is None or is_deleting(account):
                 return Result()
-            await self.client.apply(greeting_for(account), owner=account)  # sent only if something changes
-            return Result()
+            children = [Child.present(greeting_for(account))]
+            results = await reconcile_children(self.client, account, children)  # writes only what differs
+            results.raise_errors()
+            return Result(requeue_after=results.retry_after)
 
 
     manager = Manager(await load_config(), ManagerOptions(field_manager="greeter"))

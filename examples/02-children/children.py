@@ -23,6 +23,7 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
+from cfo.runtime.client import Child, reconcile_children
 
 TEAM = GVK("example.com", "v1", "Team")
 TEAM_LABEL = "example.com/team"
@@ -53,16 +54,15 @@ class TeamReconciler:
         self.client = client
 
     async def reconcile(self, request: Request) -> Result:
-        """Apply the desired ServiceAccounts, then delete the surplus ones."""
+        """Write the desired ServiceAccounts, then delete the surplus ones."""
         team = await self.client.get(TEAM, request)
         if team is None or is_deleting(team):
-            return (
-                Result()
-            )  # the garbage collector deletes the ServiceAccounts, because the Team owns them
+            # The garbage collector deletes the ServiceAccounts, because the Team owns them.
+            return Result()
         desired = desired_accounts(team)
-        for account in desired:
-            await self.client.apply(account, owner=team)
-        # Read from the cache, which already contains the ServiceAccounts that were applied above.
+        children = [Child.present(account) for account in desired]
+        results = await reconcile_children(self.client, team, children)
+        # Read from the cache, which already contains the ServiceAccounts that were written above.
         accounts = await self.client.list(
             SERVICE_ACCOUNT,
             namespace=request.namespace,
@@ -73,7 +73,8 @@ class TeamReconciler:
         for account in surplus:
             await self.client.delete(SERVICE_ACCOUNT, key_of(account), uid=uid_of(account))
         log.info("Reconciled team", accounts=len(owned) - len(surplus), deleted=len(surplus))
-        return Result()
+        results.raise_errors()
+        return Result(requeue_after=results.retry_after)  # a name is taken: check it again
 
 
 def new_manager(config: ClientConfig) -> Manager:

@@ -20,6 +20,7 @@ from cfo.runtime import (
     name_of,
     namespace_of,
 )
+from cfo.runtime.client import Child, reconcile_children
 
 CHECK = GVK("example.com", "v1", "Check")
 CHECK_LABEL = "example.com/check"
@@ -52,16 +53,19 @@ class CheckReconciler:
         self.client = manager.client
 
     async def reconcile(self, request: Request) -> Result:
-        """Apply the pod; when it runs, execute the command and read the last line of its log."""
+        """Create the pod; when it runs, execute the command and read the last line of its log."""
         check = await self.client.get(CHECK, request)
         if check is None or is_deleting(check):
             return Result()
-        pod = await self.client.apply(desired_pod(check), owner=check)
+        results = await reconcile_children(self.client, check, [Child.present(desired_pod(check))])
+        results.raise_errors()
+        pod = results.stored(POD, request) or {}  # not the pod of another owner with this name
         generation = check["metadata"]["generation"]
         checked = (check.get("status") or {}).get("observedGeneration")
         is_running = (pod.get("status") or {}).get("phase") == "Running"
         if checked == generation or not is_running:
-            return Result()  # a change of the Check or of its pod starts the next reconcile
+            # A change of the Check or of its pod starts the next reconcile.
+            return Result(requeue_after=results.retry_after)
         pods = CoreV1Api(await self.manager.api_client())
         last_line = await pods.read_namespaced_pod_log(
             request.name, request.namespace, tail_lines=1

@@ -23,6 +23,7 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Transport,
+    UnknownKind,
     is_controlled_by,
     key_of,
     owner_reference,
@@ -45,6 +46,7 @@ from cfo.runtime.client import (
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.overwrites import Overwrites
+from cfo.runtime.objects import new_object
 from envtest import ControlPlane
 from test.support.clocks import FakeClock
 
@@ -531,12 +533,23 @@ async def test_manifest_that_does_not_fit_the_schema_is_refused(world: World) ->
         results.raise_errors()
 
 
-async def test_kind_that_is_not_served_is_reported(world: World) -> None:
+async def test_kind_that_is_not_served_is_an_error(world: World) -> None:
+    mistyped = new_object(GVK("app", "v1", "Deployment"), "child", "default")
+    results = await world.write(Child.present(mistyped), Child.present(config_map("other")))
+    assert [result.outcome for result in results] == [Outcome.UNSERVED, Outcome.DONE]
+    with pytest.raises(UnknownKind, match='no matches for kind "Deployment" in version "app/v1"'):
+        results.raise_errors()
+
+
+async def test_optional_or_absent_child_of_a_kind_that_is_not_served_is_no_error(
+    world: World,
+) -> None:
     gvk = GVK("example.com", "v1", "Missing")
-    child = Child.present({**config_map(), "apiVersion": gvk.api_version, "kind": gvk.kind})
+    optional = Child.present(new_object(gvk, "child", "default"), is_optional=True)
     other = config_map("other", owner=world.owner)
-    results = await world.write(child, Child.absent(gvk, key_of(other), current=other))
+    results = await world.write(optional, Child.absent(gvk, key_of(other), current=other))
     assert {result.outcome for result in results} == {Outcome.UNSERVED}
+    assert results.errors == []
     results.raise_errors()
 
 

@@ -38,6 +38,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     labels_of,
     resource_version_of,
+    set_controller_owner,
     uid_of,
 )
 from envtest import ControlPlane
@@ -433,6 +434,11 @@ def applied_objects() -> list[Object]:
 APPLIED_KINDS = [gvk_of(obj) for obj in applied_objects()]
 
 
+def owned(obj: Object, owner: Object) -> Object:
+    """Return ``obj`` with ``owner`` as its controller, if it can have one."""
+    return obj if obj["kind"] == "ClusterRoleBinding" else set_controller_owner(obj, owner)
+
+
 async def test_unchanged_apply_sends_no_request_even_after_restart(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
     async with start_session(
@@ -440,22 +446,16 @@ async def test_unchanged_apply_sends_no_request_even_after_restart(plane: Contro
     ) as session:
         owner = await session.client.create(config_map({}, name="owner"))
         for obj in applied_objects():
-            await session.client.apply(
-                obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner
-            )
+            await session.client.apply(owned(obj, owner))
         session.exchanges.clear()
         for obj in applied_objects():
-            await session.client.apply(
-                obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner
-            )
+            await session.client.apply(owned(obj, owner))
         assert session.writes == []
     async with start_session(
         ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS
     ) as session:
         for obj in applied_objects():
-            await session.client.apply(
-                obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner
-            )
+            await session.client.apply(owned(obj, owner))
         assert session.writes == []
 
 
@@ -487,11 +487,11 @@ async def test_drift_is_repaired(plane: ControlPlane, client: Client, edit: Obje
     gvk = gvk_of(service)
     async with start_session(ClientConfig.for_control_plane(plane), gvk) as session:
         owner = await client.create(config_map({}, name="owner"))
-        applied = await session.client.apply(service, owner=owner)
+        applied = await session.client.apply(set_controller_owner(service, owner))
         edited = await client.with_field_manager("other").patch(gvk, KEY, edit)
         assert resource_version_of(edited) != resource_version_of(applied)
         await wait_for_version(session, gvk, resource_version_of(edited))
-        repaired = await session.client.apply(service, owner=owner)
+        repaired = await session.client.apply(set_controller_owner(service, owner))
         for part in ("spec", "metadata"):
             for field, value in {**service, "metadata": {"labels": labels_of(service)}}[
                 part
@@ -499,7 +499,7 @@ async def test_drift_is_repaired(plane: ControlPlane, client: Client, edit: Obje
                 assert repaired[part][field] == applied[part][field], (field, value)
         assert repaired["metadata"]["ownerReferences"] == applied["metadata"]["ownerReferences"]
         session.exchanges.clear()
-        await session.client.apply(service, owner=owner)
+        await session.client.apply(set_controller_owner(service, owner))
         assert session.writes == []
 
 

@@ -141,7 +141,7 @@ EXCERPTS = {
     },
     "runtime-topics.md": {
         "class WebsiteSpec(APIModel,": "examples/07-typed-resources is the program",
-        "await client.apply(V1Pod(": "examples/10-generated-apis is the program",
+        "pod = Child.present(V1Pod(": "examples/10-generated-apis is the program",
         "election = LeaderElectionOptions(": "examples/05-finalizers-and-leader is the program",
     },
 }

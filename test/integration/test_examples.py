@@ -298,6 +298,32 @@ async def test_02_children_follow_the_members_of_a_team(
         await eventually(lambda: has_accounts(), "the accounts are deleted with the team")
 
 
+async def test_02_account_of_another_team_is_left_unchanged(
+    user: User, config: ClientConfig
+) -> None:
+    first = new_object(load("02-children").TEAM, "a", user.namespace, spec={"members": ["b-c"]})
+    second = new_object(gvk_of(first), "a-b", user.namespace, spec={"members": ["c", "d"]})
+    key = NamespacedName(user.namespace, "a-b-c")
+    with capture_logs() as logs:
+        async with load("02-children").new_manager(config) as manager:
+            await manager.started()
+            first = await user.client.create(first)
+            account = await eventually(
+                lambda: user.client.get(SERVICE_ACCOUNT, key), "the account of the first Team"
+            )
+            await user.client.create(second)
+            await eventually(
+                lambda: user.client.get(SERVICE_ACCOUNT, NamespacedName(user.namespace, "a-b-d")),
+                "the other account of the second Team",
+            )
+            assert await user.client.get(SERVICE_ACCOUNT, key) == account
+    assert (controller_of(account) or {}).get("uid") == uid_of(first)
+    (message,) = [entry["error"] for entry in logs if entry["log_level"] == "warning"]
+    assert message.startswith(
+        "ServiceAccount a-b-c already exists and does not belong to this Team, but to Team a"
+    )
+
+
 # 03-status
 
 

@@ -29,6 +29,7 @@ from cfo.runtime.objects.unstructured import (
     controller_of,
     is_deleting,
     owner_reference,
+    set_controller_owner,
     uid_of,
 )
 from envtest import ControlPlane
@@ -67,7 +68,7 @@ class MirrorReconciler:
             "metadata": {"namespace": request.namespace, "name": f"{request.name}-mirror"},
             "data": source.get("data") or {},
         }
-        await self.client.apply(copy, owner=source)
+        await self.client.apply(set_controller_owner(copy, source))
         if self.emits_events:
             self.events.event(source, "Normal", "Mirrored", f"mirrored into {request.name}-mirror")
         return Result()

@@ -6,7 +6,12 @@ from typing import Any
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, RAY_CLUSTER
 from cfo.runtime.objects.kinds import INGRESS
-from cfo.runtime.objects.unstructured import Object, annotations_of, owner_reference
+from cfo.runtime.objects.unstructured import (
+    Object,
+    annotations_of,
+    owner_reference,
+    set_controller_owner,
+)
 from test.support.raycluster_environment import (
     INGRESS_CONFIG_CRD,
     OAUTH_SETTINGS,
@@ -239,7 +244,7 @@ async def test_duplicate_hosts_of_go_operator_are_separated() -> None:
                 "ray-dashboard-a-b-c.apps.test", f"ray-dashboard-{name}", namespace
             )
             ingress["metadata"]["labels"] = {CLUSTER_LABEL: name}
-            await go_client.apply(ingress, owner=cluster)
+            await go_client.apply(set_controller_owner(ingress, cluster))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             of_first, of_second = await cluster_hosts(env, "c"), await cluster_hosts(env, "b-c")
             assert len(of_first | of_second) == 4

@@ -15,7 +15,13 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
 from cfo.runtime.objects.kinds import SECRET
-from cfo.runtime.objects.unstructured import Object, annotations_of, labels_of, owner_reference
+from cfo.runtime.objects.unstructured import (
+    Object,
+    annotations_of,
+    labels_of,
+    owner_reference,
+    set_controller_owner,
+)
 from cfo.runtime.process.clock import rfc3339
 from test.support.go_certificates import go_certificate_authority
 from test.support.raycluster_environment import (
@@ -94,10 +100,8 @@ async def test_ca_of_go_operator_is_adopted_unchanged() -> None:
         await env.create_namespace()
         cluster = await env.create(ray_cluster())
         go_client = env.client.with_field_manager(FIELD_MANAGER)
-        created = await go_client.apply(
-            ca_secret(go_certificate_authority(begin=datetime.now(UTC)).data(), **OWN),
-            owner=cluster,
-        )
+        secret = ca_secret(go_certificate_authority(begin=datetime.now(UTC)).data(), **OWN)
+        created = await go_client.apply(set_controller_owner(secret, cluster))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             assert await env.get(SECRET, SECRET_NAME) == created
 
@@ -109,7 +113,7 @@ async def test_expiring_or_expired_ca_is_renewed_with_same_key(remaining: timede
         cluster = await env.create(ray_cluster())
         old = go_certificate_authority(begin=datetime.now(UTC) - timedelta(days=365) + remaining)
         go_client = env.client.with_field_manager(FIELD_MANAGER)
-        await go_client.apply(ca_secret(old.data(), **OWN), owner=cluster)
+        await go_client.apply(set_controller_owner(ca_secret(old.data(), **OWN), cluster))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             secret = await env.get(SECRET, SECRET_NAME)
             new = load_ca(secret)
@@ -300,7 +304,9 @@ async def test_ca_is_renewed_when_the_recorded_time_is_reached_or_not_plausible(
         old = go_certificate_authority(begin=datetime.now(UTC) - timedelta(days=300))
         recorded = {RENEWAL_ANNOTATION: recorded_time or rfc3339(old.renewal_due)}
         writer = env.client.with_field_manager(FIELD_MANAGER)
-        await writer.apply(ca_secret(old.data(), **OWN, annotations=recorded), owner=cluster)
+        await writer.apply(
+            set_controller_owner(ca_secret(old.data(), **OWN, annotations=recorded), cluster)
+        )
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             renewed = await env.get(SECRET, SECRET_NAME)
             assert load_ca(renewed).renewal_due > datetime.now(UTC)

@@ -27,6 +27,7 @@ from cfo.runtime.objects.unstructured import (
     is_controlled_by,
     name_of,
     owner_reference,
+    set_controller_owner,
     uid_of,
 )
 from test.support.clocks import next_second
@@ -244,7 +245,7 @@ async def test_objects_of_go_operator_are_adopted_unchanged() -> None:
             "metadata": metadata,
             "data": {"cookie_secret": cookie},
         }
-        created = [await go_client.apply(secret, owner=cluster)]
+        created = [await go_client.apply(set_controller_owner(secret, cluster))]
         labels = {CLUSTER_LABEL: "rc", NAMESPACE_LABEL: "ns"}
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",

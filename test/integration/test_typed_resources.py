@@ -36,7 +36,7 @@ from cfo.runtime import (
     wait_for,
 )
 from cfo.runtime.client import connect
-from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION, InvalidResource
+from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION, InvalidResource, set_controller_owner
 from cfo.runtime.webhook import AdmissionRequest
 from envtest import ControlPlane
 from test.support.config_map_webhooks import OPTIONS, free_url
@@ -166,7 +166,7 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
         "kind": "ConfigMap",
         "metadata": {"namespace": "default", "name": "child"},
     }
-    owned = await client.apply(child, owner=applied)
+    owned = await client.apply(set_controller_owner(child, applied.to_object()))
     assert owned["metadata"]["ownerReferences"][0]["uid"] == applied.metadata.uid
 
     # The class, the CEL rules and the webhook reject invalid objects.

@@ -56,9 +56,7 @@ async def check_types(client: Client, request: Request, manager: Manager) -> Non
     assert_type(await client.create(website), Website)
     assert_type(await client.update(website, subresource="status"), Website)
     assert_type(await client.apply(website), Website)
-    assert_type(
-        await client.apply({"kind": "ConfigMap", "data": {"a": "b"}}, owner=website), Object
-    )
+    assert_type(await client.apply({"kind": "ConfigMap", "data": {"a": "b"}}), Object)
     assert_type(website.spec.replicas, int)
     Builder(manager).for_(Website, ValueChanged(Website, lambda obj: obj.spec.html)).owns(
         DEPLOYMENT

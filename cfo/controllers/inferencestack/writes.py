@@ -61,6 +61,7 @@ def stack_children(
             has_owner_reference=not is_retained(obj),
             current=uncached.get((gvk_of(obj), key_of(obj))),
             requires=requires,
+            is_optional=True,
         )
         children.append(child)
     return children

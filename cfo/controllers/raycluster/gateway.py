@@ -205,6 +205,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             desired_backend_tls_policy(facts, informer.gvk, backend),
             consequence=consequence,
             requires=(config_map.id,),
+            is_optional=True,
         )
         return config_map.id, policy.id
 
@@ -251,6 +252,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             consequence=f"{hosts.noun} {hosts.plain} has no route of this RayCluster",
             requires=requirements,
             fallback=Child.absent(gvk, key, belongs=belongs) if requirements else None,
+            is_optional=True,
         )
 
     def _report(self, decision: Decision, route: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ from cfo.runtime.client.errors import (
 from cfo.runtime.client.name_checks import NameChecks, WantedName
 from cfo.runtime.client.overwrites import OVERWRITE_WINDOW
 from cfo.runtime.objects.errors import ReconcileError, clear_frames, raise_together
+from cfo.runtime.objects.foreign_models import ForeignModel
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -108,6 +109,7 @@ class ChildOptions(TypedDict, total=False):
     fallback: Child | None
     requires: tuple[ObjectID, ...]
     propagation_policy: Propagation | None
+    is_optional: bool
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -146,6 +148,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The children, earlier in the list, that must be as desired first."""
     propagation_policy: Propagation | None = None
     """What a deletion does with the objects that this one owns (default: that of the kind)."""
+    is_optional: bool = False
+    """Whether it may be missing because the API server does not serve its kind; otherwise, that is an error."""
 
     def __post_init__(self) -> None:
         require_gvk("Child", self.gvk)
@@ -156,7 +160,9 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"Child({_id_text(self.id)})"
 
     @classmethod
-    def present(cls, desired: Object | TypedObject, **options: Unpack[ChildOptions]) -> Self:
+    def present(
+        cls, desired: Object | TypedObject | ForeignModel, **options: Unpack[ChildOptions]
+    ) -> Self:
         """Return a child that exists as ``desired``."""
         obj = to_object(desired)
         return cls(gvk=gvk_of(obj), key=key_of(obj), desired=obj, **options)
@@ -210,13 +216,13 @@ class Outcome(Enum):
     FAILED = auto()
     """The request failed, and a retry may succeed."""
     UNSERVED = auto()
-    """The API server does not serve the kind."""
+    """The API server does not serve the kind, which is an error unless the child is optional or absent."""
     SKIPPED = auto()
     """A child that it requires is not as desired; the message names it."""
 
 
 _FAILED: Final = (Outcome.REFUSED, Outcome.FAILED)
-"""The outcomes of failed requests, whose errors :meth:`ChildResults.raise_errors` raises."""
+"""The outcomes of failed requests."""
 
 
 class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -248,6 +254,13 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Whether the fallback of the child is written instead."""
         is_blocked = self.outcome in (Outcome.SKIPPED, Outcome.TAKEN)
         return is_blocked and self.child.fallback is not None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether :meth:`ChildResults.raise_errors` raises its error."""
+        if self.outcome is Outcome.UNSERVED:
+            return not (self.child.is_optional or self.child.is_absent)
+        return self.outcome in _FAILED
 
 
 class ChildResults:
@@ -298,11 +311,11 @@ class ChildResults:
 
     @property
     def errors(self) -> list[Exception]:
-        """The errors of requests that failed or were refused."""
-        return [result.error for result in self if result.outcome in _FAILED and result.error]
+        """The errors of requests that failed or were refused, and of kinds that the API server does not serve."""
+        return [result.error for result in self if result.is_error and result.error]
 
     def raise_errors(self) -> None:
-        """Raise the errors of failed requests, so that the reconcile is retried."""
+        """Raise :attr:`errors`, so that the reconcile is retried."""
         raise_together(self.errors, "failed to write several objects")
 
     def retry(self, seconds: float) -> None:
@@ -358,7 +371,7 @@ class NameTaken(ReconcileError):
 
 async def reconcile_children(
     client: Client,
-    owner: Object | TypedObject,
+    owner: Object | TypedObject | ForeignModel,
     children: Sequence[Child],
     *,
     prune: Iterable[ObjectID] = (),
@@ -817,7 +830,7 @@ class _ChildWriter:
             self._report_taken(result)
         elif result.outcome is Outcome.REFUSED:
             self._record("FailedToReconcile", result.message)
-        if result.outcome in _FAILED:
+        if result.is_error:
             # The caller raises the error, or decides what it means.
             _log.debug("Child could not be written or deleted", error=result.message)
 

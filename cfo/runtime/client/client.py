@@ -51,9 +51,7 @@ from cfo.runtime.objects.unstructured import (
     require_kind,
     require_namespace,
     resource_version_of,
-    set_controller_owner,
     split_kind,
-    to_object,
     uid_of,
 )
 from cfo.runtime.process.arguments import require_field_manager, require_type
@@ -93,7 +91,6 @@ class CachedState(msgspec.Struct, frozen=True, eq=False):
 class _ApplyOptions(TypedDict, total=False):
     """The options of :meth:`Client.apply`, for its overloads."""
 
-    owner: Object | TypedObject | ForeignModel | None
     subresource: str
     force: bool
     field_manager: str | None
@@ -397,7 +394,6 @@ class Client:
         self,
         obj: Object | TypedObject | ForeignModel,
         *,
-        owner: Object | TypedObject | ForeignModel | None = None,
         subresource: str = "",
         force: bool = True,
         field_manager: str | None = None,
@@ -407,10 +403,11 @@ class Client:
     ) -> Object | TypedObject:
         """Apply ``obj`` (server-side apply) unless that would change nothing; return the resulting object.
 
-        ``obj`` contains all fields that we want to own, and no others. ``owner`` becomes its controller. ``force``
-        takes over fields that other managers own; without it such a field raises a
-        :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. To avoid taking over an object that another
-        client created, set its ``metadata.uid``; a ``subresource`` then reaches no other object, either. ``version`` is
+        ``obj`` contains all fields that we want to own, and no others. ``force`` takes over fields that other managers
+        own; without it such a field raises a :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. An
+        object that another client created is changed, too, unless ``metadata.uid`` is set; a ``subresource`` then
+        reaches no other object, either. Write the objects of an owner with
+        :func:`~cfo.runtime.client.reconcile_children`, which leaves those of other owners unchanged. ``version`` is
         the resourceVersion that the object must still have if a request is sent; unlike ``metadata.resourceVersion``,
         it is not compared with the cache. ``cached`` is the result of :meth:`cached`, if the caller has just read it. A
         Secret's ``stringData`` is applied as ``data``, which is the field that the server persists. Raises
@@ -422,8 +419,6 @@ class Client:
         """
         kind, wire = split_kind(obj)
         desired = encode_string_data(wire)
-        if owner is not None:
-            desired = set_controller_owner(desired, to_object(owner))
         gvk = gvk_of(desired)
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
         key = cache_key(self.mapper, gvk, key_of(desired))

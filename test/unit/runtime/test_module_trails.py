@@ -22,7 +22,7 @@ from cfo.runtime.controller.predicate import ResourceVersionChanged
 from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.controller.source import Kind
 from cfo.runtime.controller.workqueue import WorkQueue
-from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, set_controller_owner
 from test.support.module_trace import ModuleTrace
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
@@ -125,6 +125,6 @@ async def test_apply_enters_few_modules_until_it_waits_for_the_response() -> Non
             "metadata": {"namespace": "ns", "name": "a"},
         }
         with trace:
-            await client.apply({**desired, "spec": {"a": 1}}, owner=owner)
+            await client.apply(set_controller_owner({**desired, "spec": {"a": 1}}, owner))
     assert sent
     assert len(sent) <= MAX_MODULES_OF_AN_APPLY, " ".join(sent)

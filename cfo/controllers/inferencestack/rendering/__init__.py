@@ -3,8 +3,8 @@
 .. code-block:: python
 
     FieldErrors.check(validate(stack, profile))     # rendering requires a valid stack
-    for obj in render(stack, profile, facts):
-        await client.apply(obj, owner=None if is_retained(obj) else stack)
+    children = [Child.present(obj, has_owner_reference=not is_retained(obj)) for obj in render(stack, profile, facts)]
+    await reconcile_children(client, stack, children)
 
 The result contains everything that must exist, and nothing else: objects of the stack that are not in it must be
 deleted, except retained ones. The objects have no owner references. They must be written in this order: a ConfigMap

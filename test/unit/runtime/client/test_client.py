@@ -26,11 +26,25 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
-from cfo.runtime.client import EncodingError, Expired, OwnerDeleted, UnknownSubresource
+from cfo.runtime.client import (
+    Child,
+    EncodingError,
+    Expired,
+    OwnerDeleted,
+    UnknownSubresource,
+    reconcile_children,
+)
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
 from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, uid_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    key_of,
+    set_controller_owner,
+    uid_of,
+)
 from cfo.runtime.process.large_objects import MANY_VALUES, LargeObjects, RoomTaken, admit
 from test.support.api_server import (
     APIS,
@@ -805,7 +819,7 @@ async def test_generated_model_can_be_an_owner(server: ApiServer, live_client: C
     owner = generated_manifest()
     owner.metadata.name, owner.metadata.uid = "owner", "u9"
     server.answer("GET", f"{PATH.rpartition('/')[0]}/owner", json(config_map(uid="u9")))
-    await live_client.apply(manifest(), owner=owner)
+    await reconcile_children(live_client, owner, [Child.present(manifest())])
     reference = server.requests("PATCH")[0].body["metadata"]["ownerReferences"][0]
     assert reference == {
         "apiVersion": "v1",
@@ -921,7 +935,7 @@ async def test_lost_apply_with_a_resource_version_is_not_retried(
         await live_client.apply(manifest(resourceVersion="5"))
 
 
-async def test_apply_with_an_owner_sets_its_controller_reference(
+async def test_apply_with_a_controller_keeps_other_owner_references(
     server: ApiServer, live_client: Client
 ) -> None:
     server.answer("PATCH", PATH, json(config_map()))
@@ -931,7 +945,7 @@ async def test_apply_with_an_owner_sets_its_controller_reference(
         "metadata": {"name": "r", "namespace": "ns", "uid": "o"},
     }
     desired = manifest(ownerReferences=[{"uid": "other"}, {"uid": "o", "stale": True}])
-    await live_client.apply(desired, owner=owner)
+    await live_client.apply(set_controller_owner(desired, owner))
     reference = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -952,7 +966,7 @@ async def test_owner_in_another_namespace_is_rejected(
         "metadata": {"name": "r", "namespace": "x", "uid": "o"},
     }
     with pytest.raises(ValueError, match="its owner x/r is in another namespace"):
-        await live_client.apply(manifest(), owner=owner)
+        await live_client.apply(set_controller_owner(manifest(), owner))
     assert server.all_requests == []
 
 
