@@ -719,7 +719,7 @@ class _ChildWriter:
             self._record(
                 "ChildOverwritten",
                 f"Another client changed {_title(stored)} twice within {OVERWRITE_WINDOW:g} s, and it was corrected "
-                "each time. If it was not you, ask an administrator to find another operator with cfo doctor",
+                "each time. If it was not you, ask an administrator to find another operator",
             )
         return stored
 

@@ -82,5 +82,5 @@ class Overwrites:
             "Objects are overwritten by another client again and again, and corrected each time",
             kind=obj["kind"],
             object=str(key_of(obj)),
-            hint="if it is another operator, cfo doctor finds it; delete one of the two",
+            hint="if it is another operator, delete one of the two",
         )

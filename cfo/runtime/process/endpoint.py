@@ -49,7 +49,7 @@ def _index(paths: Iterable[str]) -> Callable[[web.Request], Awaitable[web.Respon
     """Return a handler for ``/`` that links to ``paths``."""
     linked = [path for path in dict.fromkeys(paths) if not path.endswith("/")]
     links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in linked)
-    page = f'<!doctype html><html lang="en"><title>cfo</title><ul>{links}</ul></html>\n'
+    page = f'<!doctype html><html lang="en"><title>Paths</title><ul>{links}</ul></html>\n'
 
     async def respond(_: web.Request) -> web.Response:
         return web.Response(text=page, content_type="text/html")

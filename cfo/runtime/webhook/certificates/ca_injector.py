@@ -266,7 +266,7 @@ class CAInjector:
             "Webhooks of another installation that does not run are called, objects cannot be created or changed",
             object=str(target),
             service=service,
-            hint="apply the manifests of this operator; outside the cluster, set --webhook-url",
+            hint="apply the manifests of this operator; outside the cluster, set the URL of its webhooks",
         )
 
     def _report_missing(self, target: InjectionTarget) -> None:
@@ -277,13 +277,13 @@ class CAInjector:
         _log.warning(
             "Webhook configuration is missing, and creating it is forbidden; nothing is defaulted or validated",
             object=str(target),
-            hint="apply the manifests again: cfo manifests | kubectl apply --server-side -f -",
+            hint="apply the manifests of this operator again, which contain the webhook configurations",
         )
 
     def _report(self, target: InjectionTarget, obj: Object) -> None:
         message = (
             f"Another client overwrote the webhooks of {target} twice within {OVERWRITE_WINDOW:g} s. They are not "
-            f"corrected for up to {OVERWRITE_WINDOW:g} s: find the other operator with cfo doctor, and delete it."
+            f"corrected for up to {OVERWRITE_WINDOW:g} s: find the other operator, and delete it."
         )
         _log.error(
             "Webhook configuration is overwritten by another client, not writing it again",

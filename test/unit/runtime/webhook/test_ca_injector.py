@@ -76,4 +76,4 @@ async def test_forbidden_creation_of_webhook_configurations_is_one_warning(tmp_p
     assert delays == [60.0] * 3
     (line,) = logs
     assert line["log_level"] == "warning"
-    assert line["hint"].startswith("apply the manifests again: cfo manifests")
+    assert line["hint"].startswith("apply the manifests of this operator again")
