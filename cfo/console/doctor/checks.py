@@ -38,7 +38,7 @@ from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT, MANAGER_BINDING
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
-from cfo.runtime import NamespacedName, Object, Rule, key_of, policy_rules
+from cfo.runtime import NamespacedName, Object, Rule, key_of, name_of, policy_rules
 from cfo.runtime.pki import is_trusted, load_certificate, subject_names
 from cfo.summaries.conditions import condition_of, conditions_of
 from cfo.summaries.problems import completed, has_failed, pod_problems, remedy_for
@@ -52,6 +52,7 @@ _EXPIRY_WARNING: Final = timedelta(days=30)
 _START_AGAIN: Final = "start the operator again: it registers its own address"
 _MAX_RULES: Final = 12
 _MAX_NAMESPACES: Final = 5
+_MAX_PODS: Final = 5
 _GO_WEBHOOKS: Final = ("raycluster.ray.openshift.ai", "appwrapper.kb.io")
 """The ends of the names of webhooks that the Go operator also has."""
 _CERTIFICATE_IMAGE: Final = "CERT_GENERATOR_IMAGE"
@@ -82,11 +83,11 @@ def check_operator(
         return
     message = f"{ready} of {wanted} replicas are ready"
     causes = list(_pod_problems(deployment, installation))
-    logs = f"kubectl -n {installation.namespace} logs deployment/{DEPLOYMENT}"
-    remedy = "solve the problems of its pods, below" if causes else logs
+    remedy = "solve the problems of its pods, below"
+    if not causes:
+        message, remedy = _unknown_cause(message, installation)
     if ready == 0:
-        readiness = "" if causes else "; /readyz names the reason"
-        yield fail(message, f"{remedy}{readiness}")
+        yield fail(message, remedy)
     elif ready < wanted:
         yield warn(message, remedy)
     else:
@@ -94,6 +95,17 @@ def check_operator(
     for problem in causes:
         finding = fail if ready == 0 else warn
         yield finding(problem.message, problem.remedy)
+
+
+def _unknown_cause(message: str, installation: Installation) -> tuple[str, str]:
+    """Return ``message`` with what is known of the pods, none of which has a problem, and a command that shows more."""
+    kubectl = f"kubectl -n {installation.namespace}"
+    if not installation.pods:
+        return f"{message}: it has no pods", f"{kubectl} describe deployment {DEPLOYMENT}"
+    if all(started_at(pod) is None for pod in installation.pods):
+        names = " ".join(name_of(pod) for pod in installation.pods[:_MAX_PODS])
+        return f"{message}: no container of its pods runs yet", f"{kubectl} describe pods {names}"
+    return message, f"{kubectl} logs deployment/{DEPLOYMENT}; /readyz names the reason"
 
 
 def _pod_problems(deployment: Object, installation: Installation) -> Iterator[Problem]:

@@ -111,6 +111,11 @@ async def examine(
             raise installation.deployment_error
         return checks.check_operator(installation, webhooks(), clock.now())
 
+    def version() -> Iterable[Finding]:
+        if is_outside:
+            return [not_needed("the operator runs outside the cluster, so its version is unknown")]
+        return checks.check_version(installation, __version__, is_go=is_go)
+
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:
             raise installation.config_error
@@ -165,6 +170,8 @@ async def examine(
     async def images() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
+        if is_outside:
+            return [not_needed("the operator runs outside the cluster, so its images are unknown")]
         is_openshift = await facts.is_served(client, ROUTE)
         return checks.check_images(installation, is_openshift=is_openshift)
 
@@ -174,7 +181,7 @@ async def examine(
         ),
         "clock": lambda: checks.check_clock(server.skew),
         "operator": operator,
-        "version": lambda: checks.check_version(installation, __version__, is_go=is_go),
+        "version": version,
         "operators": partial(other_operators.check, subject),
         "configuration": config,
         "permissions": permissions,

@@ -173,6 +173,27 @@ def pod(
 
 
 @pytest.mark.parametrize(
+    ("pods", "message", "remedy"),
+    [
+        ((), ": it has no pods", "describe deployment codeflare-operator-manager"),
+        (
+            ({"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}),
+            ": no container of its pods runs yet",
+            "describe pods a b",
+        ),
+        ((pod(),), "", "logs deployment/codeflare-operator-manager; /readyz names the reason"),
+    ],
+)
+def test_remedy_for_replicas_that_are_not_ready_fits_their_pods(
+    pods: tuple[Object, ...], message: str, remedy: str
+) -> None:
+    installation = Installation("ops", deployment=deployment(ready=0), pods=pods)
+    (finding,) = checks.check_operator(installation, [], NOW)
+    assert finding.message == f"0 of 2 replicas are ready{message}"
+    assert finding.remedy == f"kubectl -n ops {remedy}"
+
+
+@pytest.mark.parametrize(
     ("installed", "pods", "expected"),
     [
         (deployment(), (), ["ok", "ok"]),
