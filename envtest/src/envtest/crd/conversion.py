@@ -153,20 +153,20 @@ def _checked(
 ) -> list[Object]:
     """Return the converted objects, with the metadata restored that a conversion must not change.
 
-    Raises StatusError (500).
+    Raises StatusError (500). kube-apiserver converts each object of a list in its own call, so the position in the list
+    is always 0.
     """
     out: list[Object] = []
-    for position, (old, new) in enumerate(zip(before, after, strict=True)):
-        wrong = _identity_problem(old, new, api_version, kind)
+    for old, new in zip(before, after, strict=True):
+        wrong = _kind_problem(new, api_version, kind)
         if wrong:
-            raise plain_error(
-                f"{prefix} returned invalid converted object at index {position}: {wrong}"
-            )
+            raise plain_error(f"{prefix} returned invalid object at index 0: {wrong}")
+        wrong = _identity_problem(old, new)
+        if wrong:
+            raise plain_error(f"{prefix} returned invalid object: {wrong}")
         wrong = _metadata_problem(new)
         if wrong:
-            raise plain_error(
-                f"{prefix} returned invalid metadata in object at index {position}: {wrong}"
-            )
+            raise plain_error(f"{prefix} returned invalid metadata: {wrong}")
         metadata = copy_json(old["metadata"])
         for name in ("labels", "annotations"):
             metadata.pop(name, None)
@@ -177,8 +177,8 @@ def _checked(
     return out
 
 
-def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str:
-    """Return why ``new`` is not ``old`` in another version, or an empty string."""
+def _kind_problem(new: Any, api_version: str, kind: str) -> str:
+    """Return why ``new`` is not an object of the kind and the version, or an empty string."""
     if not isinstance(new, dict):
         return "not an object"
     version = new.get("apiVersion") or ""
@@ -186,6 +186,11 @@ def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str
         return f"invalid groupVersion (expected {api_version}, received {version})"
     if new.get("kind") != kind:
         return f"invalid kind (expected {kind}, received {new.get('kind') or ''})"
+    return ""
+
+
+def _identity_problem(old: Object, new: Object) -> str:
+    """Return why ``new`` is not ``old`` in another version, or an empty string."""
     metadata = new.get("metadata") if isinstance(new.get("metadata"), dict) else {}
     assert metadata is not None
     for name, shown in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
@@ -207,10 +212,10 @@ def _metadata_problem(new: Object) -> str:
         if texts is None:
             continue
         if not isinstance(texts, dict):
-            return f"invalid metadata.{name} of type {type(texts).__name__} in converted object"
+            return f"invalid metadata.{name} of type {go_type(texts)} in converted object"
         for word, text in texts.items():
             if not isinstance(text, str):
-                return f"metadata.{name}[{word}] must be a string, but is {type(text).__name__} in converted object"
+                return f"metadata.{name}[{word}] must be a string, but is {go_type(text)} in converted object"
         if name == "labels":
             errors += _label_errors(texts)
         else:

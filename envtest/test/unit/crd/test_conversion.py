@@ -196,21 +196,25 @@ async def test_converted_object_without_a_name_needs_metadata() -> None:
         (lambda review: b"no json", "failed: "),
         (
             responding(lambda obj: {**obj, "apiVersion": "example.com/v7"}),
-            "returned invalid converted object at index 0: invalid groupVersion (expected example.com/v1, received e",
+            "returned invalid object at index 0: invalid groupVersion (expected example.com/v1, received e",
         ),
         (
             responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "name": "b"}}),
-            "returned invalid converted object at index 0: must have the same name: a != b",
+            "returned invalid object: must have the same name: a != b",
         ),
         (
             responding(
                 lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": "no good"}}}
             ),
-            "returned invalid metadata in object at index 0: metadata.labels: Invalid value",
+            "returned invalid metadata: metadata.labels: Invalid value",
         ),
         (
             responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": 1}}}),
-            "returned invalid metadata in object at index 0: metadata.labels[l] must be a string",
+            "returned invalid metadata: metadata.labels[l] must be a string, but is int64 in converted object",
+        ),
+        (
+            responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": "x"}}),
+            "returned invalid metadata: invalid metadata.labels of type string in converted object",
         ),
     ],
 )
