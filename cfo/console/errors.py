@@ -74,9 +74,9 @@ def echo(line: str, *, err: bool = False) -> None:
 def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:
     """Return the error of a command that failed because of the cluster, its kubeconfig or its permissions.
 
-    The message ends with a remedy if no program listens at the server's address, or if it does not accept the
-    credentials. ``embedded``: the command can also run on the embedded control plane, which the message says if no
-    program listens, or no kubeconfig is configured.
+    The message ends with a remedy if no API server is at the address, or if it does not accept the credentials.
+    ``embedded``: the command can also run on the embedded control plane, which the message says if there is no API
+    server, or no kubeconfig is configured.
     """
     return CommandFailed(one_line(error) + _remedy(error, embedded=embedded))
 
@@ -84,15 +84,18 @@ def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandF
 _LOG_IN: Final = (
     "; the credentials are wrong or have expired: log in again, and check with kubectl auth whoami"
 )
-_CHECK_SERVER: Final = (
-    "; check that the cluster runs, and that this is the server of the context that you mean: "
-    "kubectl config view --minify"
+_CHECK_CONTEXT: Final = (
+    "that this is the server of the context that you mean: kubectl config view --minify"
+)
+_CHECK_SERVER: Final = f"; check that the cluster runs, and {_CHECK_CONTEXT}"
+_NO_API_SERVER: Final = (
+    f"; what responds there is not a Kubernetes API server: check {_CHECK_CONTEXT}"
 )
 _RUN_EMBEDDED: Final = "; no cluster available? Try: cfo run --embedded"
 
 
 def _remedy(error: BaseException, *, embedded: bool) -> str:
-    from cfo.runtime import TransportError
+    from cfo.runtime import NotFound, TransportError
     from cfo.runtime.client import NoClusterConfigured, Unauthorized  # lazily: loads the API client
 
     run_embedded = _RUN_EMBEDDED if embedded else ""
@@ -100,6 +103,8 @@ def _remedy(error: BaseException, *, embedded: bool) -> str:
     while cause is not None:
         if isinstance(cause, Unauthorized):
             return _LOG_IN
+        if isinstance(cause, NotFound) and cause.verb == "discover":
+            return _NO_API_SERVER + run_embedded
         if isinstance(cause, TransportError) and cause.refused:
             return _CHECK_SERVER + run_embedded
         if isinstance(cause, NoClusterConfigured):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfo.console.errors import cluster_failure
-from cfo.runtime import APIError, TransportError
+from cfo.runtime import APIError, NotFound, TransportError
 from cfo.runtime.client import NoClusterConfigured, Unauthorized
 
 REFUSED = TransportError("cannot connect", outcome_unknown=False, refused=True)
@@ -20,6 +20,8 @@ RUN = "Try: cfo run --embedded"
         (NoClusterConfigured("no kubeconfig"), [RUN]),
         (TransportError("timeout", outcome_unknown=True), []),
         (APIError(500), []),
+        (NotFound(404, verb="discover", resource="/api"), ["not a Kubernetes API server", RUN]),
+        (NotFound(404, verb="get", resource="pods"), []),
     ],
 )
 @pytest.mark.parametrize("embedded", [False, True])
