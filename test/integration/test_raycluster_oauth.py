@@ -404,6 +404,23 @@ async def test_head_pods_with_own_pull_secrets_or_account_are_kept() -> None:
                 assert "deletionTimestamp" not in (await env.get(POD, "head"))["metadata"]
 
 
+async def test_large_head_pods_are_kept_without_pull_secrets() -> None:
+    """A tenant decides how large its pods are, and how often the pull secrets of its account change."""
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(cluster_with_account())
+            large = pod("large", cluster)
+            large["metadata"]["annotations"] = {"large": "x" * (64 << 10)}
+            await env.create(large)
+            await env.create(pod("usual", cluster))
+            await env.wait_until_idle()
+            account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+            await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+            await wait_until_deleted(env, [(POD, "usual")])
+            assert "deletionTimestamp" not in (await env.get(POD, "large"))["metadata"]
+
+
 async def test_head_pod_of_template_without_account_is_deleted_only_once() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()

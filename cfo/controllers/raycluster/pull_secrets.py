@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 import orjson
 
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.controllers.cached_fields import field_reader
+from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.head_pods import HeadPods
 from cfo.runtime import (
@@ -43,7 +46,8 @@ class HeadPodReplacer:
     user, never get any. If the pod template names no account (nothing was injected at admission), only pods older than
     the pull secrets are deleted: a newer pod that lacks them shows that its successor would lack them as well.
 
-    Only pods whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod.
+    Only pods whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod. One of
+    more than 64 KiB is kept.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -64,8 +68,8 @@ class HeadPodReplacer:
         chosen = pod_spec.get("serviceAccountName")
         if pod_spec.get("imagePullSecrets") or chosen not in (None, "", account_name):
             return
-        account = accounts.get(NamespacedName(namespace_of(cluster), account_name)) or {}
-        required = _pull_secrets(account)
+        account = accounts.entry(NamespacedName(namespace_of(cluster), account_name))
+        required = _names(_of_account(account)) if account is not None else frozenset()
         if not required:
             return
         digest = _digest(required)
@@ -76,9 +80,9 @@ class HeadPodReplacer:
         for entry in pods.of(cluster):
             if not chosen and entry.meta.creation_timestamp > seen.since:
                 continue
-            pod = entry.object()
-            if not required <= _pull_secrets(pod.get("spec") or {}):
-                # Without the rest: a tenant decides how large pods are, and how many lack pull secrets.
+            if entry.size > MAX_CACHED_BYTES:
+                continue  # a tenant decides how large pods are, and how often they are read
+            if not required <= _names(_of_pod(entry)):
                 known = entry.metadata_object()
                 decision.add_absent(
                     POD, entry.key, current=known, belongs=partial(_controls, cluster)
@@ -93,5 +97,15 @@ def _digest(names: Collection[str]) -> bytes:
     return sha256(orjson.dumps(sorted(names))).digest()
 
 
-def _pull_secrets(obj: Object) -> set[str]:
-    return {reference.get("name") or "" for reference in obj.get("imagePullSecrets") or ()}
+class _Reference(msgspec.Struct, gc=False):
+    """The name of a Secret."""
+
+    name: str = ""
+
+
+_of_account: Final = field_reader("imagePullSecrets", kind=tuple[_Reference, ...], default=())
+_of_pod: Final = field_reader("spec", "imagePullSecrets", kind=tuple[_Reference, ...], default=())
+
+
+def _names(references: Iterable[_Reference]) -> frozenset[str]:
+    return frozenset(reference.name for reference in references)
