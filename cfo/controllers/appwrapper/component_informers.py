@@ -151,7 +151,9 @@ class ComponentInformers:
             entry = informer.reader.entry(component.key)
             if entry is not None:
                 return _from_entry(entry, owner_uid, component.gvk)
-            if not confirm_absence and _holds_all(informer):
+            # One that is too large for the cache exists.
+            may_exist = informer.reader.may_exist(component.key)
+            if not confirm_absence and _holds_all(informer) and not may_exist:
                 return None
         answers = self._live.setdefault(owner_uid, {})
         at, known = answers.get((component.gvk, component.key), (-math.inf, None))

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY, Phase
@@ -182,6 +183,10 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
         decision.requeue_at(deadline)
         return False
     own = [pod for pod in observation.pods if pod.ancestor]
+    # A component that is a pod too large for the cache is not among the pods.
+    decision.deletions = [
+        replace(deletion, force=deletion.gvk == POD) for deletion in decision.deletions
+    ]
     forced = forced_deletions(own)
     decision.deletions += forced
     if forced:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from cfo.controllers.appwrapper.decision import Deletion
-from cfo.runtime import GVK, POD, Client, Conflict, Propagation, UnknownKind
+from cfo.runtime import GVK, POD, APIError, Client, Conflict, NotFound, Propagation, UnknownKind
+from cfo.runtime.client import is_too_large
 from cfo.runtime.objects import raise_together
 
 DELETIONS_PER_STEP: Final = 50
@@ -22,18 +23,40 @@ async def delete_objects(client: Client, deletions: Iterable[Deletion]) -> None:
     failures: list[Exception] = []
     for deletion in deletions:
         try:
-            await client.delete(
-                deletion.gvk,
-                deletion.key,
-                uid=deletion.uid,
-                propagation_policy=_propagation(deletion.gvk),
-                grace_period_seconds=0 if deletion.force else None,
-            )
-        except (Conflict, UnknownKind):
+            await _delete(client, deletion)
+        except (Conflict, NotFound, UnknownKind):
             continue
         except Exception as error:  # noqa: BLE001 - raised below
             failures.append(error)
     raise_together(failures, "failed to delete several objects")
+
+
+async def _delete(client: Client, deletion: Deletion) -> None:
+    grace = 0 if deletion.force else None
+    try:
+        await client.delete(
+            deletion.gvk,
+            deletion.key,
+            uid=deletion.uid,
+            propagation_policy=_propagation(deletion.gvk),
+            grace_period_seconds=grace,
+        )
+    except APIError as error:
+        ends_gracefully = deletion.gvk == POD and not deletion.force
+        if ends_gracefully or not is_too_large(error):
+            raise
+        # Its tenant filled it, so that nothing can be added: neither a deletionTimestamp nor a finalizer. One without
+        # finalizers is deleted without a change.
+        await client.patch_metadata(
+            deletion.gvk, deletion.key, {"finalizers": None}, uid=deletion.uid
+        )
+        await client.delete(
+            deletion.gvk,
+            deletion.key,
+            uid=deletion.uid,
+            propagation_policy=Propagation.BACKGROUND,
+            grace_period_seconds=grace,
+        )
 
 
 def _propagation(gvk: GVK) -> Propagation:

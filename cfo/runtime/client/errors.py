@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _TYPED_PATCH: Final = "failed to create typed patch object"
+_ETCD_LIMIT: Final = "etcdserver: request is too large"
 
 
 class APIError(Exception):
@@ -103,6 +104,14 @@ def is_schema_mismatch(error: BaseException) -> bool:
     kube-apiserver reports an unknown field of an apply, and a value of another type, as an internal error (500).
     """
     return isinstance(error, InternalError) and _TYPED_PATCH in error.message
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Return whether a write was refused because the object would be larger than etcd accepts (1.5 MiB).
+
+    kube-apiserver reports it as an internal error (500).
+    """
+    return isinstance(error, InternalError) and _ETCD_LIMIT in error.message
 
 
 class ServiceUnavailable(APIError):

@@ -152,9 +152,14 @@ def known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> in
 def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) -> Object:
     """Return the merge patch that makes the Job follow the spec; empty if nothing changes.
 
-    ``exit_code`` is that of the command. A Job whose command failed and is not to be run again gets no more retries, so
-    that it fails. Exit codes from 128 mean a signal, which is not the command's fault, and do not count.
+    A suspension comes alone, and the rest after it: what is added to a Job that its tenant has filled up to the limit
+    of etcd is refused. ``exit_code`` is that of the command. A Job whose command failed and is not to be run again gets
+    no more retries, so that it fails. Exit codes from 128 mean a signal, which is not the command's fault, and do not
+    count.
     """
+    suspension = suspension_patch(job, plan.cluster)
+    if suspension and not is_suspended(job):
+        return suspension
     current = job.get("spec") or {}
     is_failure = exit_code is not None and 0 < exit_code < _SIGNALLED
     has_failed = is_failure and not plan.retries_command
@@ -166,7 +171,7 @@ def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) 
         "parallelism": plan.size,
     }
     changed = {key: value for key, value in spec.items() if current.get(key) != value}
-    changed |= suspension_patch(job, plan.cluster).get("spec") or {}
+    changed |= suspension.get("spec") or {}
     if "completions" in changed or "parallelism" in changed:
         # The API server allows this change only if both change together.
         changed["completions"] = plan.size

@@ -248,6 +248,16 @@ def test_job_follows_size_deadline_retries_and_labels() -> None:
     }
 
 
+def test_suspension_of_a_job_comes_before_all_other_changes() -> None:
+    """What is added to a Job that its tenant has filled up to the limit of etcd is refused."""
+    cluster, job = stored(mini_cluster(maxSize=4))
+    cluster["spec"] |= {"suspend": True, "deadlineSeconds": 9, "jobLabels": {"a": "b"}}
+    plan = Plan.of(cluster, maximum=4)
+    assert job_patch(job, plan) == {"spec": {"suspend": True}}
+    job["spec"]["suspend"] = True
+    assert job_patch(job, plan)["metadata"]["labels"]["a"] == "b"
+
+
 def test_hash_covers_what_a_job_cannot_follow() -> None:
     base = mini_cluster()
     same = copy.deepcopy(base)
