@@ -16,7 +16,7 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, qualified_name
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import difference
+from envtest.builtins.go_rendering import claim_spec_difference
 from envtest.builtins.pod_warnings import claim_warnings
 from envtest.builtins.resource_names import is_native
 from envtest.builtins.strategy import BuiltinStrategy
@@ -220,7 +220,7 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
             "spec is immutable after creation except resources.requests and "
             "volumeAttributesClassName for bound claims"
         )
-        yield forbidden("spec", f"{text}\n{difference(old['spec'], obj['spec'])}")
+        yield forbidden("spec", f"{text}\n{claim_spec_difference(before, spec)}")
     old_size = _quantity(_requests(old))
     new_size = _quantity(_requests(obj))
     if new_size < old_size and new_size <= _quantity((old.get("status") or {}).get("capacity")):

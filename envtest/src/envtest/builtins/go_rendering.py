@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from difflib import unified_diff
+from itertools import zip_longest
 from typing import Any
 
 from envtest.apimachinery.field_errors import Verbatim, go_json
@@ -26,6 +27,7 @@ __all__ = [
     "TOLERATION",
     "TRUST_BUNDLE",
     "UNCOUNTED_PODS",
+    "claim_spec_difference",
     "difference",
     "internal",
     "internal_fields",
@@ -39,6 +41,7 @@ __all__ = [
     "internal_terms",
     "internal_update_strategy",
     "internal_volume_source",
+    "pod_spec_difference",
 ]
 
 _POD_SPEC = (
@@ -58,6 +61,10 @@ _SECURITY = (
     "HostNetwork? HostPID? HostIPC? ShareProcessNamespace HostUsers SELinuxOptions WindowsOptions RunAsUser RunAsGroup "
     "RunAsNonRoot SupplementalGroups SupplementalGroupsPolicy FSGroup FSGroupChangePolicy Sysctls SeccompProfile "
     "AppArmorProfile SELinuxChangePolicy"
+)
+_CLAIM_SPEC = (
+    "AccessModes Selector= Resources VolumeName! StorageClassName VolumeMode DataSource DataSourceRef "
+    "VolumeAttributesClassName"
 )
 _EXIT_CODES = "ContainerName Operator! Values"
 _SPECIAL_NAMES = {
@@ -304,9 +311,34 @@ def _with_go_names(value: Any) -> Any:
     return [_with_go_names(item) for item in value] if isinstance(value, list) else value
 
 
+def pod_spec_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return :func:`difference` of two PodSpecs as Go prints their internal type."""
+    return difference(json.loads(internal_pod_spec(old)), json.loads(internal_pod_spec(new)))
+
+
+def claim_spec_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return :func:`difference` of two specs of PersistentVolumeClaims as Go prints their internal type."""
+    before = internal_fields(_CLAIM_SPEC, old)
+    after = internal_fields(_CLAIM_SPEC, new)
+    return difference(json.loads(before), json.loads(after))
+
+
 def difference(old: Any, new: Any) -> str:
-    """Return the difference between two values as messages show it: of indented JSON, with three lines around it."""
+    """Return the difference between two values as messages show it: of indented JSON, with three lines around it.
+
+    The order of keys is no difference, because the fields of a Go type have a fixed order.
+    """
     before = json.dumps(old, indent=1, ensure_ascii=False).splitlines()
-    after = json.dumps(new, indent=1, ensure_ascii=False).splitlines()
+    after = json.dumps(_in_order_of(old, new), indent=1, ensure_ascii=False).splitlines()
     lines = list(unified_diff(before, after, lineterm="", n=3))[2:]
     return "\n".join([*lines, ""])
+
+
+def _in_order_of(model: Any, value: Any) -> Any:
+    """Return ``value`` with the keys that ``model`` also has in the order of ``model``, before all others."""
+    if isinstance(model, Mapping) and isinstance(value, Mapping):
+        names = dict.fromkeys([*(name for name in model if name in value), *value])
+        return {name: _in_order_of(model.get(name), value[name]) for name in names}
+    if isinstance(model, list) and isinstance(value, list):
+        return [_in_order_of(old, new) for old, new in zip_longest(model[: len(value)], value)]
+    return value

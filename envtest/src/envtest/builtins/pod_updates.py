@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, required
 from envtest.apimachinery.objects import Object
-from envtest.builtins.go_rendering import difference, internal_term, internal_terms
+from envtest.builtins.go_rendering import internal_term, internal_terms, pod_spec_difference
 from envtest.schema.shaping import copy_json
 
 __all__ = ["APP_ARMOR", "MIRROR", "annotation_change_errors", "pod_change_errors"]
@@ -105,7 +105,7 @@ def pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     if restored != old:
         yield forbidden(
             "spec",
-            f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{difference(old, restored)}",
+            f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{pod_spec_difference(old, restored)}",
         )
 
 
