@@ -371,7 +371,9 @@ def _missing_certificate(
         message = f"Secret {secret} contains no valid certificate"
     if secret.name == WEBHOOK_SECRET_NAME:
         logs = f"kubectl -n {secret.namespace} logs deployment/{DEPLOYMENT}"
-        return fail(message, f"find out why the operator does not create it: {logs}")
+        return fail(
+            message, f"see the check of the operator, which creates it; if replicas run, see {logs}"
+        )
     if secret.name != CERTIFICATE:
         return fail(
             message, "find out why the tool that mounts it, such as OLM, does not create it"

@@ -533,6 +533,7 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
     assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=-1))) == ["fail", "ok"]
     (missing,) = findings_of(None, [trusting])
     assert missing.status == "fail"
+    assert missing.remedy.startswith("see the check of the operator, which creates it")
     assert missing.remedy.endswith("kubectl -n ops logs deployment/codeflare-operator-manager")
     assert states(findings_of(b"text", [trusting])) == ["fail"]
     for bundle in (other.cert_pem, b"", b"text"):
