@@ -24,6 +24,7 @@ from cfo.controllers.raycluster.concern import Decision
 from cfo.controllers.raycluster.pull_secrets import HeadPodReplacer
 from cfo.runtime import (
     POD,
+    SERVICE_ACCOUNT,
     Client,
     EnqueueRequestForOwner,
     Entry,
@@ -123,7 +124,8 @@ def test_pull_secrets_are_kept_as_a_digest_until_the_cluster_is_deleted(names: l
     cluster = stored_cluster()
     replacer = HeadPodReplacer(FakeClock())
     accounts = Mock()
-    accounts.get.return_value = {"imagePullSecrets": [{"name": name} for name in names]}
+    account = {"metadata": {"name": "a"}, "imagePullSecrets": [{"name": name} for name in names]}
+    accounts.entry.return_value = EntryDecoder(SERVICE_ACCOUNT).decode(orjson.dumps(account))
     pods = Mock()
     pods.of.return_value = []
     replacer.decide(Decision(cluster=cluster), RayClusterFacts(cluster), accounts, pods)
