@@ -135,7 +135,7 @@ EXCERPTS = {
         "async def write(self, environment: Environment)": "examples/09-sets-and-conditions is the program",
     },
     "runtime.md": {
-        "# reconcile every Website that refers to a changed Secret of its namespace": "needs websites_of_secret",
+        "# reconcile every Website that refers to a changed Secret of its namespace": "see examples/04-watches",
         'finalizer = Finalizer(client, "example.com/bucket")': "examples/09-sets-and-conditions is the program",
         "async with ControlPlane.embedded(crds=[website_crd]) as plane:": "the programs above are tested so",
     },

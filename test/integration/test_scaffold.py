@@ -132,6 +132,40 @@ def test_wrong_result_of_a_reconcile_fails_the_tests_of_a_new_project(tmp_path: 
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
 
 
+FAILING_INDEX = """\
+    manager.cache.informer(CONFIG_MAP, label_selector=f"{MANAGED_BY}={NAME}").add_index(
+        "site", lambda entry: [entry.meta.labels["site"]]
+    )
+"""
+FAILING_MAP_FUNCTION = """\
+    builder.watches(
+        CONFIG_MAP,
+        EnqueueRequestsFromMapFunc(lambda entry: [Request("default", entry.meta.labels["site"])]),
+        label_selector=f"{MANAGED_BY}={NAME}",
+    )
+"""
+
+
+@pytest.mark.parametrize("mistake", [FAILING_INDEX, FAILING_MAP_FUNCTION], ids=["index", "map"])
+def test_function_that_fails_for_objects_fails_the_tests_of_a_new_project(
+    tmp_path: Path, mistake: str
+) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    operator = folder / "website_operator" / "operator.py"
+    code = operator.read_text().replace(
+        "    # Without the selector", f"{mistake}    # Without the selector"
+    )
+    code = code.replace(
+        "import (\n    CONFIG_MAP",
+        "import (\n    EnqueueRequestsFromMapFunc,\n    Request,\n    CONFIG_MAP",
+    )
+    assert mistake in code
+    operator.write_text(code)
+    message = r"(?s)a function raised.*cfo_informer_function_errors_total  v1 ConfigMap"
+    with pytest.raises(AssertionError, match=message):
+        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
+
+
 def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
     tmp_path: Path,
 ) -> None:
@@ -143,7 +177,7 @@ def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
     tests = folder / "tests" / "test_operator.py"
     tests.write_text(tests.read_text().replace("move_on_after(20)", "move_on_after(3)"))
     missing = r'ConfigMap\.v1 \(missing rule \{apiGroups: \[""\], resources: \["configmaps"\]'
-    with pytest.raises(AssertionError, match=rf"is a Rule missing\?.*not synced: {missing}"):
+    with pytest.raises(AssertionError, match=rf"operator is not ready: .*not synced: {missing}"):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
 
 

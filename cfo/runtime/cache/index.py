@@ -39,6 +39,8 @@ class _Packed(msgspec.Struct, frozen=True):
 
     entry: Entry
     hashes: array[int]
+    has_failed: bool = False
+    """Whether the index function raised an error, so that the values are unknown."""
 
     def has(self, value_hash: int) -> bool:
         """Return whether a value has this hash, which others have with a probability of 2**-64."""
@@ -54,6 +56,9 @@ class Index:
     indexed entries. An object with more than :data:`MAX_VALUES` is found by its hashes.
 
     With ``left_out`` the objects that the store leaves out can be found as well, as entries of their identity.
+
+    An object for which ``function`` raises an error is logged and found under no value; the others are indexed.
+    ``failed`` are the names of these objects by namespace, and ``errors`` is how often it raised.
     """
 
     def __init__(self, name: str, function: IndexFunction, *, left_out: bool = False) -> None:
@@ -63,6 +68,8 @@ class Index:
         self.name = name
         self.function = function
         self.left_out = left_out
+        self.failed: dict[str, set[str]] = {}
+        self.errors = 0
         self._found: dict[str, Entry | dict[NamespacedName, Entry]] = {}
         self._packed: dict[NamespacedName, _Packed] = {}
         self._identities: dict[NamespacedName, _Packed] = {}
@@ -82,10 +89,14 @@ class Index:
 
     def put(self, old: Entry | None, entry: Entry) -> int:
         """Index ``entry`` in place of ``old``, an earlier state of the same object; return how many bytes it adds."""
+        has_old_values = old is not None and not self._forget_failed(old.key)
         values = self._values(entry)
+        if values is None:
+            self._remember_failed(entry.key)
+            values = frozenset()
         is_packed = len(values) > MAX_VALUES
         growth = _size_of(values)
-        if old is not None:
+        if old is not None and has_old_values:
             kept: frozenset[str] = frozenset()
             if not is_packed:
                 kept = values
@@ -105,16 +116,22 @@ class Index:
 
     def remove(self, old: Entry) -> int:
         """Remove an entry; return how many bytes it had."""
+        if self._forget_failed(old.key):
+            return 0
         return self._remove(old, frozenset())
 
     def pack(self, entry: Entry, identity: Entry) -> tuple[_Packed, int]:
         """Return what :meth:`put_identity` stores of an object that is left out, and its bytes."""
         values = self._values(entry)
+        if values is None:
+            return _Packed(identity, array("q"), has_failed=True), PACKED_BYTES
         return _packed(identity, values), PACKED_BYTES + 8 * len(values)
 
     def put_identity(self, packed: _Packed) -> None:
         """Index an object that is left out, in place of its earlier state."""
         self._identities[packed.entry.key] = packed
+        if packed.has_failed:
+            self._remember_failed(packed.entry.key)
 
     def identity(self, key: NamespacedName) -> Entry | None:
         """Return the identity of an object that is left out, or ``None`` if the index does not have it."""
@@ -125,11 +142,26 @@ class Index:
 
     def remove_identity(self, key: NamespacedName) -> None:
         """Remove an object that was left out."""
-        self._identities.pop(key, None)
+        packed = self._identities.pop(key, None)
+        if packed is not None and packed.has_failed:
+            self._forget_failed(key)
+
+    def _remember_failed(self, key: NamespacedName) -> None:
+        self.failed.setdefault(key.namespace, set()).add(key.name)
+
+    def _forget_failed(self, key: NamespacedName) -> bool:
+        """Forget that the values of an object are unknown; return whether they were."""
+        names = self.failed.get(key.namespace)
+        if names is None or key.name not in names:
+            return False
+        names.discard(key.name)
+        if not names:
+            del self.failed[key.namespace]
+        return True
 
     def _remove(self, old: Entry, kept: Collection[str]) -> int:
         """Remove the values of ``old`` except for those in ``kept``; return the bytes of all."""
-        values = self._values(old)
+        values = self._values(old) or frozenset()
         if len(values) > MAX_VALUES:
             self._packed.pop(old.key, None)
         else:
@@ -155,16 +187,18 @@ class Index:
     def _checked_values(self, entry: Entry) -> frozenset[str]:
         return _checked(self.function(entry))
 
-    def _values(self, entry: Entry) -> frozenset[str]:
+    def _values(self, entry: Entry) -> frozenset[str] | None:
+        """Return the values of an entry; ``None`` if the function raised an error, which is logged and counted."""
         try:
             return call_uncounted(self._checked_values, entry)
         except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
+            self.errors += 1
             _log.exception(
                 "Index function failed, object is not indexed",
                 index=self.name,
                 object=str(entry.key),
             )
-            return frozenset()
+            return None
 
 
 def _checked(values: Iterable[str]) -> frozenset[str]:

@@ -176,9 +176,11 @@ class Reader:
 
     @property
     def unindexed(self) -> Collection[str]:
-        """The namespaces with objects that are left out, and that no index contains.
+        """The namespaces with objects that an index does not contain, so that a read by ``index`` can miss some.
 
-        Indexes with ``left_out`` contain up to 1,000 of the objects of a namespace that are left out.
+        Those are objects that are left out, except for up to 1,000 of a namespace in indexes with ``left_out``, and
+        objects for which an index function raised an error. A validator that allows what it finds no reason against
+        must deny it then.
         """
         return self._store.unindexed
 
@@ -294,8 +296,18 @@ class Informer:
         self._changed = anyio.Event()
         self._woken = anyio.Event()
         self._is_dropped = False
+        self._handler_errors = 0
 
     # For users of the informer.
+
+    @property
+    def function_errors(self) -> int:
+        """How often predicates, event handlers and index functions raised an error, which was logged."""
+        return self._handler_errors + self.store.index_errors
+
+    def count_error(self) -> None:
+        """Count an error of a predicate or handler, because of which an event is dropped."""
+        self._handler_errors += 1
 
     @property
     def has_synced(self) -> bool:
@@ -622,6 +634,7 @@ class Informer:
         try:
             call_uncounted(handler, event)
         except Exception:  # noqa: BLE001 - logged; handlers are code of the library's users
+            self.count_error()
             _log.exception(
                 "Event handler failed, continuing with the others",
                 kind=str(self.gvk),

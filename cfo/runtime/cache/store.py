@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -193,8 +194,14 @@ class Store:
 
     @property
     def unindexed(self) -> Collection[str]:
-        """The namespaces with left-out objects that the indexes for them do not contain."""
-        return self._unindexed.keys()
+        """The namespaces with objects that an index does not contain: left-out ones, and those that it failed for."""
+        failed = (index.failed for index in self._indexes.values())
+        return {*self._unindexed, *chain.from_iterable(failed)}
+
+    @property
+    def index_errors(self) -> int:
+        """How often index functions raised an error."""
+        return sum(index.errors for index in self._indexes.values())
 
     def bytes_of(self, namespace: str) -> int:
         """Return the bytes, with indexes, of the entries that count in the budget of a namespace."""

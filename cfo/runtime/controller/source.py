@@ -44,8 +44,9 @@ class Kind:
     """Informer events: ``handler`` maps each event that passes all ``predicates`` to requests.
 
     Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
-    handler is logged and drops only that event. The controller does not wait for an ``optional`` kind that is not
-    served or whose list is forbidden; its events arrive once it becomes available.
+    handler is logged, counted (``cfo_informer_function_errors_total``) and drops only that event. The controller does
+    not wait for an ``optional`` kind that is not served or whose list is forbidden; its events arrive once it becomes
+    available.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Kind:
                 return
             requests = tuple(self.handler.requests(event))
         except Exception:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects
+            self.informer.count_error()
             _log.exception(
                 "Predicate or handler failed, event dropped",
                 controller=self._controller,

@@ -150,6 +150,24 @@ def test_objects_and_their_index_values_count() -> None:
     assert (stores.budget.held("ns"), store.bytes_of("ns")) == (0, 0)
 
 
+def test_left_out_object_for_which_an_index_function_failed_is_unindexed_until_it_is_deleted() -> (
+    None
+):
+    def fragile(found: Entry) -> list[str]:
+        return [found.labels["missing"]]
+
+    stores = Stores(1 << 20)
+    store, feed = stores.new(max_bytes=1000)
+    store.add_index("fragile", fragile, left_out=True)
+    add_list(feed, 5)
+    feed.observe(ADDED, entry(6, size=2000))
+    assert list(store.left_out_keys("ns")) == [entry(6).key]
+    assert store.unindexed == {"ns"}
+    feed.observe(DELETED, entry(7))
+    assert store.unindexed == set()
+    assert stores.budget.held("ns") == 0
+
+
 def test_index_that_is_added_later_counts() -> None:
     stores = Stores(1 << 20)
     store, feed = stores.new()

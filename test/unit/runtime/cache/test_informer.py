@@ -184,6 +184,7 @@ async def test_failing_handler_does_not_affect_other_handlers() -> None:
             server.respond_with_watch()
             await wait_for_sync(informer)
             assert len(events) == 2
+            assert informer.function_errors == 2
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 2
 
 

@@ -563,6 +563,26 @@ def test_index_function_that_fails_for_one_object_indexes_the_others() -> None:
     assert [(line["index"], line["object"]) for line in logs] == [("app", "ns/b")]
 
 
+def test_namespace_of_an_object_for_which_an_index_function_failed_is_not_fully_indexed() -> None:
+    harness = Harness()
+    harness.store.add_index("app", lambda state: [state.meta.labels["app"]])
+    harness.list(9, entry(5, labels={"app": "x"}), entry(6, "b"), entry(7, "c", namespace="other"))
+    assert set(harness.store.unindexed) == {"ns", "other"}
+    assert harness.store.index_errors == 2
+    harness.watch(UPDATED, entry(10, "b", labels={"app": "x"}))
+    assert set(harness.store.unindexed) == {"other"}
+    assert len(harness.store.indexed("app", "x")) == 2
+    harness.watch(UPDATED, entry(11, "b"))
+    assert len(harness.store.indexed("app", "x")) == 1
+    assert set(harness.store.unindexed) == {"ns", "other"}
+    harness.watch(DELETED, entry(12, "b"))
+    harness.watch(DELETED, entry(13, "c", namespace="other"))
+    assert not harness.store.unindexed
+    assert harness.store.index_errors == 3, (
+        "the function is not called again when an object is removed"
+    )
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

@@ -65,6 +65,10 @@ class FakeInformer:
         self.handlers: list[Handler] = []
         self.sync_waits = 0
         self.waits_if_forbidden = False
+        self.errors = 0
+
+    def count_error(self) -> None:
+        self.errors += 1
 
     def add_handler(self, handler: Handler, *, left_out: bool = False) -> None:
         assert left_out, "a controller starts later than its informers"
@@ -273,6 +277,7 @@ async def test_error_in_handler_drops_one_event_and_logs_its_object() -> None:
         informer.send(added(entry()))
     informer.send(added(entry(labels={"of": "x"})))
     assert await take_all(queue) == [(Request("ns", "x"), 0)]
+    assert informer.errors == 1
     (line,) = lines
     assert (line["log_level"], line["controller"], line["kind"]) == (
         "error",
