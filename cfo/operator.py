@@ -97,8 +97,11 @@ _DRAIN_SECONDS: Final = 3.0
 _DRAIN_SECONDS_WITH_URL: Final = 1.0
 """The same for an operator outside the cluster, whose successor listens on the same port."""
 
-_CONTROLLER_NAMESPACES: Final = ("kube-system", "kueue-system", "openshift-kueue-operator")
-"""The namespaces in which Kubernetes' own controllers run, and Kueue, which suspends objects."""
+_KUBERNETES_NAMESPACE: Final = "kube-system"
+"""The namespace in which Kubernetes' own controllers run."""
+
+_KUEUE_NAMESPACES: Final = ("kueue-system", "openshift-kueue-operator")
+"""The usual namespaces of Kueue, which suspends objects."""
 
 _MAX_NAMED: Final = 10
 """How many names one line of the log has at most."""
@@ -324,7 +327,10 @@ def webhook_options(
         client_ca=_path_or_none(configuration.client_ca_file),
         drain=_DRAIN_SECONDS if url is None else _DRAIN_SECONDS_WITH_URL,
         lease=lease,
-        controller_namespaces=_CONTROLLER_NAMESPACES,
+        controller_namespaces=[
+            _KUBERNETES_NAMESPACE,
+            *(configuration.controller_namespaces or _KUEUE_NAMESPACES),
+        ],
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import field
 from msgspec.structs import force_setattr
 
 from cfo.config.section import Section
-from cfo.config.values import DNS_LABEL, NonEmpty, matching
+from cfo.config.values import DNS_LABEL, Namespace, NonEmpty, matching
 from cfo.runtime import GVK
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
@@ -178,6 +178,13 @@ class WebhookConfiguration(Section):
         str,
         "The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     ] = "codeflare-operator-validating-webhook-configuration"
+
+    controller_namespaces: Annotated[
+        list[Namespace],
+        "Namespaces of Kueue and other controllers that suspend or end objects, which users cannot create: their "
+        "ServiceAccounts may write objects that users have filled to a limit of size. If empty, `kueue-system` and "
+        "`openshift-kueue-operator`; those of the operator and `kube-system` always may.",
+    ] = field(default_factory=list)
 
     @property
     def configurations(self) -> list[tuple[GVK, str]]:

@@ -62,4 +62,6 @@ def _named_namespaces(configuration: OperatorConfiguration) -> dict[str, Sequenc
         named["kuberay.ingress.namespaces"] = kuberay.ingress.namespaces
     if configuration.flux.enabled:
         named["flux.adminNamespaces"] = configuration.flux.admin_namespaces
+    if configuration.webhook.enabled is not False:
+        named["webhook.controllerNamespaces"] = configuration.webhook.controller_namespaces
     return named

@@ -90,3 +90,18 @@ def test_operator_without_leader_election_and_webhooks_shows_itself(
         "leaderElection.leaderElect: true in ConfigMap ops/config" in line["remedy"]
         for line in logs
     )
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [
+        ([], ["kube-system", "kueue-system", "openshift-kueue-operator"]),
+        (["kueue"], ["kube-system", "kueue"]),
+    ],
+)
+def test_controllers_that_may_exceed_limits_of_size_are_configured(
+    configured: list[str], expected: list[str]
+) -> None:
+    parsed = parse(yaml.safe_dump({"webhook": {"controllerNamespaces": configured}}))
+    options = webhook_options(parsed.configuration.webhook, "ops")
+    assert options.controller_namespaces == expected
