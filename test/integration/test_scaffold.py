@@ -328,6 +328,19 @@ def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> 
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_missing_kubeconfig_is_one_line(website_project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "website_operator"],
+        cwd=website_project,
+        env={**os.environ, "KUBECONFIG": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "$KUBECONFIG: /nonexistent: no such file\n"
+
+
 def test_makefile_uses_the_active_environment_or_installs_the_library(
     website_project: Path, tmp_path: Path
 ) -> None:
@@ -357,6 +370,7 @@ def test_makefile_uses_the_active_environment_or_installs_the_library(
     )
     assert wheels in commands(f"CFO={tmp_path}")
     assert "import cfo" not in commands("CFO=")  # the package index has the library
+    assert "test CFO=../cfo" in commands(f"CFO={url}"), "the remedy if the library cannot be cloned"
     assert f"{tmp_path}/bin/python -m pytest" in commands(active=tmp_path)
     assert ".venv/bin/python -m pytest" in commands(active=tmp_path / "elsewhere")
 

@@ -161,6 +161,7 @@ class Cache(ClientCache):
             str | FieldSelector,
             "a string, such as metadata.name=a",
         )
+        require_type("informer: max_bytes", max_bytes, int, "a number of bytes, such as 3 << 20")
         if max_bytes < 1:
             raise ValueError(f"max_bytes: {max_bytes}: must be 1 or more")
         if namespace and self.is_restricted and namespace not in self._namespaces:

@@ -19,7 +19,7 @@ import msgspec
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.parsers import is_label_value
 from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.process.arguments import require_plain_function
+from cfo.runtime.process.arguments import require_plain_function, require_type
 from cfo.runtime.process.strings import require_list
 
 
@@ -410,10 +410,13 @@ class Selection:
     ) -> Selection:
         """Parse the selectors.
 
-        Raises :class:`SelectorError`, and :class:`TypeError` for namespaces or fields that are one string.
+        Raises :class:`SelectorError`, :class:`TypeError` for namespaces or fields that are one string, and
+        :class:`ValueError` for a field that is no dotted path.
         """
         require_list("namespaces", namespaces)
         require_list("fields", fields)
+        for path in fields:
+            _require_path(path)
         return cls(
             label_selector=LabelSelector.of(label_selector),
             field_selector=FieldSelector.of(field_selector),
@@ -443,3 +446,11 @@ class Selection:
             "fieldSelector": str(self.field_selector),
         }
         return {name: value for name, value in selectors.items() if value}
+
+
+def _require_path(path: object) -> None:
+    """Raise :class:`TypeError` or :class:`ValueError` for what is no path of a field: nothing would be stored."""
+    require_type("fields", path, str, "a string, such as spec.replicas")
+    text = str(path)
+    if not all(text.split(".")) or any(character in text for character in "[]/$ "):
+        raise ValueError(f"fields: {text!r:.200}: must be names of fields, as in spec.replicas")

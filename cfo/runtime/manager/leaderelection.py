@@ -51,6 +51,7 @@ from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, new_object
 from cfo.runtime.process.arguments import require_type
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
+from cfo.runtime.process.strings import require_namespace_name, require_object_name
 
 _log = structlog.get_logger(__name__)
 
@@ -103,6 +104,8 @@ class LeaderElectionOptions:
             require_type(name, getattr(self, name), int | float, "a number of seconds")
         if not self.name or not self.namespace or not self.identity:
             raise ValueError("leader election: name, namespace and identity must not be empty")
+        require_object_name("leader election: name", self.name)
+        require_namespace_name("leader election: namespace", self.namespace)
         if self.lease_duration < 1:
             raise ValueError(f"lease_duration ({self.lease_duration:g} s) must be at least 1 s")
         if self.lease_duration <= self.renew_deadline:

@@ -48,7 +48,7 @@ from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 from cfo.runtime.process.health import Health
 from cfo.runtime.process.large_objects import LargeObjects
 from cfo.runtime.process.logs import hide_local_variables
-from cfo.runtime.process.strings import require_strings
+from cfo.runtime.process.strings import require_namespace_name, require_strings
 from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ManagerOptions:
     one.
 
     Raises :class:`TypeError` for a value of another type, also for ``namespaces`` or ``field_managers`` that are one
-    string, and :class:`ValueError` for ``namespaces`` without any, and for what is no field manager or address.
+    string, and :class:`ValueError` for ``namespaces`` without any, and for what is no name, field manager or address.
     """
 
     field_manager: str = "cfo"
@@ -128,6 +128,8 @@ class ManagerOptions:
             require_type("metrics_tls", self.metrics_tls, MetricsTLS, "MetricsTLS(...), or None")
         if self.namespaces is not None and not self.namespaces:
             raise ValueError("namespaces: must not be empty; None is the whole cluster")
+        for namespace in self.namespaces or ():
+            require_namespace_name("namespaces", namespace)
 
 
 def _check_address(name: str, address: object) -> None:

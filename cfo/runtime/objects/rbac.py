@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 READ = ("get", "list", "watch")
 """The RBAC verbs that an informer requires."""
@@ -19,6 +20,9 @@ CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 _NOT_VERBS = frozenset({"read", "write", "crud", "all"})
 """Words for several verbs, which API servers would accept and never ask for."""
 
+_VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
+"""Versions of APIs, which no group is called."""
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
@@ -28,8 +32,8 @@ class Rule:
     ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
     in a Role). One resource, verb or name may be a string.
 
-    Raises :class:`ValueError` without resources or verbs, for a group with a version, for a kind as resource, and for a
-    word that is no verb, such as ``read``. Verbs of other APIs are allowed.
+    Raises :class:`ValueError` without resources or verbs, for a version or ``core`` as group, for a kind as resource,
+    and for a word that is no verb, such as ``read``. Verbs of other APIs are allowed.
 
     .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
     """
@@ -57,6 +61,10 @@ class Rule:
             )
         if "/" in group:
             raise ValueError(f"rule for group {group!r}: must be a group without a version")
+        if group == "core" or _VERSION.fullmatch(group):
+            raise ValueError(
+                f"rule for group {group!r}: must be an API group, such as apps; that of core resources is empty"
+            )
         for resource in names:
             if resource != resource.lower():
                 raise ValueError(

@@ -86,7 +86,7 @@ class ObjectKind(Protocol[T_co]):
 def require_kind(name: str, kind: object) -> GVK:
     """Return the GVK of ``kind``, which the function ``name`` got. Raises :class:`TypeError` if it is no kind.
 
-    Raises :class:`ValueError` for a group or a version with a slash, which is an ``apiVersion``.
+    Raises :class:`ValueError` for a group or a version with a slash, which is an ``apiVersion``, and for ``core``.
     """
     gvk = getattr(kind, "gvk", None)
     if not isinstance(gvk, GVK):
@@ -96,6 +96,10 @@ def require_kind(name: str, kind: object) -> GVK:
     if "/" in gvk.group or "/" in gvk.version:
         raise ValueError(
             f"{name}: {gvk!r:.200}: group and version must be separate, as in GVK('apps', 'v1', 'Deployment')"
+        )
+    if gvk.group == "core":
+        raise ValueError(
+            f"{name}: {gvk!r:.200}: the group of core kinds must be empty, as in GVK('', 'v1', 'Pod')"
         )
     return gvk
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from typing import Final
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 def require_list(name: str, values: object) -> None:
@@ -20,3 +25,19 @@ def require_strings(name: str, values: Collection[object] | None) -> None:
     for value in values or ():
         if not isinstance(value, str):
             raise TypeError(f"{name}: {value!r:.200}: must be a string")
+
+
+def require_namespace_name(name: str, value: str) -> None:
+    """Raise :class:`ValueError` if ``value``, which the parameter ``name`` got, cannot be the name of a namespace."""
+    if not _NAMESPACE.fullmatch(value):
+        raise ValueError(
+            f"{name}: {value!r:.200}: must be the name of a namespace: up to 63 lower-case letters, digits and -"
+        )
+
+
+def require_object_name(name: str, value: str) -> None:
+    """Raise :class:`ValueError` if ``value``, which the parameter ``name`` got, cannot be the name of an object."""
+    if not _OBJECT_NAME.fullmatch(value):
+        raise ValueError(
+            f"{name}: {value!r:.200}: must be the name of an object: up to 253 lower-case letters, digits, - and ."
+        )

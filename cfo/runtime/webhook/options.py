@@ -145,7 +145,7 @@ class WebhookOptions:
     be renewed anymore. ``controller_namespaces`` are those of controllers that write our objects, besides that of
     ``service``: they can also write an object that a user has filled to its limits (:mod:`.review`).
 
-    Raises :class:`TypeError` for a ``service`` of another type.
+    Raises :class:`TypeError` for a value of another type.
     """
 
     service: ServiceReference
@@ -163,6 +163,17 @@ class WebhookOptions:
 
     def __post_init__(self) -> None:
         require_type("service", self.service, ServiceReference, "ServiceReference(namespace, name)")
+        require_type(
+            "certificates",
+            self.certificates,
+            RotatedCertificates | CertificateFiles,
+            "RotatedCertificates(secret=...) or CertificateFiles(directory=...)",
+        )
+        require_type(
+            "url", self.url, WebhookURL | None, "WebhookURL.parse('https://HOST:PORT'), or None"
+        )
+        for name in ("mutating_configuration", "validating_configuration", "bind_address"):
+            require_type(name, getattr(self, name), str, "a string")
         require_strings("controller_namespaces", self.controller_namespaces)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -32,6 +32,13 @@ _VALIDATING_METHODS = {
     Operation.UPDATE: "validate_update",
     Operation.DELETE: "validate_delete",
 }
+_ALLOWED = {
+    "scope": ("*", "Namespaced", "Cluster"),
+    "failure_policy": ("Fail", "Ignore"),
+    "side_effects": ("None", "NoneOnDryRun"),
+    "reinvocation_policy": ("Never", "IfNeeded"),
+}
+"""The values of fields that have a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,11 @@ class Webhook:
     def __post_init__(self) -> None:
         for name in ("groups", "versions", "resources", "operations"):
             require_strings(name, getattr(self, name))
+        _check_operations("operations", self.operations)
+        for name, allowed in _ALLOWED.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(f"{name}: {value!r:.200}: must be one of {', '.join(allowed)}")
         if not _PATH.fullmatch(self.path):
             raise ValueError(
                 f"path: {self.path!r}: must consist of segments of letters, digits, - and _, such as /mutate-pods"
@@ -122,9 +134,14 @@ class Webhooks:
     def add(self, webhook: Webhook) -> None:
         """Register a webhook. Raises :class:`ValueError` if its path or name is already registered."""
         if webhook.path in self._by_path:
-            raise ValueError(f"path: {webhook.path!r}: already used by another webhook")
+            raise ValueError(
+                f"path: {webhook.path!r}: already used by another webhook; set path_suffix of register"
+            )
         if any(webhook.name == other.name and webhook.mutating == other.mutating for other in self):
-            raise ValueError(f"name: {webhook.name!r}: already used by another webhook")
+            parameter = "defaulter_name" if webhook.mutating else "validator_name"
+            raise ValueError(
+                f"name: {webhook.name!r}: already used by another webhook; set {parameter} of register"
+            )
         self._by_path[webhook.path] = webhook
 
     def register(
@@ -159,6 +176,8 @@ class Webhooks:
         """
         require_strings("operations", operations)
         require_strings("validator_operations", validator_operations)
+        _check_operations("operations", operations)
+        _check_operations("validator_operations", validator_operations or ())
         gvk = require_kind("register", kind)
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")
@@ -219,6 +238,15 @@ class Webhooks:
             "metadata": {"name": name},
             "webhooks": [hook.entry(_client_config(address, hook.path)) for hook in found],
         }
+
+
+def _check_operations(name: str, operations: Iterable[str]) -> None:
+    """Raise :class:`ValueError` for an operation that no API server has."""
+    for operation in operations:
+        if operation not in tuple(Operation):
+            raise ValueError(
+                f"{name}: {operation!r:.200}: must be one of {', '.join(Operation)}, such as Operation.DELETE"
+            )
 
 
 def _check_method(gvk: GVK, handler: object, protocol: type, name: str) -> None:

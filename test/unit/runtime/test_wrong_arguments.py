@@ -48,7 +48,7 @@ from cfo.runtime.objects.unstructured import (
     set_controller_owner,
 )
 from cfo.runtime.process.arguments import require_plain_function
-from cfo.runtime.webhook.options import WebhookOptions
+from cfo.runtime.webhook.options import ServiceReference, WebhookOptions
 from cfo.runtime.webhook.registration import Webhooks
 
 ANY: Any = SimpleNamespace()
@@ -731,6 +731,23 @@ def options(**values: Any) -> ManagerOptions:
     return ManagerOptions(**values)
 
 
+class Validator:
+    def validate_create(self, obj: Object, request: Any) -> None:
+        """Accept everything."""
+
+    def validate_update(self, old: Object, obj: Object, request: Any) -> None:
+        """Accept everything."""
+
+
+def register(*, twice: bool = False, **options: Any) -> None:
+    webhooks = Webhooks()
+    webhooks.register(SERVICE, validator=wrong(Validator()), **options)
+    if twice:
+        other = GVK("example.com", "v1", SERVICE.kind)
+        webhooks.register(other, validator=wrong(Validator()), **options)
+
+
+HOOKS = ServiceReference("default", "hooks")
 LONG = "x" * 129
 NUMBER = "must be a number, or None"
 ADDRESS = "must be a string, such as :8080, or 0 to disable"
@@ -885,6 +902,76 @@ CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
         (
             lambda: WebhookOptions(service=wrong("a/b")),
             "service: 'a/b': must be ServiceReference(namespace, name)",
+        ),
+        (
+            lambda: WebhookOptions(service=HOOKS, url=wrong("https://a")),
+            "url: 'https://a': must be WebhookURL.parse('https://HOST:PORT'), or None",
+        ),
+        (
+            lambda: WebhookOptions(service=HOOKS, certificates=wrong("x")),
+            (
+                "certificates: 'x': must be RotatedCertificates(secret=...) or "
+                "CertificateFiles(directory=...)"
+            ),
+        ),
+        (
+            lambda: WebhookOptions(service=HOOKS, mutating_configuration=wrong(None)),
+            "mutating_configuration: None: must be a string",
+        ),
+        (
+            lambda: register(operations=["delete"]),
+            (
+                "operations: 'delete': must be one of CREATE, UPDATE, DELETE, CONNECT, such as "
+                "Operation.DELETE"
+            ),
+        ),
+        (
+            lambda: register(failure_policy="ignore"),
+            "failure_policy: 'ignore': must be one of Fail, Ignore",
+        ),
+        (
+            lambda: register(twice=True),
+            "name: 'vservice.kb.io': already used by another webhook; set validator_name of register",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE, max_bytes=wrong("3Mi")),
+            "informer: max_bytes: '3Mi': must be a number of bytes, such as 3 << 20",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE, fields=(".spec.a",)),
+            "fields: '.spec.a': must be names of fields, as in spec.replicas",
+        ),
+        (
+            lambda: new_manager().cache.informer(SERVICE, fields=("spec.ports[0]",)),
+            "fields: 'spec.ports[0]': must be names of fields, as in spec.replicas",
+        ),
+        (
+            lambda: builder().owns(GVK("core", "v1", "Pod")),
+            (
+                "owns: GVK(group='core', version='v1', kind='Pod'): the group of core kinds must be "
+                "empty, as in GVK('', 'v1', 'Pod')"
+            ),
+        ),
+        (
+            lambda: Rule("v1", "pods", "get"),
+            (
+                "rule for group 'v1': must be an API group, such as apps; that of core resources is "
+                "empty"
+            ),
+        ),
+        (
+            lambda: options(namespaces=["Bad_ns"]),
+            (
+                "namespaces: 'Bad_ns': must be the name of a namespace: up to 63 lower-case letters, "
+                "digits and -"
+            ),
+        ),
+        (
+            lambda: LeaderElectionOptions(name="X_y", namespace="default"),
+            (
+                "leader election: name: 'X_y': must be the name of an object: up to 253 lower-case "
+                "letters, digits, - and ."
+            ),
         ),
         (
             lambda: custom_resource_definition(wrong(SERVICE)),
