@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, overload
 
 from cfo.runtime.client.client import Client, TypedT
+from cfo.runtime.client.errors import APIError, is_too_large
 from cfo.runtime.objects.unstructured import (
     Object,
     TypedObject,
@@ -38,11 +39,29 @@ async def apply_status(
     """
     if not isinstance(obj, TypedObject):
         desired = {**identity_of(to_object(obj)), "status": status}
-        return await client.apply(desired, subresource="status", force=force)
+        return await _apply(client, desired, force=force)
     identity = identity_of(obj.to_object())
     content = type(obj).intent(key_of(identity), status=status)
-    stored = await client.apply({**content, **identity}, subresource="status", force=force)
-    return type(obj).decode(stored)
+    return type(obj).decode(await _apply(client, {**content, **identity}, force=force))
+
+
+async def _apply(client: Client, desired: Object, *, force: bool) -> Object:
+    """Apply the status in ``desired``; of an object that is too large for that, replace its fields.
+
+    managedFields can fill an object up to the limit of etcd. API servers drop them for any write but an apply.
+    """
+    try:
+        return await client.apply(desired, subresource="status", force=force)
+    except APIError as error:
+        if not is_too_large(error):
+            raise
+    return await client.patch(
+        gvk_of(desired),
+        key_of(desired),
+        {"status": desired["status"]},
+        uid=uid_of(desired),
+        subresource="status",
+    )
 
 
 def identity_of(obj: Mapping[str, Any]) -> Object:

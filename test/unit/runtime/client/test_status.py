@@ -8,8 +8,9 @@ import pytest
 
 from cfo.runtime import APIModel, CustomResource, Int32
 from cfo.runtime.client import Client, apply_status
+from cfo.runtime.client.errors import InternalError
 from cfo.runtime.objects import InvalidResource
-from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 
 class WebsiteStatus(APIModel):
@@ -68,3 +69,28 @@ async def test_status_that_does_not_fit_the_class_is_refused() -> None:
     with pytest.raises(InvalidResource, match="readyReplicas"):
         await apply_status(cast("Client", recorder), website, {"readyReplicas": "many"})
     assert not recorder.applied
+
+
+class FullObject(Recorder):
+    """A client whose object accepts no apply, because its managedFields fill it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patched: list[Any] = []
+
+    async def apply(self, obj: Object, **options: Any) -> Object:
+        message = "etcdserver: request is too large"
+        raise InternalError(500, {"message": message}, verb="apply", resource="websites")
+
+    async def patch(self, gvk: GVK, key: NamespacedName, body: Any, **options: Any) -> Object:
+        self.patched.append((key, body, options))
+        return {**STORED, **body}
+
+
+async def test_status_is_written_although_managed_fields_fill_the_object() -> None:
+    client = FullObject()
+    stored = await apply_status(cast("Client", client), STORED, {"readyReplicas": 3})
+    assert stored["status"] == {"readyReplicas": 3}
+    options = {"uid": "u1", "subresource": "status"}
+    status = {"status": {"readyReplicas": 3}}
+    assert client.patched == [(NamespacedName("ns", "site"), status, options)]
