@@ -317,6 +317,9 @@ def set_controller_owner(
 ) -> Object:
     """Return a copy of the object with ``owner`` as its controller.
 
+    It is for an object that is created. An apply of the copy takes an existing object from its owner:
+    :func:`~cfo.runtime.client.reconcile_children` checks whose object it is.
+
     Raises :class:`ValueError` if ``owner`` is in another namespace, or was never persisted.
     """
     if namespace_of(owner) and not namespace_of(obj):
