@@ -13,7 +13,7 @@ from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.concern import Decision, ObservedCluster
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.platform import OptionalKind
-from cfo.runtime import GVK, Informer, Manager, ManagerOptions, Object
+from cfo.runtime import GVK, Informer, Manager, ManagerOptions, Object, UnknownKind
 from cfo.runtime.client import ChildResult, ChildResults, ClientConfig, Outcome, Transport
 from test.support.ray_clusters import ray_cluster
 
@@ -87,11 +87,13 @@ def written(decision: Decision, *, unserved: str = "") -> ChildResults:
     """Return the results of a decision whose children are written as desired, except those of a kind."""
     results = ChildResults(decision.cluster)
     for child in decision.children:
-        outcome = Outcome.UNSERVED if child.gvk.kind == unserved else Outcome.DONE
+        outcome, error = Outcome.DONE, None
+        if child.gvk.kind == unserved:
+            outcome, error = Outcome.UNSERVED, UnknownKind(unserved)
         obj = child.desired
         if child.compute is not None:
             obj = child.compute(None)
         if obj is not None:
             obj = {**obj, "metadata": {**obj["metadata"], "uid": "1", "resourceVersion": "1"}}
-        results.add(ChildResult(child=child, outcome=outcome, obj=obj))
+        results.add(ChildResult(child=child, outcome=outcome, obj=obj, error=error))
     return results

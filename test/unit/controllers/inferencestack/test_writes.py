@@ -13,7 +13,7 @@ from cfo.controllers.inferencestack.writes import (
     take_over,
     written_of,
 )
-from cfo.runtime import Invalid, Object, owner_reference
+from cfo.runtime import Invalid, Object, UnknownKind, owner_reference
 from cfo.runtime.client import (
     FIRST_NAME_CHECK_SECONDS,
     Child,
@@ -63,6 +63,13 @@ def test_deployment_requires_the_objects_of_the_stack_that_its_pods_use() -> Non
     assert second.requires == (first.id,)
     (foreign,) = stack_children(STACK, [deployment(configMap={"name": "b"})], {})
     assert foreign.requires == ()
+
+
+def test_object_of_a_kind_that_is_no_longer_served_is_no_error() -> None:
+    (child,) = stack_children(STACK, [obj()], {})
+    results = ChildResults(STACK)
+    results.add(ChildResult(child=child, outcome=Outcome.UNSERVED, error=UnknownKind("missing")))
+    written_of(results, []).raise_errors()
 
 
 def test_ownership_is_by_controller() -> None:

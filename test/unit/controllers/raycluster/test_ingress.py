@@ -350,7 +350,9 @@ def test_kind_that_is_no_longer_served_is_reported_and_awaited(kind: str) -> Non
     world.serve_routes()
     decision = world.decide()
     assert decision.decide_next is not None
-    following = decision.decide_next(written(decision, unserved=kind))
+    results = written(decision, unserved=kind)
+    assert results.errors == [], "the return of the kind is awaited, so a retry would be too early"
+    following = decision.decide_next(results)
     assert following is not None
     expected = {"HTTPRoute": "GatewayAPIUnavailable", "BackendTLSPolicy": "BackendTLSUnavailable"}
     assert expected[kind] in reasons(following)
