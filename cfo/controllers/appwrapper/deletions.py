@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cfo.controllers.appwrapper.decision import Deletion
+from cfo.controllers.full_objects import delete_full_object
 from cfo.runtime import GVK, POD, APIError, Client, Conflict, NotFound, Propagation, UnknownKind
 from cfo.runtime.client import is_too_large
 from cfo.runtime.objects import raise_together
@@ -45,17 +46,8 @@ async def _delete(client: Client, deletion: Deletion) -> None:
         ends_gracefully = deletion.gvk == POD and not deletion.force
         if ends_gracefully or not is_too_large(error):
             raise
-        # Its tenant filled it, so that nothing can be added: neither a deletionTimestamp nor a finalizer. One without
-        # finalizers is deleted without a change.
-        await client.patch_metadata(
-            deletion.gvk, deletion.key, {"finalizers": None}, uid=deletion.uid
-        )
-        await client.delete(
-            deletion.gvk,
-            deletion.key,
-            uid=deletion.uid,
-            propagation_policy=Propagation.BACKGROUND,
-            grace_period_seconds=grace,
+        await delete_full_object(
+            client, deletion.gvk, deletion.key, deletion.uid, grace_period_seconds=grace
         )
 
 

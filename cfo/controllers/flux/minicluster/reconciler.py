@@ -69,6 +69,7 @@ from cfo.controllers.flux.minicluster.plan import (
     Plan,
     secret_name,
     service_pod_name,
+    wanted_suspend,
 )
 from cfo.controllers.flux.minicluster.status import (
     ADDED_STATUS,
@@ -174,6 +175,8 @@ class MiniClusterReconciler:
         writes = MiniClusterWrites(self.client, self.events, cluster)
         if errors:
             writes.add_problem("Invalid", "The spec is invalid, so no objects are created.")
+            if job is None:
+                job = await self._job_to_stop(cluster)
             if job is not None and end_condition(job) is None:
                 job = await writes.update_job(suspended_job(cluster, job), job)
         elif end_condition(job) is not None or (job is None and is_finished(cluster)):
@@ -191,10 +194,13 @@ class MiniClusterReconciler:
         return Result(requeue_after=NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
 
     async def _job_of(self, cluster: Object) -> Object | None:
-        """Return the Job of the MiniCluster, if it exists."""
-        entry = self.informers.jobs.entry(key_of(cluster))
+        """Return the Job of the MiniCluster, if it exists; one that the cache leaves out is read."""
+        key = key_of(cluster)
+        entry = self.informers.jobs.entry(key)
         if entry is not None and belongs_to(entry, cluster):
             return entry.object()
+        if entry is None and self.informers.jobs.may_exist(key):
+            return await self._read_job(cluster)
         return await self._adopted_job(cluster)
 
     async def _adopted_job(self, cluster: Object) -> Object | None:
@@ -205,11 +211,24 @@ class MiniClusterReconciler:
         conditions = (cluster.get("status") or {}).get("conditions")
         if not conditions or find_condition(conditions, OBJECTS_READY) is not None:
             return None
-        job = await self.client.get(JOB, key_of(cluster), live=True)
-        if job is None or not is_controlled_by(job, cluster):
+        job = await self._read_job(cluster)
+        if job is None:
             return None
         patch = label_patch(cluster, job)
         return await self.client.patch_object(job, patch) if patch else job
+
+    async def _read_job(self, cluster: Object) -> Object | None:
+        """Return the Job of the MiniCluster as the API server has it."""
+        job = await self.client.get(JOB, key_of(cluster), live=True)
+        return job if job is not None and is_controlled_by(job, cluster) else None
+
+    async def _job_to_stop(self, cluster: Object) -> Object | None:
+        """Return the Job of a MiniCluster that must be suspended, although the cache has none.
+
+        Without the label, which users can remove, it is not in the cache, and a problem with another object keeps it
+        from being written.
+        """
+        return await self._read_job(cluster) if wanted_suspend(cluster) else None
 
     async def _write_objects(
         self, cluster: Object, job: Object | None, writes: MiniClusterWrites
@@ -230,6 +249,8 @@ class MiniClusterReconciler:
             await writes.write_all(sidecar_services(plan, existing))
         if job is None and writes.problem is None:
             job = await writes.create_job(new_job(plan))
+        elif job is None:
+            job = await self._job_to_stop(cluster)
         if job is None:
             return None
         job = await writes.update_job(followed_job(plan, existing, job), job)

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cfo.api.flux.facts import queue_of
+from cfo.controllers.flux.minicluster.job_changes import is_suspended
 from cfo.controllers.flux.minicluster.objects import Objects, problem_of
-from cfo.runtime import JOB, SERVICE, Client, EventRecorder, Object, key_of
-from cfo.runtime.client import Child, ChildResults, ObjectID, reconcile_children
+from cfo.controllers.flux.minicluster.plan import wanted_suspend
+from cfo.controllers.full_objects import delete_full_object
+from cfo.runtime import JOB, SERVICE, Client, EventRecorder, Object, key_of, uid_of
+from cfo.runtime.client import Child, ChildResults, ObjectID, is_too_large, reconcile_children
 from cfo.runtime.objects import raise_together
 
 _MAX_DELETED: Final = 50
@@ -80,6 +83,12 @@ class MiniClusterWrites:
         """Update the Job, and record that its size changed; return it as stored."""
         results = await self.write([child])
         updated = results.stored(JOB, key_of(job)) or job
+        must_stop = wanted_suspend(self._cluster) and not is_suspended(updated)
+        if must_stop and any(map(is_too_large, results.errors)):
+            # The next reconcile creates a suspended one.
+            await delete_full_object(
+                self._client, JOB, key_of(job), uid_of(job), grace_period_seconds=None
+            )
         before = job["spec"].get("parallelism")
         size = updated["spec"].get("parallelism")
         if before != size:
