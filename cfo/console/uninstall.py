@@ -49,6 +49,7 @@ from cfo.console.execution import (
 )
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import check_name, has_namespace, no_namespace
+from cfo.console.operator_namespaces import operator_namespaces
 from cfo.features import KINDS, all_views
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -234,7 +235,7 @@ async def check_installation(
     if not is_installed and not leftovers:
         if abandoned:
             raise UninstallRefused(abandoned)
-        remains = await _remains(client, namespace, delete_crds=delete_crds)
+        remains = await _remains(client, namespace, stored, delete_crds=delete_crds)
         if not remains:
             nothing = "the cluster has no operator and none of its finalizers"
             return nothing + await _state_elsewhere(client, namespace)
@@ -264,16 +265,23 @@ async def _deleted_namespaces(client: Client, stored: Iterable[Object]) -> set[s
     return {name for name in sorted(referenced) if not await has_namespace(client, name)}
 
 
-async def _remains(client: Client, namespace: str, *, delete_crds: bool) -> str:
+async def _remains(
+    client: Client, namespace: str, stored: Sequence[Object], *, delete_crds: bool
+) -> str:
     """Describe what there is of an operator in a cluster without its manifests; empty if there is nothing.
 
     It can be the operator itself, if other tools installed it, or what one outside the cluster left in ``namespace``.
+    ``stored`` are objects of an installation that refer to no namespace, such as webhook configurations with a URL.
+    Only Leases in ``namespace`` and in :func:`.operator_namespaces` count: users can create others.
     """
-    of_operators = f"metadata.name={LeaderElection().resource_name}"
-    for lease in await _list(client, LEASE, field_selector=of_operators):
-        holder = living_holder(lease, datetime.now(UTC))
+    bindings = await _list(client, CLUSTER_ROLE_BINDING)
+    for where in sorted({namespace} | operator_namespaces(bindings, stored)):
+        key = NamespacedName(where, LeaderElection().resource_name)
+        holder = living_holder(await client.get(LEASE, key, live=True) or {}, datetime.now(UTC))
         if holder:
-            return f"Lease {key_of(lease)} is held by {holder}"
+            return f"Lease {key} is held by {holder}"
+    for obj in stored:
+        return f"{obj['kind']} {name_of(obj)} exists"
     for kind in KINDS:
         for gvk, finalizer in kind.finalizers().items():
             keys = await _keys_with_finalizer(client, gvk, finalizer)

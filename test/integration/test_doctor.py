@@ -47,7 +47,7 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
     new_object,
 )
-from cfo.runtime.objects.kinds import DEPLOYMENT
+from cfo.runtime.objects.kinds import DEPLOYMENT, LEASE
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate
 from test.support.config_map_webhooks import free_url
@@ -467,6 +467,17 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     await environment.create(binding)
     code, found = await doctor(admin)
     assert (code, found["operators"][0][0]) == (1, "fail"), "an administrator installed it"
+    tenants = [f"aa-{number:02}" for number in range(12)]
+    for tenant in tenants:
+        await environment.create_namespace(tenant)
+        metadata = {"namespace": tenant, "name": "codeflare-operator-lock"}
+        await environment.create({**lease, "metadata": metadata})
+    code, found = await doctor(admin)
+    assert (code, found["operators"][0][0]) == (1, "fail"), "Leases of a tenant do not hide it"
+    assert "in namespace odh (" in found["operators"][0][1]
+    assert "not shown: 3 more namespaces" in found["operators"][-1][1]
+    for tenant in tenants:
+        await environment.client.delete(LEASE, NamespacedName(tenant, "codeflare-operator-lock"))
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     container["args"] = ["--default-config=watchNamespaces: [team]"]
     await environment.client.apply(deployment, force=True)

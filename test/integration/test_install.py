@@ -29,7 +29,7 @@ from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails
-from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
+from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, MANAGER_BINDING, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import WEBHOOK_SECRET_NAME
@@ -503,6 +503,20 @@ async def create_cluster_with_finalizer(environment: Environment) -> Object:
     return await environment.create(cluster)
 
 
+def held_lease(namespace: str, holder: str) -> Object:
+    """Return the Lease of an operator in ``namespace`` that ``holder`` renews for a long time."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": namespace, "name": "codeflare-operator-lock"},
+        "spec": {
+            "holderIdentity": holder,
+            "renewTime": "2999-01-01T00:00:00.000000Z",
+            "leaseDurationSeconds": 15,
+        },
+    }
+
+
 async def apply_cluster_scoped(environment: Environment, namespace: str) -> None:
     """Apply what the manifests for ``namespace`` leave if that namespace is deleted."""
     for obj in render(namespace=namespace):
@@ -625,6 +639,37 @@ async def test_uninstall_names_what_an_operator_outside_the_cluster_left(tmp_pat
         assert "nothing to remove" in await run_uninstall(environment, tmp_path, *arguments)
 
 
+async def test_uninstall_is_refused_only_for_leases_that_no_tenant_can_create(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create(held_lease("default", "laptop_0"))
+        output = await run_uninstall(environment, tmp_path)
+        assert output.startswith("nothing to remove: the cluster has no operator")
+        assert "other namespaces contain Lease default/codeflare-operator-lock" in output
+        (binding,) = [obj for obj in render(namespace="default") if key_of(obj) == MANAGER_BINDING]
+        binding["metadata"] = {"name": "olm-generated"}
+        await environment.create(binding)
+        refusal = await run_uninstall(environment, tmp_path, code=1)
+        assert "but Lease default/codeflare-operator-lock is held by laptop_0; " in refusal
+
+
+async def test_uninstall_names_webhooks_of_an_ended_operator_outside_the_cluster(
+    tmp_path: Path,
+) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        for obj in render():
+            if obj["kind"].endswith("WebhookConfiguration"):
+                for webhook in obj["webhooks"]:
+                    webhook["clientConfig"] = {"url": "https://[::1]:9443/path"}
+                await environment.create(obj)
+        refusal = await run_uninstall(environment, tmp_path, code=1)
+        assert re.search("but MutatingWebhookConfiguration [a-z-]+ exists; ", refusal)
+        assert "--leftovers removes" in refusal
+        await run_uninstall(environment, tmp_path, "--leftovers", "--timeout", "1")
+        assert await webhook_configurations(environment) == []
+
+
 async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: Path) -> None:
     """The manifests of a second namespace took permissions and webhooks from the first operator."""
     async with start_environment(*RAY_CLUSTERS) as environment:
@@ -694,18 +739,7 @@ async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not
             (NamespacedName("openshift-operators", "codeflare-operator-lock"), holder),
             (NamespacedName("default", "codeflare-operator-lock"), "laptop_0_https://[::1]:9443"),
         ):
-            await environment.create(
-                {
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": {"namespace": key.namespace, "name": key.name},
-                    "spec": {
-                        "holderIdentity": identity,
-                        "renewTime": "2999-01-01T00:00:00.000000Z",
-                        "leaseDurationSeconds": 15,
-                    },
-                }
-            )
+            await environment.create(held_lease(key.namespace, identity))
         refusal = await run_uninstall(environment, tmp_path, code=1)
         assert refusal.strip().endswith(
             f"Lease openshift-operators/codeflare-operator-lock is held by {holder}; "

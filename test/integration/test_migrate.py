@@ -32,6 +32,7 @@ from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Options
 from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
+from cfo.manifests.names import SERVICE_ACCOUNT as OPERATOR_ACCOUNT
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -86,6 +87,17 @@ def deployment(name: str, namespace: str, *arguments: str) -> Object:
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
+    }
+
+
+def cluster_role_binding(name: str, namespace: str, account: str, role: str) -> Object:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
     }
 
 
@@ -287,22 +299,14 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
             ],
         }
     )
-    account = {"kind": "ServiceAccount", "namespace": "default", "name": "default"}
-    await env.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "operator"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "operator",
-            },
-            "subjects": [account],
-        }
-    )
-    # What users can create in their namespaces is no obstacle.
-    forged = await env.create(deployment("codeflare-operator-manager", NAMESPACE))
+    await env.create(cluster_role_binding("operator", "default", OPERATOR_ACCOUNT, "operator"))
+    # What users can create in their namespaces is no obstacle, with any account that a proxy or a notebook has.
+    forged = deployment("codeflare-operator-manager", NAMESPACE)
+    forged["spec"]["template"]["spec"]["serviceAccountName"] = "go-both-oauth-proxy"
+    await env.create(forged)
+    for account in ("go-both-oauth-proxy", OPERATOR_ACCOUNT):
+        proxy = cluster_role_binding(account, NAMESPACE, account, "system:auth-delegator")
+        await env.create(proxy)
     await env.create(
         {
             "apiVersion": "coordination.k8s.io/v1",

@@ -13,16 +13,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from cfo.api.reading import items, path, text, time_of
+from cfo.api.reading import path, text, time_of
 from cfo.checks.components import read_deployments
 from cfo.checks.findings import Finding, Subject, fail, ok, warn
 from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
+from cfo.console.counts import counted
 from cfo.console.doctor.facts import first_configuration
-from cfo.manifests.names import DEPLOYMENT, PREFIX, SERVICE_ACCOUNT
+from cfo.console.operator_namespaces import (
+    bound_namespaces,
+    marked_operator,
+    namespaces_of_services,
+)
+from cfo.manifests.names import DEPLOYMENT, PREFIX
 from cfo.runtime import (
     CONFIG_MAP,
     APIError,
@@ -39,10 +45,8 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.runtime.webhook import mark_of
 from cfo.version import CONFIG_MAP_NAME
 
-_WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
 _MAX_SHOWN: Final = 10
 _STALE: Final = timedelta(minutes=1)
 _REMEDY: Final = (
@@ -68,20 +72,26 @@ class OtherOperator:
     """Whether a ClusterRoleBinding names the operator's ServiceAccount in its namespace."""
 
     @property
+    def is_installed(self) -> bool:
+        """Whether an administrator has installed it: no tenant can create what shows it."""
+        return self.is_bound or bool(self.webhooks)
+
+    @property
     def is_proven(self) -> bool:
-        """Whether it runs, and only an administrator can have installed it."""
-        return self.is_alive and (self.is_bound or bool(self.webhooks))
+        """Whether it runs, and an administrator has installed it."""
+        return self.is_alive and self.is_installed
 
 
 async def check(subject: Subject) -> Iterable[Finding]:
     """Check whether another CodeFlare operator reconciles the same objects."""
     operators = await _operators(subject.client)
-    alive = sorted(where for where, operator in operators.items() if operator.is_alive)
+    for where in await _bound_namespaces(subject.client):
+        if where in operators:
+            operators[where].is_bound = True
+    alive = [where for where, operator in _by_evidence(operators) if operator.is_alive]
     own = operators.pop(subject.namespace, OtherOperator())
-    bound = await _bound_namespaces(subject.client)
-    for where, other in islice(sorted(operators.items()), _MAX_SHOWN):
+    for where, other in islice(_by_evidence(operators), _MAX_SHOWN):
         other.configuration = await configuration_of(subject.client, where)
-        other.is_bound = where in bound
     if operators and not own.webhooks and not own.signs:
         return missing_findings(operators, subject.namespace)
     checked = _described(subject.namespace, own)
@@ -89,16 +99,30 @@ async def check(subject: Subject) -> Iterable[Finding]:
     return findings(operators, subject.configuration, checked, alive, is_known=is_known)
 
 
+def _by_evidence(operators: Mapping[str, OtherOperator]) -> list[tuple[str, OtherOperator]]:
+    """Return the operators with their namespaces; those that an administrator has installed come first, then living.
+
+    Tenants can create Deployments and Leases in any number of namespaces, but only after these in this order.
+    """
+
+    def order(found: tuple[str, OtherOperator]) -> tuple[bool, bool, str]:
+        where, operator = found
+        return not operator.is_installed, not operator.is_alive, where
+
+    return sorted(operators.items(), key=order)
+
+
 def missing_findings(others: Mapping[str, OtherOperator], namespace: str) -> Iterator[Finding]:
     """Yield a finding for each operator, if nothing shows that there is one in the checked ``namespace``.
 
     Its remedy names no command with the namespace, because any user can create a Lease or a Deployment.
     """
-    for where, other in islice(sorted(others.items()), _MAX_SHOWN):
+    for where, other in islice(_by_evidence(others), _MAX_SHOWN):
         yield warn(
             f"a CodeFlare operator is in {_described(where, other)}; none was found in namespace {namespace}",
             "if it is the one to check, name its namespace with --namespace",
         )
+    yield from _others_left_out(others)
 
 
 def findings(
@@ -112,13 +136,14 @@ def findings(
     """Yield a finding for each operator in another namespace.
 
     ``configuration`` is that of the checked operator (``is_known``: it was read), and ``checked`` describes it.
-    ``alive``: the namespaces of all operators whose Leases are renewed. Two operators for the same objects are only a
-    warning if one configuration is unknown, or if a tenant can have created all that shows the other operator.
+    ``alive``: the namespaces of all operators whose Leases are renewed, those to name first. Two operators for the same
+    objects are only a warning if one configuration is unknown, or if a tenant can have created all that shows the other
+    operator.
     """
-    renewing = ", ".join(alive[:_MAX_SHOWN]) or "no namespace"
+    renewing = _listed(alive) or "no namespace"
     remedy = f"alive, by the renewal of its Lease: {renewing}; {_REMEDY}"
     own_part = _part_text(configuration if is_known else None)
-    for namespace, other in islice(sorted(others.items()), _MAX_SHOWN):
+    for namespace, other in islice(_by_evidence(others), _MAX_SHOWN):
         described = _described(namespace, other)
         both = (
             f"the one in {checked} reconciles {own_part}, the one in {described} reconciles "
@@ -139,12 +164,30 @@ def findings(
                 )
         else:
             yield ok(f"two CodeFlare operators divide the cluster: {both}")
+    yield from _others_left_out(others)
     if not others:
         yield ok("no other CodeFlare operator was found")
 
 
+def _others_left_out(others: Mapping[str, OtherOperator]) -> Iterator[Finding]:
+    """Yield how many of ``others`` have no finding of their own."""
+    left_out = len(others) - _MAX_SHOWN
+    if left_out > 0:
+        name = LeaderElection().resource_name
+        yield warn(
+            f"not shown: {counted(left_out, 'more namespace')} with a Deployment or a Lease of a CodeFlare operator",
+            f"users can create these: kubectl get leases -A --field-selector metadata.name={name}",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first of ``names``, and how many more there are."""
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(names[:_MAX_SHOWN]) + more
+
+
 def _described(namespace: str, operator: OtherOperator) -> str:
-    names = ", ".join([*operator.webhooks, *operator.signs])
+    names = _listed([*operator.webhooks, *operator.signs])
     return f"namespace {namespace} ({names})" if names else f"namespace {namespace}"
 
 
@@ -155,9 +198,8 @@ def _part_text(configuration: OperatorConfiguration | None) -> str:
     names = configuration.watch_namespaces
     part = "all namespaces"
     if names:
-        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
         noun = "namespace" if len(names) == 1 else "namespaces"
-        part = f"{noun} {', '.join(names[:_MAX_SHOWN])}{more}"
+        part = f"{noun} {_listed(names)}"
     if configuration.label_selector:
         part += f" with labels {text(str(configuration.label_selector))}"
     return part
@@ -181,9 +223,11 @@ async def _operators(client: Client) -> dict[str, OtherOperator]:
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
         for configuration in await client.list(kind, live=True):
             name = f"{kind.kind} {configuration['metadata']['name']}"
-            for where in _namespaces_of_services(configuration):
+            for where in namespaces_of_services(configuration):
                 operators[where].webhooks.append(name)
-            for where, url in _marked_urls(configuration):
+            marked = marked_operator(configuration)
+            if marked is not None:
+                where, url = marked
                 operators[where].webhooks.append(f"{name} at {url}")
     for key, image in await read_deployments(client, [PREFIX], DEPLOYMENT):
         operators[key.namespace].signs.append(f"Deployment {key.name}, image {text(image)}")
@@ -197,31 +241,6 @@ async def _operators(client: Client) -> dict[str, OtherOperator]:
     return dict(operators)
 
 
-def _is_raycluster_webhook(webhook: Mapping[str, Any]) -> bool:
-    return text(webhook.get("name")).endswith(_WEBHOOK_SUFFIX)
-
-
-def _namespaces_of_services(configuration: Object) -> set[str]:
-    """Return the namespaces of the Services that a CodeFlare operator's webhooks for RayClusters lead to."""
-    return {
-        text(path(webhook, "clientConfig", "service", "namespace"))
-        for webhook in items(configuration.get("webhooks"))
-        if _is_raycluster_webhook(webhook) and path(webhook, "clientConfig", "service")
-    }
-
-
-def _marked_urls(configuration: Object) -> Iterator[tuple[str, str]]:
-    """Yield the namespace and the URL of the operator outside the cluster that serves the webhooks for RayClusters."""
-    mark = mark_of(configuration)
-    if mark is None:
-        return
-    for webhook in items(configuration.get("webhooks")):
-        url = text(path(webhook, "clientConfig", "url"))
-        if _is_raycluster_webhook(webhook) and url.startswith(f"{mark.address}/"):
-            yield mark.lease.namespace, text(mark.address)
-            return
-
-
 def _is_held(lease: Object) -> bool:
     renewed = time_of(path(lease, "spec", "renewTime"))
     return (
@@ -232,20 +251,11 @@ def _is_held(lease: Object) -> bool:
 
 
 async def _bound_namespaces(client: Client) -> set[str]:
-    """Return the namespaces whose ServiceAccount of the operator is named by a ClusterRoleBinding.
-
-    No tenant can create such a binding. Empty if the user is not allowed to list them.
-    """
-    found: set[str] = set()
+    """Return :func:`.bound_namespaces`; empty if the user is not allowed to list ClusterRoleBindings."""
     try:
-        bindings = await client.list(CLUSTER_ROLE_BINDING, live=True)
+        return bound_namespaces(await client.list(CLUSTER_ROLE_BINDING, live=True))
     except Forbidden:
-        return found
-    for binding in bindings:
-        for account in items(binding.get("subjects")):
-            if account.get("kind") == "ServiceAccount" and account.get("name") == SERVICE_ACCOUNT:
-                found.add(text(account.get("namespace")))
-    return found
+        return set()
 
 
 async def configuration_of(client: Client, namespace: str) -> OperatorConfiguration | None:

@@ -165,6 +165,55 @@ def test_operator_elsewhere_is_not_another_one_if_the_checked_namespace_has_none
     assert "default" not in finding.remedy
 
 
+def crowd(**installed: OtherOperator) -> dict[str, OtherOperator]:
+    """Return what was found if a tenant has a Lease of an operator in each of 12 namespaces."""
+    tenants = {
+        f"aa-{number:02}": OtherOperator(signs=["Lease l, holder h"], is_alive=True)
+        for number in range(12)
+    }
+    return {**tenants, **installed}
+
+
+@pytest.mark.parametrize(
+    "installed",
+    [
+        OtherOperator(signs=["Lease l"], is_alive=True, is_bound=True),
+        OtherOperator(["ValidatingWebhookConfiguration v"], is_alive=True),
+    ],
+)
+def test_leases_of_tenants_do_not_hide_an_installed_operator(installed: OtherOperator) -> None:
+    installed.configuration = OperatorConfiguration()
+    found = list(
+        other_operators.findings(crowd(zz=installed), OperatorConfiguration(), "namespace ours", [])
+    )
+    assert found[0].status == "fail"
+    assert "namespace zz (" in found[0].message
+    assert states(found[1:]) == ["warn"] * 10
+    assert found[-1].message.startswith("not shown: 3 more namespaces with a Deployment or a Lease")
+    found = list(other_operators.missing_findings(crowd(zz=installed), "ours"))
+    assert "is in namespace zz (" in found[0].message
+    assert len(found) == 11
+    assert found[-1].message.startswith("not shown: 3 more namespaces")
+
+
+def test_living_operators_are_named_before_others() -> None:
+    tenants = {f"aa-{number:02}": OtherOperator(signs=["Deployment d"]) for number in range(12)}
+    living = OtherOperator(signs=["Lease l"], is_alive=True)
+    first, *_ = other_operators.missing_findings({**tenants, "zz": living}, "ours")
+    assert "is in namespace zz (Lease l)" in first.message
+
+
+def test_number_of_operators_that_are_not_named_is_reported() -> None:
+    alive = [f"n{number}" for number in range(12)]
+    found = other(proven=True)
+    (finding,) = other_operators.findings(found, OperatorConfiguration(), "namespace ours", alive)
+    assert "renewal of its Lease: n0, n1, " in finding.remedy
+    assert ", n9 and 2 more; keep one" in finding.remedy
+    found["opendatahub"].signs = [f"Deployment d{number}" for number in range(2_000)]
+    (finding,) = other_operators.findings(found, OperatorConfiguration(), "namespace ours", alive)
+    assert ", Deployment d9 and 1990 more) reconciles all namespaces" in finding.message
+
+
 def pod(
     image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T10:00:00Z"
 ) -> Object:

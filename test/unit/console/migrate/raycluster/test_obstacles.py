@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.console.migrate.raycluster.obstacles import find_obstacles, operator_namespaces
+from cfo.console.migrate.raycluster.obstacles import find_obstacles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -52,34 +52,6 @@ def test_lease_with_unknown_time_is_an_obstacle(spec: dict[str, Any]) -> None:
 def test_only_webhooks_of_ray_clusters_are_obstacles(name: str, *, found: bool) -> None:
     configuration = named("ValidatingWebhookConfiguration", webhooks=[{"name": name}])
     assert bool(list(find_obstacles([], [], [configuration], NOW))) is found
-
-
-def in_namespace(kind: str, namespace: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "metadata": {"name": "codeflare-operator-manager", "namespace": namespace},
-        **fields,
-    }
-
-
-def test_objects_in_namespaces_of_users_are_not_those_of_an_operator() -> None:
-    webhook = {
-        "name": "vraycluster.ray.openshift.ai",
-        "clientConfig": {"service": {"namespace": "operators"}},
-    }
-    foreign = {"name": "v.example.com", "clientConfig": {"service": {"namespace": "other"}}}
-    configurations = [named("ValidatingWebhookConfiguration", webhooks=[webhook, foreign])]
-    deployments = [
-        in_namespace(
-            "Deployment", namespace, spec={"template": {"spec": {"serviceAccountName": account}}}
-        )
-        for namespace, account in (("bound", "manager"), ("tenant", "manager"), ("tenant", ""))
-    ]
-    bindings = [
-        {"subjects": [{"kind": "ServiceAccount", "namespace": "bound", "name": "manager"}]},
-        {},
-    ]
-    assert operator_namespaces(deployments, bindings, configurations) == {"operators", "bound"}
 
 
 @pytest.mark.parametrize("renewed", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9" * 100_000])
