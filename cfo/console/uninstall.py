@@ -26,7 +26,8 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import anyio
 import click
@@ -158,6 +159,8 @@ def command(
         raise CommandFailed(str(error)) from None
 
 
+T = TypeVar("T")
+
 _POLL_INTERVAL = 0.5  # seconds
 _MAX_CONFLICTS = 20
 """How often the removal of a finalizer is tried while other clients change the object."""
@@ -288,9 +291,9 @@ async def _remains(
             if keys:
                 return f"{_named(gvk, keys)} with the finalizer {finalizer} exist"
         for left in kind.leftovers():
-            for obj in await _list(client, left.gvk, label_selector=left.label):
-                if left.name in ("", name_of(obj)):
-                    return f"{left.gvk.kind} {key_of(obj)} exists"
+            for key in await _keys(client, left.gvk, label_selector=left.label):
+                if left.name in ("", key.name):
+                    return f"{left.gvk.kind} {key} exists"
     state = [
         f"{gvk.kind} {name}"
         for gvk, name in _STATE.items()
@@ -313,10 +316,8 @@ async def _state_elsewhere(client: Client, namespace: str) -> str:
     found: list[str] = []
     for gvk, name in _STATE.items():
         with suppress(Forbidden):
-            stored = await _list(client, gvk, field_selector=f"metadata.name={name}")
-            found += (
-                f"{gvk.kind} {key_of(obj)}" for obj in stored if namespace_of(obj) != namespace
-            )
+            keys = await _keys(client, gvk, field_selector=f"metadata.name={name}")
+            found += (f"{gvk.kind} {key}" for key in keys if key.namespace != namespace)
     if not found:
         return ""
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
@@ -326,7 +327,10 @@ async def _state_elsewhere(client: Client, namespace: str) -> str:
 
 
 async def _keys_with_finalizer(client: Client, gvk: GVK, finalizer: str) -> list[NamespacedName]:
-    return [key_of(obj) for obj in await _list(client, gvk) if has_finalizer(obj, finalizer)]
+    def key_with_finalizer(obj: Object) -> NamespacedName | None:
+        return key_of(obj) if has_finalizer(obj, finalizer) else None
+
+    return await _select(client, gvk, key_with_finalizer)
 
 
 def _named(gvk: GVK, keys: Sequence[NamespacedName]) -> str:
@@ -384,8 +388,8 @@ async def _check_leases(
         if owner is None or owner.lease is None or _namespaces_in(obj) or has_others:
             continue
         leases.add(owner.lease)
-    pods = await _list(client, POD, namespace=namespace, label_selector=_SELECTOR)
-    identities = tuple(f"{name_of(pod)[:_MAX_HOSTNAME]}_" for pod in pods)
+    pods = await _keys(client, POD, namespace=namespace, label_selector=_SELECTOR)
+    identities = tuple(f"{pod.name[:_MAX_HOSTNAME]}_" for pod in pods)
     for key in sorted(leases):
         lease = await client.get(LEASE, key, live=True)
         holder = living_holder(lease or {}, datetime.now(UTC))
@@ -445,10 +449,10 @@ async def uninstall(
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
-        pods = await _list(client, POD, namespace=namespace, label_selector=_SELECTOR)
+        pods = await _keys(client, POD, namespace=namespace, label_selector=_SELECTOR)
         for gvk in _own_kinds():
-            for obj in await _list(client, gvk):
-                await removal.delete(gvk, key_of(obj))
+            for key in await _keys(client, gvk):
+                await removal.delete(gvk, key)
             if pods:
                 await removal.wait_for_deletion(gvk, timeout)
         if not pods and not dry_run:  # no operator removes its finalizers
@@ -460,9 +464,9 @@ async def uninstall(
     await _remove_finalizers(removal, client)
     for kind in KINDS:
         for left in kind.leftovers():
-            for obj in await _list(client, left.gvk, label_selector=left.label):
-                if left.name in ("", name_of(obj)):
-                    await removal.delete(left.gvk, key_of(obj))
+            for key in await _keys(client, left.gvk, label_selector=left.label):
+                if left.name in ("", key.name):
+                    await removal.delete(left.gvk, key)
     # also the ClusterRoles of an additional operator, and all ClusterRoleBindings
     rest += [obj for obj in stored if obj["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     for obj in rest:
@@ -479,8 +483,8 @@ async def _remove_finalizers(removal: _Removal, client: Client) -> None:
     """Remove our finalizers from all objects."""
     for kind in KINDS:
         for gvk, finalizer in kind.finalizers().items():
-            for obj in await _list(client, gvk):
-                await removal.remove_finalizer(gvk, key_of(obj), finalizer)
+            for key in await _keys_with_finalizer(client, gvk, finalizer):
+                await removal.remove_finalizer(gvk, key, finalizer)
 
 
 _KEPT = (
@@ -581,6 +585,20 @@ async def _list(client: Client, gvk: GVK, **options: str) -> list[Object]:
         return []
 
 
+async def _select(
+    client: Client, gvk: GVK, select: Callable[[Object], T | None], **options: str
+) -> list[T]:
+    """Return what ``select`` returns for the metadata of each object; objects of tenants do not fit into memory."""
+    try:
+        return await client.select(gvk, select, metadata_only=True, **options)
+    except (UnknownKind, NotFound):
+        return []
+
+
+async def _keys(client: Client, gvk: GVK, **options: str) -> list[NamespacedName]:
+    return await _select(client, gvk, key_of, **options)
+
+
 class _Removal:
     """Deletes objects and removes finalizers, or, in a dry run, only reports which."""
 
@@ -614,18 +632,26 @@ class _Removal:
         """Wait until no object that ``options`` select exists, for at most ``timeout`` seconds."""
         if self._dry_run:
             return
-        left: list[Object] = []
+        left: list[NamespacedName] = []
         with anyio.move_on_after(timeout):
             while True:
-                left = await _list(self._client, gvk, **options)
+                left = await _keys(self._client, gvk, **options)
                 if not left:
                     return
                 await anyio.sleep(_POLL_INTERVAL)
-        views = {view.gvk: view for view in all_views()}
         self._waited.append((gvk, options))
-        for obj in left[:_MAX_NAMED]:
-            why = summarize(views[gvk], obj).pending if gvk in views else "still exists"
-            self._report(f"still not deleted after {timeout:g} s: {gvk.kind} {key_of(obj)} {why}")
+        for key in left[:_MAX_NAMED]:
+            why = await self._pending(gvk, key)
+            if why:
+                self._report(f"still not deleted after {timeout:g} s: {gvk.kind} {key} {why}")
+
+    async def _pending(self, gvk: GVK, key: NamespacedName) -> str:
+        """Return what the deletion of an object waits for, as far as it is known; empty if it was deleted."""
+        for view in all_views():
+            if view.gvk == gvk:
+                obj = await self._client.get(gvk, key, live=True)
+                return summarize(view, obj).pending if obj is not None else ""
+        return "still exists"
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
         """Remove our finalizer from an object; retry if another client has changed the object concurrently.
@@ -656,28 +682,26 @@ class _Removal:
         for kind in KINDS:
             for gvk, finalizer in kind.finalizers().items():
                 has_selector = gvk in kind.gvks and not kind.shared
-                orphans: list[Object] = []
-                for obj in await _list(self._client, gvk):
-                    if not has_finalizer(obj, finalizer):
-                        continue
-                    labels = labels_of(obj) if has_selector else None
-                    if not any(part.covers(namespace_of(obj), labels) for part in parts):
-                        orphans.append(obj)
+                orphan = partial(_orphan, parts, finalizer, has_selector=has_selector)
+                orphans = await _select(self._client, gvk, orphan)
                 if orphans:
                     self._report_orphans(gvk, finalizer, orphans)
 
-    def _report_orphans(self, gvk: GVK, finalizer: str, orphans: Sequence[Object]) -> None:
+    def _report_orphans(
+        self, gvk: GVK, finalizer: str, orphans: Sequence[tuple[NamespacedName, int]]
+    ) -> None:
+        """Report orphans: their keys, and the position of the finalizer in the list of each."""
         self._problems += 1
-        first = min(orphans, key=key_of)
-        key = key_of(first)
+        key, index = min(orphans)
         # The patch names the position in the list; its test fails if another finalizer is there.
-        position = f"/metadata/finalizers/{first['metadata']['finalizers'].index(finalizer)}"
+        position = f"/metadata/finalizers/{index}"
         patch = [
             {"op": "test", "path": position, "value": finalizer},
             {"op": "remove", "path": position},
         ]
+        keys = [orphan for orphan, _ in orphans]
         self._report(
-            f"no operator removes the finalizer {finalizer} of {_named(gvk, [*map(key_of, orphans)])} any more: let "
+            f"no operator removes the finalizer {finalizer} of {_named(gvk, keys)} any more: let "
             "another operator reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it from "
             "each; the path has its position among the finalizers of the object: kubectl "
             f"--namespace {key.namespace} patch {gvk.kind.lower()}.{gvk.group} {key.name} --type=json "
@@ -687,8 +711,9 @@ class _Removal:
     async def conclude(self) -> None:
         """Report what still exists of what had to be deleted; raise :class:`UninstallIncomplete` for any problem."""
         for gvk, options in self._waited:
-            found = await _list(self._client, gvk, **options)
-            keys = [key_of(obj) for obj in found if gvk == POD or not _is_being_removed(obj)]
+            keys = await _select(
+                self._client, gvk, key_of if gvk == POD else _key_of_remaining, **options
+            )
             if keys:
                 self._problems += 1
                 self._report(f"not deleted: {_named(gvk, keys)}")
@@ -698,6 +723,20 @@ class _Removal:
             )
 
 
-def _is_being_removed(obj: Object) -> bool:
-    """Return whether the API server deletes ``obj``, because no finalizer is left."""
-    return is_deleting(obj) and not obj["metadata"].get("finalizers")
+def _key_of_remaining(obj: Object) -> NamespacedName | None:
+    """Return the key of an object, unless the API server deletes it, because no finalizer is left."""
+    if is_deleting(obj) and not obj["metadata"].get("finalizers"):
+        return None
+    return key_of(obj)
+
+
+def _orphan(
+    parts: Sequence[Part], finalizer: str, obj: Object, *, has_selector: bool
+) -> tuple[NamespacedName, int] | None:
+    """Return the key of an object with our finalizer that is in none of ``parts``, and the finalizer's position."""
+    if not has_finalizer(obj, finalizer):
+        return None
+    labels = labels_of(obj) if has_selector else None
+    if any(part.covers(namespace_of(obj), labels) for part in parts):
+        return None
+    return key_of(obj), obj["metadata"]["finalizers"].index(finalizer)

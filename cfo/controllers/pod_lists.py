@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import POD, Client
 from cfo.runtime.cache import OwnerReference
-from cfo.runtime.client import APIRequest, PageSize, ResponseTooLarge
+from cfo.runtime.client import METADATA_LIST, APIRequest, listed_items
 
 ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that have not ended."""
@@ -23,13 +22,6 @@ _ON_NODE: Final = f"{ACTIVE},spec.nodeName!="
 
 _PAGE_SIZE: Final = 100
 """The number of pods of a page."""
-
-_MAX_PAGE_BYTES: Final = 16 << 20
-"""More than the metadata of one pod: API servers store 1.5 MiB, of which JSON makes at most six times more."""
-
-_LARGE_POD_BYTES: Final = 64 << 10
-"""The size from which others run before the next pod is decoded: owner references of one pod can take 50 ms."""
-_ACCEPT: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
 class _Labels(msgspec.Struct, gc=False):
@@ -74,18 +66,6 @@ class _Pod(msgspec.Struct, gc=False):
     metadata: PodMeta
 
 
-class _PageMeta(msgspec.Struct, gc=False, rename="camel"):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct, gc=False):
-    """A page of a list. Its pods are decoded one by one: owner references take ten times the memory of their JSON."""
-
-    metadata: _PageMeta
-    items: list[msgspec.Raw] | None = None
-
-
-_pages = msgspec.json.Decoder(_Page)
 _pods = msgspec.json.Decoder(_Pod)
 
 
@@ -93,42 +73,21 @@ async def list_pods(
     client: Client, namespace: str, *, labels: str = "", fields: str = ACTIVE
 ) -> list[PodMeta]:
     """Return the metadata of the pods that both selectors match. Raises the errors of API requests."""
-    size = PageSize(_PAGE_SIZE)
-    position = ""
+    request = APIRequest(
+        "GET",
+        f"/api/{POD.version}/namespaces/{namespace}/pods",
+        params={"labelSelector": labels, "fieldSelector": fields},
+        accept=METADATA_LIST,
+        compress=True,
+        verb="list",
+        resource="pods",
+    )
     found: list[PodMeta] = []
-    while True:
-        params = {
-            "labelSelector": labels,
-            "fieldSelector": fields,
-            "limit": str(size.current),
-            "continue": position,
-        }
-        request = APIRequest(
-            "GET",
-            f"/api/{POD.version}/namespaces/{namespace}/pods",
-            params=params,
-            accept=_ACCEPT,
-            compress=True,
-            max_response_bytes=_MAX_PAGE_BYTES,
-            verb="list",
-            resource="pods",
-        )
-        try:
-            response = await client.transport.request(request)
-        except ResponseTooLarge as error:
-            size.reduce(error)
-            continue
-        size.count_page()
-        page = _pages.decode(response.body)
-        for item in page.items or ():
-            pod = _pods.decode(item).metadata
-            pod.drop_other_owners()
-            found.append(pod)
-            if len(memoryview(item)) > _LARGE_POD_BYTES:
-                await checkpoint()
-        position = page.metadata.continue_
-        if not position:
-            return found
+    async for item in listed_items(client.transport, request, _PAGE_SIZE):
+        pod = _pods.decode(item).metadata
+        pod.drop_other_owners()
+        found.append(pod)
+    return found
 
 
 async def list_pods_that_can_run(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.controllers import pod_lists
 from cfo.controllers.pod_lists import list_pods
 from cfo.runtime import Client
-from cfo.runtime.client import ClientConfig, Exchange, ResponseTooLarge, RESTMapper, Transport
+from cfo.runtime.client import (
+    ClientConfig,
+    Exchange,
+    ResponseTooLarge,
+    RESTMapper,
+    Transport,
+    pages,
+)
 from cfo.runtime.objects.unstructured import Object
 from envtest import ControlPlane
 
@@ -37,16 +43,16 @@ async def test_pods_are_listed_in_small_pages_after_a_page_that_is_too_large(
         client = Client(transport, RESTMapper(transport), field_manager="test")
         for number in range(_NUMBER):
             await client.create(large_pod(number))
-        monkeypatch.setattr(pod_lists, "_MAX_PAGE_BYTES", 115_000)
+        monkeypatch.setattr(pages, "_MAX_PAGE_BYTES", 115_000)
         exchanges.clear()
         found = await list_pods(client, "default")
         assert sorted(pod.name for pod in found) == [f"pod-{at:02}" for at in range(_NUMBER)]
         assert len(exchanges) == 2 + 2, "pages of 100, 50 and 10"
-        monkeypatch.setattr(pod_lists, "_MAX_PAGE_BYTES", 20_000)
+        monkeypatch.setattr(pages, "_MAX_PAGE_BYTES", 20_000)
         exchanges.clear()
         assert len(await list_pods(client, "default")) == _NUMBER
         assert len(exchanges) == 3 + _NUMBER + 1, "after ten pages of one pod, one of ten"
-        monkeypatch.setattr(pod_lists, "_MAX_PAGE_BYTES", 2_000)
+        monkeypatch.setattr(pages, "_MAX_PAGE_BYTES", 2_000)
         exchanges.clear()
         with pytest.raises(ResponseTooLarge):
             await list_pods(client, "default")

@@ -46,6 +46,8 @@ from .kubeconfig_errors import KubeconfigError as KubeconfigError
 from .name_checks import FIRST_NAME_CHECK_SECONDS as FIRST_NAME_CHECK_SECONDS
 from .name_checks import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
 from .page_size import PageSize as PageSize
+from .pages import METADATA_LIST as METADATA_LIST
+from .pages import listed_items as listed_items
 from .ratelimit import Backoff as Backoff
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import BucketRateLimiters as BucketRateLimiters

@@ -10,6 +10,7 @@ server, even if the cache covers it.
 
 from __future__ import annotations
 
+import builtins
 import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -33,6 +34,7 @@ from cfo.runtime.client.recorded_requests import (
     cache_key,
     decoded,
     decoded_metadata,
+    selector_params,
 )
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_wire
@@ -195,13 +197,31 @@ class Client:
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
         gvk = require_kind("list", kind)
-        require_namespace("list", namespace)
-        require_type("list: label_selector", label_selector, str, "a string, such as app=web")
-        require_type(
-            "list: field_selector", field_selector, str, "a string, such as spec.nodeName=a"
-        )
+        _require_selection("list", namespace, label_selector, field_selector)
         found = await self._requests.list(gvk, namespace, label_selector, field_selector, live=live)
         return [kind.decode(obj) for obj in found]
+
+    async def select(
+        self,
+        gvk: GVK,
+        select: Callable[[Object], T | None],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+    ) -> builtins.list[T]:
+        """Return what ``select`` returns for each object that matches in the API server, without ``None``.
+
+        For kinds whose objects are large and of which little is needed: one of them is decoded at a time. With
+        ``metadata_only``, the API server sends only the metadata. An empty ``namespace`` means all namespaces.
+        """
+        gvk = require_kind("select", gvk)
+        _require_selection("select", namespace, label_selector, field_selector)
+        params = selector_params(label_selector, field_selector)
+        return await self._requests.select(
+            gvk, select, namespace, params, metadata_only=metadata_only
+        )
 
     # Writes.
 
@@ -537,6 +557,17 @@ class Client:
         """Send a write to ``target``, and return the object or subresource in the response."""
         params = {"fieldManager": self.field_manager, **_dry_run_params(dry_run)}
         return await self._requests.write(request, target, body, params=params)
+
+
+def _require_selection(
+    name: str, namespace: object, label_selector: object, field_selector: object
+) -> None:
+    """Raise :class:`TypeError` for an argument of the wrong type, which the function ``name`` got."""
+    require_namespace(name, namespace)
+    require_type(f"{name}: label_selector", label_selector, str, "a string, such as app=web")
+    require_type(
+        f"{name}: field_selector", field_selector, str, "a string, such as spec.nodeName=a"
+    )
 
 
 def _decode_stored(stored: StoredObject, cached: CachedState | None) -> Object:

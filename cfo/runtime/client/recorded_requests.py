@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 import orjson
@@ -28,7 +28,8 @@ from cfo.runtime.client.errors import (
     UnknownSubresource,
 )
 from cfo.runtime.client.object_cache import CachedObjects, ClientCache
-from cfo.runtime.client.transport import APIRequest, Transport
+from cfo.runtime.client.pages import METADATA_LIST, listed_items
+from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.objects.errors import TerminalError
 from cfo.runtime.objects.unstructured import (
     GVK,
@@ -41,6 +42,8 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.process.large_objects import admit
+
+T = TypeVar("T")
 
 APPLY: Final = "application/apply-patch+yaml"
 """The media type of a server-side apply."""
@@ -231,6 +234,36 @@ class RecordedRequests:
                 continue
         # Pages of a large collection may expire each time before the last one is read; one page cannot expire.
         return [item async for item in self._pages(target, params, reader)]
+
+    async def select(
+        self,
+        gvk: GVK,
+        select: Callable[[Object], T | None],
+        namespace: str,
+        params: Mapping[str, str],
+        *,
+        metadata_only: bool,
+    ) -> builtins.list[T]:
+        """Return what ``select`` returns for each object (see :meth:`Client.select`)."""
+        target = await self.resolve_collection(gvk, namespace, all_namespaces=True)
+        request = APIRequest(
+            "GET",
+            target.path,
+            params=params,
+            accept=METADATA_LIST if metadata_only else JSON,
+            compress=True,
+            verb="list",
+            resource=target.label,
+        )
+        found: builtins.list[T] = []
+        try:
+            async for item in listed_items(self.transport, request, _PAGE_SIZE):
+                selected = select(_listed_object(gvk, bytes(item), metadata_only=metadata_only))
+                if selected is not None:
+                    found.append(selected)
+        except NotFound as error:
+            self._raise_unknown(error)
+        return found
 
     async def _pages(
         self, target: RequestTarget, params: dict[str, str], reader: CachedObjects | None
@@ -425,10 +458,13 @@ class RecordedRequests:
         except NotFound as error:
             if error.details.get("name"):
                 raise
-            # The 404 is for the resource, not for the object: the kind is no longer served.
-            self.mapper.invalidate()
-            raise UnknownKind(str(error)) from error
+            self._raise_unknown(error)
         return response.body
+
+    def _raise_unknown(self, error: NotFound) -> NoReturn:
+        """Raise :class:`UnknownKind` for a 404 of the resource, not of an object: the kind is no longer served."""
+        self.mapper.invalidate()
+        raise UnknownKind(str(error)) from error
 
     async def send_write(self, request: APIRequest, changed: RequestTarget) -> bytes:
         """Send a write of ``changed``; if its outcome is unknown, mark the object as uncertain."""
@@ -507,6 +543,24 @@ def decoded_metadata(response: bytes) -> Object:
     return {
         name: orjson.loads(memoryview(part)) for name, part in msgspec.structs.asdict(parts).items()
     }
+
+
+def _listed_object(gvk: GVK, item: bytes, *, metadata_only: bool) -> Object:
+    """Return an object of a list, or only its metadata, with its kind, which API servers leave out there."""
+    if metadata_only:
+        metadata = decoded(bytes(_listed_metadata.decode(item).metadata))
+        return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
+    obj = decoded(item)
+    obj.setdefault("apiVersion", gvk.api_version)
+    obj.setdefault("kind", gvk.kind)
+    return obj
+
+
+class _ListedMetadata(msgspec.Struct):
+    metadata: msgspec.Raw
+
+
+_listed_metadata = msgspec.json.Decoder(_ListedMetadata)
 
 
 class _MetadataOnly(msgspec.Struct):

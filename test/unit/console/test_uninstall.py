@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
+from unittest import mock
+
+import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console import uninstall
-from cfo.runtime import Client, Conflict, Forbidden, NamespacedName, Object
+from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 
@@ -38,6 +42,53 @@ async def test_removal_of_a_contested_finalizer_ends() -> None:
     assert reports == [
         f"not removed: finalizer {FINALIZER} of RayCluster ns/rc: changed by other clients 20 times"
     ]
+
+
+class MetadataClient:
+    """A client of a cluster with large RayClusters, of which only metadata may be listed."""
+
+    async def select(
+        self, gvk: GVK, select: Callable[[Object], Any], *, metadata_only: bool, **_: str
+    ) -> list[Any]:
+        assert metadata_only
+        if gvk != RAY_CLUSTER:
+            return []
+        owned = {"name": "rc", "namespace": "ns", "finalizers": ["other", FINALIZER]}
+        found = [
+            select({"metadata": owned}),
+            select({"metadata": {"name": "free", "namespace": "ns"}}),
+        ]
+        return [each for each in found if each is not None]
+
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
+        if key.name != "rc":
+            return None
+        metadata = {"name": key.name, "namespace": key.namespace, "uid": "u"}
+        metadata |= {"finalizers": ["other"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
+
+
+async def test_only_metadata_is_listed_to_remove_finalizers() -> None:
+    client = cast("Client", MetadataClient())
+    removed: list[NamespacedName] = []
+    removal = mock.Mock()
+    removal.remove_finalizer = mock.AsyncMock(side_effect=lambda _, key, __: removed.append(key))
+    await uninstall._remove_finalizers(removal, client)
+    assert removed == [NamespacedName("ns", "rc")]
+
+
+async def test_only_metadata_is_listed_while_objects_are_deleted() -> None:
+    reports: list[str] = []
+    removal = uninstall._Removal(cast("Client", MetadataClient()), reports.append, dry_run=False)
+    await removal.wait_for_deletion(RAY_CLUSTER, 0)
+    pending = "is being deleted, waiting for other"
+    assert reports == [f"still not deleted after 0 s: RayCluster ns/rc {pending}"]
+    await removal.report_orphans([])
+    assert f"the finalizer {FINALIZER} of 1 RayCluster (ns/rc) any more" in reports[1]
+    assert '"path": "/metadata/finalizers/1"' in reports[1]
+    with pytest.raises(uninstall.UninstallIncomplete):
+        await removal.conclude()
+    assert reports[2:] == ["not deleted: 2 RayClusters (ns/free, ns/rc)"]
 
 
 class ForbiddenNamespaces:

@@ -393,6 +393,39 @@ async def test_get_subresource(server: ApiServer, live_client: Client) -> None:
     assert await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is None
 
 
+async def test_selection_has_what_is_selected_of_each_object(
+    server: ApiServer, live_client: Client
+) -> None:
+    items: list[Object] = [config_map(), config_map(name="b")]
+    for item in items:
+        del item["kind"], item["apiVersion"]
+    path = "/api/v1/configmaps"
+    server.answer("GET", path, json({"metadata": {}, "items": items}))
+
+    def select(obj: Object) -> Object | None:
+        return obj if obj["metadata"]["name"] == "b" else None
+
+    assert await live_client.select(CONFIG_MAP, select) == [config_map(name="b")]
+    found = await live_client.select(
+        CONFIG_MAP, select, label_selector="l", field_selector="f", metadata_only=True
+    )
+    expected = config_map(name="b")
+    del expected["data"]
+    assert found == [expected], "also if the API server sends whole objects"
+    whole, metadata = server.requests()
+    assert whole.query == {"limit": "500"}
+    assert metadata.query == {"labelSelector": "l", "fieldSelector": "f", "limit": "500"}
+    assert "as=PartialObjectMetadataList" in metadata.headers["Accept"]
+
+
+async def test_selection_of_a_kind_that_is_no_longer_served_fails(
+    server: ApiServer, live_client: Client
+) -> None:
+    server.answer("GET", "/api/v1/configmaps", error_response(404, "NotFound"))
+    with pytest.raises(UnknownKind):
+        await live_client.select(CONFIG_MAP, key_of)
+
+
 # Writes.
 
 

@@ -1,0 +1,75 @@
+"""Lists in pages, whose objects are decoded one by one: what a tenant creates can be large, and in any number."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from cfo.runtime.client.errors import Expired, ResponseTooLarge
+from cfo.runtime.client.page_size import PageSize
+from cfo.runtime.client.transport import APIRequest, Transport
+
+METADATA_LIST: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+)
+"""The media types for a list of only the metadata of objects."""
+
+_MAX_PAGE_BYTES: Final = 16 << 20
+"""More than one object: API servers store 1.5 MiB, of which JSON makes at most six times more."""
+
+_LARGE_BYTES: Final = 64 << 10
+"""The size from which others run before the next object is decoded: small values of one object can take 50 ms."""
+
+
+class _PageMeta(msgspec.Struct, gc=False):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _PageMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_pages = msgspec.json.Decoder(_Page)
+
+
+async def listed_items(
+    transport: Transport, request: APIRequest, page_size: int
+) -> AsyncIterator[msgspec.Raw]:
+    """Yield the encoded objects that ``request`` lists; at most ``page_size`` of them, and 16 MiB, are in memory.
+
+    If the continue token expires, the remaining objects are those that exist then. Raises the errors of API requests,
+    and :class:`~cfo.runtime.client.errors.ResponseTooLarge` for an object that does not fit into a page.
+    """
+    size = PageSize(page_size)
+    position = ""
+    while True:
+        params = {**request.params, "limit": str(size.current)}
+        if position:
+            params["continue"] = position
+        try:
+            response = await transport.request(
+                replace(request, params=params, max_response_bytes=_MAX_PAGE_BYTES)
+            )
+        except ResponseTooLarge as error:
+            size.reduce(error)
+            continue
+        except Expired as error:
+            remaining = (error.status.get("metadata") or {}).get("continue")
+            if not position or not remaining or remaining == position:
+                raise
+            position = remaining
+            continue
+        size.count_page()
+        page = _pages.decode(response.body)
+        for item in page.items or ():
+            yield item
+            if len(memoryview(item)) > _LARGE_BYTES:
+                await checkpoint()
+        position = page.metadata.continue_
+        if not position:
+            return
