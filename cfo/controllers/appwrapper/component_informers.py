@@ -147,16 +147,16 @@ class ComponentInformers:
         if not component.gvk.kind or not component.key.name:
             return None
         informer = await self.synced(component.gvk)
+        answers = self._live.setdefault(owner_uid, {})
+        at, known = answers.get((component.gvk, component.key), (-math.inf, None))
         if informer is not None:
             entry = informer.reader.entry(component.key)
             if entry is not None:
                 return _from_entry(entry, owner_uid, component.gvk)
-            # One that is too large for the cache exists.
-            may_exist = informer.reader.may_exist(component.key)
+            # One exists that is too large for the cache, or that was read because it lacks the label.
+            may_exist = known is not None or informer.reader.may_exist(component.key)
             if not confirm_absence and _holds_all(informer) and not may_exist:
                 return None
-        answers = self._live.setdefault(owner_uid, {})
-        at, known = answers.get((component.gvk, component.key), (-math.inf, None))
         is_final = known is None and informer is not None and _holds_all(informer)
         now = self._manager.clock.monotonic()
         if at > -math.inf and (is_final or now - at < _LIVE_READ_INTERVAL):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.unstructured import Object
 from envtest import EmbeddedControlPlane
@@ -99,3 +100,22 @@ async def test_full_pod_is_deleted_by_force_after_the_grace_period(
             return await environment.find(POD, "p") is None
 
         await eventually(is_deleted, "the pod is deleted")
+
+
+async def test_component_without_its_label_is_deleted_although_a_request_failed(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, configuration()):
+        await environment.create(wrapper(job()))
+        await environment.wait_for_phase("Running")
+        stored = await environment.get(JOB, "j")
+        # The API server adds the labels of the template to a Job without any.
+        labels = {APPWRAPPER_LABEL: None, "other": "label"}
+        await environment.patch(stored, {"metadata": {"labels": labels}})
+        await environment.wait_until_idle()
+        assert isinstance(environment.plane, EmbeddedControlPlane)
+        environment.plane.faults.add(
+            Fault(verbs=("delete",), resources=("jobs",), count=1, code=500)
+        )
+        await suspend_and_wait_until_suspended(environment)
+        assert await environment.find(JOB, "j") is None
