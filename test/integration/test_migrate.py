@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
     FINALIZER,
@@ -22,21 +23,27 @@ from cfo.api.raycluster.names import (
     RAY_CLUSTER,
     ROUTE,
     VERSION_ANNOTATION,
+    label_value,
 )
 from cfo.cli import cli
 from cfo.console.demo import crds
 from cfo.console.migrate.raycluster import applying
 from cfo.console.migrate.raycluster.applying import Executor
+from cfo.console.migrate.raycluster.children import CHILD_KINDS
 from cfo.console.migrate.raycluster.injected import clean
 from cfo.console.migrate.raycluster.observation import Observer
-from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Options
-from cfo.console.migrate.raycluster.steps import ObjectPlan
+from cfo.console.migrate.raycluster.planning import (
+    SUSPENDED_ANNOTATION,
+    Options,
+    plan_cluster,
+    plan_takeover,
+)
+from cfo.console.migrate.raycluster.steps import ObjectPlan, plan_lines
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
 from cfo.manifests.names import SERVICE_ACCOUNT as OPERATOR_ACCOUNT
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.discovery import RESTMapper
-from cfo.runtime.client.transport import APIRequest, Exchange, Response, Transport
+from cfo.runtime.client.errors import UnknownKind
+from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
@@ -47,7 +54,14 @@ from cfo.runtime.objects.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.runtime.objects.unstructured import NamespacedName, Object, annotations_of, name_of
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    annotations_of,
+    name_of,
+    uid_of,
+)
 from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
 from test.support.raycluster_environment import (
     ROUTE_CRD,
@@ -257,21 +271,43 @@ async def test_mixed_clusters_are_planned_and_migrated(
                 assert f"RayCluster {NAMESPACE}/{name} " in again.stdout
 
 
-async def test_all_clusters_are_read_with_one_list_for_each_kind() -> None:
-    exchanges: list[Exchange] = []
+async def test_plan_needs_no_more_of_the_children_than_is_read() -> None:
     async with environment() as env:
         await create_mixed_clusters(env)
-        config = ClientConfig.for_control_plane(env.plane)
-        async with Transport(config, observe=exchanges.append) as transport:
-            observer = Observer(Client(transport, RESTMapper(transport), field_manager="test"))
-            found = await observer.clusters("")
-            sent = Counter(each.resource for each in exchanges if each.verb in ("get", "list"))
-            expected = [await observer.cluster(key) for key in await observer.keys("")]
-        assert len(found) == 20
-        assert found == expected
-        number_of_network_policy_labels = 2
-        assert sent.pop("networkpolicies.networking.k8s.io") == number_of_network_policy_labels
-        assert set(sent.values()) == {1}
+        async with run_kuberay(env):
+            observer = Observer(env.client)
+            keys = await observer.keys("")
+            assert len(keys) == 20
+            supported = await observer.kuberay(["networkPolicy", "tlsOptions"])
+            options = [Options(target, supported, allow_downtime=True) for target in Target]
+            for key in keys:
+                observed = await observer.cluster(key)
+                assert observed is not None
+                children: dict[str, Object] = {}
+                for gvk in CHILD_KINDS:
+                    for label in (CLUSTER_LABEL, POD_CLUSTER_LABEL):
+                        selector = f"{label}={label_value(key.name)}"
+                        for obj in await listed(env, gvk, selector):
+                            children[uid_of(obj)] = obj
+                whole = dataclasses.replace(observed, children=tuple(children.values()))
+                for each in options:
+                    read = plan_cluster(observed, each)
+                    expected = plan_cluster(whole, each)
+                    assert [*plan_lines(read)] == [*plan_lines(expected)]
+                    update = [step.change and step.change(step.object) for step in read.steps]
+                    assert update == [
+                        step.change and step.change(step.object) for step in expected.steps
+                    ]
+                taken = plan_takeover(observed, has_proxies=False)
+                expected = plan_takeover(whole, has_proxies=False)
+                assert [*plan_lines(taken)] == [*plan_lines(expected)]
+
+
+async def listed(env: Environment, gvk: GVK, selector: str) -> list[Object]:
+    try:
+        return await env.client.list(gvk, label_selector=selector, live=True)
+    except UnknownKind:
+        return []
 
 
 async def assert_confirmation_is_required(env: Environment, directory: Path) -> None:

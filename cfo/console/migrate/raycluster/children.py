@@ -22,16 +22,20 @@ from cfo.api.raycluster.names import (
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     CONFIG_MAP,
+    GVK,
     INGRESS,
     NETWORK_POLICY,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
     Object,
+    gvk_of,
     is_controlled_by,
     labels_of,
     name_of,
     namespace_of,
+    owner_references_of,
+    uid_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
@@ -50,6 +54,11 @@ CHILD_KINDS: Final = (
 """The namespaced kinds that the operator creates; those that expose a RayCluster come first."""
 
 _GROUP_LABEL: Final = "ray.io/group"
+
+_NEEDED_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+
+_MAX_SELECTOR_LABELS: Final = 10
+"""More labels than KubeRay's own policies select pods by."""
 
 
 def title(obj: Mapping[str, Any]) -> str:
@@ -84,6 +93,40 @@ def is_operators_binding(binding: Object, cluster: Object) -> bool:
     return is_binding_of(binding, cluster) and is_oauth_proxy_binding(
         binding, namespace_of(cluster)
     )
+
+
+def is_read_with_content(gvk: GVK) -> bool:
+    """Return whether a plan needs the content, too, if ``gvk`` is one of the :data:`CHILD_KINDS`."""
+    return gvk in (NETWORK_POLICY, INGRESS)
+
+
+def needed_part(cluster: Object, obj: Object) -> Object | None:
+    """Return what the plan for ``cluster`` needs of an object with its label; ``None`` if that is nothing.
+
+    Users can label any number of large objects. NetworkPolicies and Ingresses with the operator's names, which are few,
+    are kept as they are. A small part is kept of other objects with its names, and of KubeRay's policies.
+    """
+    is_named = name_of(obj) in _names(str(obj.get("kind")), cluster)
+    if is_named and is_read_with_content(gvk_of(obj)):
+        return obj
+    metadata: dict[str, Any] = {
+        name: obj["metadata"][name] for name in _NEEDED_METADATA if name in obj["metadata"]
+    }
+    owners = [each for each in owner_references_of(obj) if each.get("uid") == uid_of(cluster)]
+    metadata["ownerReferences"] = sorted(owners, key=lambda each: not each.get("controller"))[:1]
+    if is_by_kuberay(obj):
+        metadata["labels"] = {CREATED_BY_LABEL: KUBERAY}
+    part = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
+    if is_named:
+        return part
+    if obj["kind"] != NETWORK_POLICY.kind or not is_by_kuberay(obj):
+        return None
+    spec = obj.get("spec") or {}
+    labels = (spec.get("podSelector") or {}).get("matchLabels") or {}
+    if not is_controlled_by(obj, cluster) or len(labels) > _MAX_SELECTOR_LABELS:
+        return None
+    types = [each for each in spec.get("policyTypes") or () if each == "Ingress"]
+    return {**part, "spec": {"podSelector": {"matchLabels": labels}, "policyTypes": types[:1]}}
 
 
 def _names(kind: str, cluster: Object) -> Collection[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
@@ -26,13 +26,12 @@ from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.obstacles import obstacles
 from cfo.console.migrate.raycluster.planning import (
-    ObservedCluster,
     Options,
     is_managed_by_cfo,
     plan_safely,
     plan_takeover,
 )
-from cfo.console.migrate.raycluster.steps import ObjectPlan, plan_lines
+from cfo.console.migrate.raycluster.steps import ObjectPlan, Totals, plan_lines
 from cfo.console.migrate.raycluster.targets import GATES, KubeRay, Target
 from cfo.console.namespaces import require_namespace
 from cfo.manifests.names import DEFAULT_NAMESPACE
@@ -171,10 +170,9 @@ def command(
         )
         found = await obstacles(client, operator_namespace)
         _echo_obstacles(found, "before --apply, because they would revert the migration")
-        if not apply:
-            observed = await _observed(observer, where, names)
-            return _show([plan_safely(cluster, options) for cluster in observed])
         keys = await _keys(client, observer, where, names)
+        if not apply:
+            return await _show(observer, keys, options)
         if found:
             return _INCOMPLETE_EXIT_CODE
         if not yes:
@@ -220,35 +218,22 @@ async def _keys(
     return keys
 
 
-async def _observed(
-    observer: Observer, namespace: str, names: Sequence[str]
-) -> list[ObservedCluster]:
-    """Return the state of the RayClusters called ``names`` in ``namespace``, or of all there.
-
-    Raises :class:`InvalidInput` if one of the names does not exist.
-    """
-    if not names:
-        return await observer.clusters(namespace)
-    found: list[ObservedCluster] = []
-    for name in names:
-        key = NamespacedName(namespace, name)
-        observed = await observer.cluster(key)
-        if observed is None:
-            raise InvalidInput(f"RayCluster {key} does not exist")
-        found.append(observed)
-    return found
-
-
-def _show(plans: Sequence[ObjectPlan]) -> int:
+async def _show(observer: Observer, keys: Iterable[NamespacedName], options: Options) -> int:
     """Print the plans; return the exit code."""
-    for plan in plans:
-        _echo_plan(plan)
-    return _echo_summary(plans)
+    totals = Totals()
+    for key in keys:
+        observed = await observer.cluster(key)
+        if observed is not None:
+            plan = plan_safely(observed, options)
+            _echo_plan(plan)
+            totals.add(plan)
+    return _echo_summary(totals)
 
 
 async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
     """Migrate the RayClusters, and print what was done and what is left; return the exit code."""
-    plans: list[ObjectPlan] = []
+    totals = Totals()
+    left: list[str] = []
     failed = 0
     for key in keys:
         try:
@@ -258,11 +243,11 @@ async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
             echo(f"RayCluster {key}: {' '.join(str(error).split())}", err=True)
             continue
         if plan is not None:
-            plans.append(plan)
-    for plan in plans:
-        if plan.is_incomplete:
-            _echo_plan(plan)
-    exit_code = _echo_summary(plans)
+            totals.add(plan)
+            left += plan_lines(plan) if plan.is_incomplete else ()
+    for line in left:
+        echo(line)
+    exit_code = _echo_summary(totals)
     if failed:
         echo(f"{counted(failed, 'RayCluster')} failed", err=True)
         return 1
@@ -276,17 +261,19 @@ async def _show_takeover(
     observer = Observer(client)
     config = await _configuration(observer, operator_namespace)
     has_proxies = await _has_proxies(client, config)
-    plans: list[ObjectPlan] = []
+    totals = Totals()
     are_managed = True
-    for observed in await _observed(observer, namespace, names):
-        plans.append(plan_takeover(observed, has_proxies=has_proxies))
-        are_managed = are_managed and is_managed_by_cfo(observed)
-    for plan in plans:
-        _echo_plan(plan)
+    for key in await _keys(client, observer, namespace, names):
+        observed = await observer.cluster(key)
+        if observed is not None:
+            plan = plan_takeover(observed, has_proxies=has_proxies)
+            _echo_plan(plan)
+            totals.add(plan)
+            are_managed = are_managed and is_managed_by_cfo(observed)
     if not are_managed:  # otherwise they are this operator's own
         found = await obstacles(client, operator_namespace, with_webhooks=False)
         _echo_obstacles(found, "before cfo starts, because both would run")
-    return _echo_summary(plans)
+    return _echo_summary(totals)
 
 
 async def _has_proxies(client: Client, config: KubeRayConfiguration) -> bool:
@@ -314,12 +301,10 @@ def _echo_plan(plan: ObjectPlan) -> None:
         echo(line)
 
 
-def _echo_summary(plans: Sequence[ObjectPlan]) -> int:
+def _echo_summary(totals: Totals) -> int:
     """Print how many RayClusters there are in each state; return the exit code."""
-    changes = sum(bool(plan.steps) for plan in plans)
-    blocked = sum(bool(plan.blockers) for plan in plans)
-    restarts = sum(plan.restarts for plan in plans)
     echo(
-        f"{counted(len(plans), 'RayCluster')}: {changes} to change, {blocked} blocked, {restarts} with downtime"
+        f"{counted(totals.clusters, 'RayCluster')}: {totals.changes} to change, {totals.blocked} blocked, "
+        f"{totals.restarts} with downtime"
     )
-    return _INCOMPLETE_EXIT_CODE if any(plan.is_incomplete for plan in plans) else 0
+    return _INCOMPLETE_EXIT_CODE if totals.is_incomplete else 0

@@ -1,20 +1,26 @@
 """Reads what a migration depends on: a RayCluster with its objects, KubeRay, and the operator's configuration.
 
-Lists are read in pages of 500. The content of Secrets is dropped as soon as it is read.
+One RayCluster is in memory at a time, because users can create many large ones. The content of Secrets is not read.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import items, path
 from cfo.config.document import default_document, parse
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
+from cfo.console.migrate.raycluster.children import (
+    CHILD_KINDS,
+    binding_names,
+    is_binding_of,
+    is_read_with_content,
+    needed_part,
+)
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import KubeRay
 from cfo.runtime import (
@@ -22,20 +28,20 @@ from cfo.runtime import (
     GVK,
     NETWORK_POLICY,
     POD,
-    SECRET,
     Client,
     NamespacedName,
     NotFound,
     Object,
     UnknownKind,
     key_of,
-    labels_of,
     name_of,
     namespace_of,
     uid_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, CUSTOM_RESOURCE_DEFINITION
 from cfo.version import CONFIG_MAP_NAME
+
+T = TypeVar("T")
 
 _RAY_CLUSTER_CRD: Final = NamespacedName("", "rayclusters.ray.io")
 _CERTIFICATE_CRD: Final = NamespacedName("", "certificates.cert-manager.io")
@@ -60,59 +66,34 @@ class Observer:
 
     async def keys(self, namespace: str) -> list[NamespacedName]:
         """Return the keys of the RayClusters in ``namespace``; in all namespaces if it is empty."""
-        return [key_of(cluster) for cluster in await self._list(RAY_CLUSTER, namespace)]
+        return await self._select(RAY_CLUSTER, key_of, namespace)
 
     async def cluster(self, key: NamespacedName) -> ObservedCluster | None:
-        """Return the current state of one RayCluster, or ``None`` if it does not exist."""
+        """Return the current state of one RayCluster, or ``None`` if it does not exist.
+
+        Its children have what :func:`.needed_part` returns.
+        """
         cluster = await self._client.get(RAY_CLUSTER, key, live=True)
         if cluster is None:
             return None
         children: dict[str, Object] = {}
+        needed = partial(needed_part, cluster)
         for gvk, label in _SELECTIONS:
-            for obj in await self._list(gvk, key.namespace, f"{label}={label_value(key.name)}"):
+            selector = f"{label}={label_value(key.name)}"
+            has_content = is_read_with_content(gvk)
+            found = await self._select(
+                gvk, needed, key.namespace, selector, metadata_only=not has_content
+            )
+            for obj in found:
                 children[uid_of(obj)] = obj
         bindings = await self.bindings_of(cluster)
         has_pods = not is_suspended(cluster) or await self.has_pods(cluster)
         return ObservedCluster(cluster, tuple(children.values()), tuple(bindings), has_pods)
 
-    async def clusters(self, namespace: str) -> list[ObservedCluster]:
-        """Return the current state of the RayClusters in ``namespace``; in all namespaces if it is empty.
-
-        Each kind is listed once, whatever the number of RayClusters.
-        """
-        found = await self._list(RAY_CLUSTER, namespace)
-        children: defaultdict[NamespacedName, dict[str, Object]] = defaultdict(dict)
-        for gvk, label in _SELECTIONS:
-            for obj in await self._list(gvk, namespace, label):
-                children[_cluster_key(obj, label)][uid_of(obj)] = obj
-        bindings: defaultdict[str, dict[str, Object]] = defaultdict(dict)
-        for binding in await self._list(CLUSTER_ROLE_BINDING):
-            name = name_of(binding)
-            bindings[name][name] = binding
-            labelled = labels_of(binding).get(CLUSTER_LABEL)
-            if labelled:
-                bindings[labelled][name] = binding
-        with_pods: set[NamespacedName] = set()
-        if any(map(is_suspended, found)):
-            pods = await self._list(POD, namespace, POD_CLUSTER_LABEL)
-            with_pods = {_cluster_key(pod, POD_CLUSTER_LABEL) for pod in pods}
-        observed: list[ObservedCluster] = []
-        for cluster in found:
-            key = NamespacedName(namespace_of(cluster), label_value(name_of(cluster)))
-            candidates = dict(bindings[key.name])
-            for name in binding_names(cluster):
-                candidates |= bindings[name]
-            own = [each for each in candidates.values() if is_binding_of(each, cluster)]
-            has_pods = not is_suspended(cluster) or key in with_pods
-            observed.append(
-                ObservedCluster(cluster, tuple(children[key].values()), tuple(own), has_pods)
-            )
-        return observed
-
     async def bindings_of(self, cluster: Object) -> list[Object]:
         """Return the ClusterRoleBindings with the labels or a name of the RayCluster."""
         selector = f"{CLUSTER_LABEL}={label_value(name_of(cluster))}"
-        found = await self._list(CLUSTER_ROLE_BINDING, selector=selector)
+        found = await self._client.list(CLUSTER_ROLE_BINDING, label_selector=selector, live=True)
         listed = {name_of(binding) for binding in found}
         for name in sorted(set(binding_names(cluster)) - listed):
             key = NamespacedName("", name)
@@ -124,7 +105,7 @@ class Observer:
     async def has_pods(self, cluster: Object) -> bool:
         """Return whether a pod of the RayCluster exists."""
         selector = f"{POD_CLUSTER_LABEL}={label_value(name_of(cluster))}"
-        return bool(await self._list(POD, namespace_of(cluster), selector))
+        return bool(await self._select(POD, key_of, namespace_of(cluster), selector))
 
     async def kuberay(self, features: Iterable[str]) -> KubeRay:
         """Return what the installed KubeRay supports; the feature gates of ``features`` are enabled."""
@@ -144,25 +125,28 @@ class Observer:
         text = path(config_map or {}, "data", "config.yaml") or default_document()
         return parse(text).configuration.kuberay
 
-    async def _list(self, gvk: GVK, namespace: str = "", selector: str = "") -> list[Object]:
+    async def _select(
+        self,
+        gvk: GVK,
+        select: Callable[[Object], T | None],
+        namespace: str,
+        selector: str = "",
+        *,
+        metadata_only: bool = True,
+    ) -> list[T]:
         if gvk in self._unserved:
             return []
         try:
-            found = await self._client.list(
-                gvk, namespace=namespace, label_selector=selector, live=True
+            return await self._client.select(
+                gvk,
+                select,
+                namespace=namespace,
+                label_selector=selector,
+                metadata_only=metadata_only,
             )
         except (UnknownKind, NotFound):
             self._unserved.add(gvk)
             return []
-        if gvk == SECRET:
-            for secret in found:
-                secret.pop("data", None)
-        return found
-
-
-def _cluster_key(obj: Object, label: str) -> NamespacedName:
-    """Return namespace and label value of the RayCluster that ``label`` names."""
-    return NamespacedName(namespace_of(obj), labels_of(obj)[label])
 
 
 def _fields_of(crd: Object) -> frozenset[str]:

@@ -58,6 +58,25 @@ class ObjectPlan:
         return bool(self.steps or self.blockers or self.kept)
 
 
+@dataclass(slots=True)
+class Totals:
+    """How many RayClusters there are, and in which state; their plans are not kept, because they contain objects."""
+
+    clusters: int = 0
+    changes: int = 0
+    blocked: int = 0
+    restarts: int = 0
+    is_incomplete: bool = False
+
+    def add(self, plan: ObjectPlan) -> None:
+        """Count the plan for one RayCluster."""
+        self.clusters += 1
+        self.changes += bool(plan.steps)
+        self.blocked += bool(plan.blockers)
+        self.restarts += plan.restarts
+        self.is_incomplete = self.is_incomplete or plan.is_incomplete
+
+
 def plan_lines(plan: ObjectPlan) -> Iterator[str]:
     """Yield the lines that describe ``plan``; they can contain text of users, which has to be escaped."""
     title = f"RayCluster {key_of(plan.object)}"

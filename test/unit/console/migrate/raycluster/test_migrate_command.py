@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,9 +14,17 @@ from click.testing import CliRunner, Result
 from cfo.cli import cli
 from cfo.config.document import parse
 from cfo.console.errors import InvalidInput
-from cfo.console.migrate.raycluster.migrate_command import _configuration, _has_proxies
+from cfo.console.migrate.raycluster.applying import Executor
+from cfo.console.migrate.raycluster.migrate_command import (
+    _apply,
+    _configuration,
+    _has_proxies,
+    _show,
+)
 from cfo.console.migrate.raycluster.observation import Observer
-from cfo.runtime import Forbidden, UnknownKind
+from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
+from cfo.console.migrate.raycluster.targets import Target
+from cfo.runtime import Forbidden, NamespacedName, UnknownKind
 
 
 def run(*arguments: str) -> Result:
@@ -76,3 +87,43 @@ async def test_forbidden_configuration_is_reported_without_an_option() -> None:
     expected = "^the configuration of the operator in namespace ops cannot be read: not allowed"
     with pytest.raises(InvalidInput, match=expected):
         await _configuration(observer, "ops")
+
+
+class ReferencedObject(dict[str, Any]):
+    """An object to which there can be weak references."""
+
+
+class LargeClusters:
+    """Has five RayClusters, and records how many of them are in memory when another one is read."""
+
+    def __init__(self) -> None:
+        self.found: list[weakref.ref[Any]] = []
+        self.kept: list[int] = []
+
+    async def cluster(self, key: NamespacedName) -> ObservedCluster:
+        gc.collect()
+        self.kept.append(sum(each() is not None for each in self.found))
+        cluster = ReferencedObject(metadata={**key._asdict(), "uid": "u"}, spec={})
+        self.found.append(weakref.ref(cluster))
+        return ObservedCluster(cluster)
+
+
+KEYS = [NamespacedName("ns", f"rc{number}") for number in range(5)]
+
+
+async def test_plans_are_printed_without_keeping_their_objects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    observer: Any = LargeClusters()
+    assert await _show(observer, KEYS, Options(Target.RHOAI, finalizers_only=True)) == 0
+    assert max(observer.kept) == 1, "the last one, until the next one was read"
+    assert "5 RayClusters: 0 to change, 0 blocked, 0 with downtime" in capsys.readouterr().out
+
+
+async def test_migrated_clusters_are_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    observer: Any = LargeClusters()
+    options = Options(Target.RHOAI, finalizers_only=True)
+    executor = Executor(mock.Mock(), observer, options, print, timeout=1.0)
+    assert await _apply(executor, KEYS) == 0
+    assert max(observer.kept) == 1
+    assert "5 RayClusters: 0 to change" in capsys.readouterr().out

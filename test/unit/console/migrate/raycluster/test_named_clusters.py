@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
 from cfo.console.errors import InvalidInput
-from cfo.console.migrate.raycluster.migrate_command import _observed
+from cfo.console.migrate.raycluster.migrate_command import _keys
 from cfo.console.migrate.raycluster.observation import Observer
-from cfo.console.migrate.raycluster.planning import ObservedCluster
-from cfo.runtime import NamespacedName
+from cfo.runtime import GVK, Client, NamespacedName, Object
 
 
-class RecordingObserver:
-    """Knows the RayCluster ``ns/known``, and records what is read."""
+class KnownCluster:
+    """A client of a cluster with the RayCluster ``ns/known``."""
 
-    def __init__(self) -> None:
-        self.read: list[NamespacedName] = []
-
-    async def cluster(self, key: NamespacedName) -> ObservedCluster | None:
-        self.read.append(key)
-        if key.name != "known":
-            return None
-        cluster: dict[str, Any] = {"metadata": {"namespace": key.namespace, "name": key.name}}
-        return ObservedCluster(cluster, (), (), False)
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
+        return {} if key == NamespacedName("ns", "known") else None
 
 
-async def test_named_cluster_is_read_once() -> None:
-    observer = RecordingObserver()
-    (found,) = await _observed(cast("Observer", observer), "ns", ["known"])
-    assert found.cluster["metadata"]["name"] == "known"
-    assert observer.read == [NamespacedName("ns", "known")]
+async def keys(*names: str) -> list[NamespacedName]:
+    observer = mock.Mock(spec=Observer)
+    observer.keys.return_value = [NamespacedName("ns", "all")]
+    return await _keys(cast("Client", KnownCluster()), observer, "ns", names)
+
+
+async def test_named_clusters_are_migrated_and_otherwise_all() -> None:
+    assert await keys("known") == [NamespacedName("ns", "known")]
+    assert await keys() == [NamespacedName("ns", "all")]
 
 
 async def test_named_cluster_that_does_not_exist_is_an_error() -> None:
-    observer = RecordingObserver()
     with pytest.raises(InvalidInput, match="RayCluster ns/other does not exist"):
-        await _observed(cast("Observer", observer), "ns", ["known", "other"])
+        await keys("known", "other")
