@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 
 from cfo.runtime import Client, Transport
+from cfo.runtime.cache import feed as feed_module
+from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
@@ -141,6 +144,39 @@ async def test_informers_contain_selected_objects(plane: ControlPlane) -> None:
         assert metadata_object is not None
         assert set(metadata_object) == {"apiVersion", "kind", "metadata"}
         assert (metadata_object["apiVersion"], metadata_object["kind"]) == ("v1", "ConfigMap")
+
+
+async def test_namespace_with_many_large_objects_is_listed_after_the_others(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 20_000)
+    monkeypatch.setattr(reflector_module, "_MAX_PAGE_BYTES", 8_000)
+    monkeypatch.setattr(feed_module, "NAMESPACE_UNSTORED", 6_000)
+    small = NamespacedName("at-first", "small")
+    other = NamespacedName("default", "other")
+    states: list[tuple[bool, bool]] = []
+    async with start_session(plane) as session:
+        await session.other.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "at-first"}}
+        )
+        for number in range(5):
+            large = config_map(f"large{number}", "at-first", {"x": "x" * 5000}, test="large")
+            await session.other.create(large)
+        await session.other.create(config_map("small", "at-first", test="large"))
+        await session.other.create(config_map("other", test="large"))
+        informer = session.cache.informer(CONFIG_MAP, label_selector="test=large", max_bytes=2000)
+        reader = informer.reader
+
+        def record_state() -> None:
+            if informer.has_synced:
+                states.append((reader.contains(other), reader.has_all_left_out_keys("at-first")))
+
+        informer.add_state_handler(record_state)
+        await wait_until(informer, lambda: reader.contains(small))
+        await wait_until(informer, lambda: reader.has_all_left_out_keys("at-first"))
+        assert states[0] == (True, False), "the first list has all objects of other namespaces"
+        assert len(reader.left_out_keys("at-first")) == 5
+        assert len(reader) == 2
 
 
 async def test_object_is_added_and_deleted_as_its_labels_match(plane: ControlPlane) -> None:

@@ -16,6 +16,15 @@ from cfo.runtime.objects.unstructured import NamespacedName
 TOMBSTONE_SECONDS: Final = 3600.0
 """How long a tombstone is kept if the watch does not confirm the deletion."""
 
+NAMESPACE_UNSTORED: Final = 8 << 20
+"""How many bytes of a namespace's large objects the first list reads without storing them."""
+
+TOTAL_UNSTORED: Final = 32 << 20
+"""The same for all namespaces together, which share it as they share the budget of the cache."""
+
+MAX_SKIPPED: Final = 100
+"""How many namespaces a list skips: each adds up to 86 bytes to the URL of a page."""
+
 
 class Feeds(dict[str, "Feed"]):
     """The feeds of a store by namespace (empty: all namespaces); none before :meth:`open` and after :meth:`close`."""
@@ -233,6 +242,10 @@ class Listing:
 
     Its entries count in the budget of their namespaces as far as they take more than the stored ones. End it with
     :meth:`commit` or :meth:`discard`.
+
+    Nothing is reconciled before the first list has ended, and a user can create many large objects. So after many bytes
+    of a namespace that are not stored (:meth:`count_unstored`), the first list skips the rest of this namespace. Until
+    the next list, of all objects, which follows immediately, the store does not know which other objects exist there.
     """
 
     def __init__(self, store: Store, feed: Feed) -> None:
@@ -248,13 +261,17 @@ class Listing:
         store.begin_list(feed.namespace)
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
+        self.skipped: dict[str, None] = {}
+        """The namespaces of which no more objects should be read."""
+        self._may_skip = not feed.synced and store.may_be_incomplete
+        self._unstored = ByteBudget(NAMESPACE_UNSTORED, TOTAL_UNSTORED)
         self.discard_known = False
         """Whether to discard all known state, because the versions went backwards."""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> bool:
         """Add an item, unless it is too large, one too many in its namespace, or more than its budget allows.
 
-        An item that the store already contains in this version uses no additional memory.
+        An item that the store already contains in this version uses no additional memory. Returns whether it was added.
         """
         store = self._store
         namespace = store.budget_of(entry)
@@ -266,7 +283,7 @@ class Listing:
         if not store.fits(entry, items, needed - reserved):
             was_reported = was_left_out and self._feed.synced and not self._reports_all
             self._leave_out(entry, was_reported=was_reported)
-            return
+            return False
         self._bytes[namespace] = size
         self._reserved[namespace] = needed
         self._budget.charge(namespace, needed - reserved)
@@ -276,6 +293,19 @@ class Listing:
             items[entry.name] = current
         else:
             items[entry.name] = entry
+        return True
+
+    def count_unstored(self, namespace: str, size: int) -> None:
+        """Count bytes of a namespace's large objects that were read and are not stored; skip it after too many.
+
+        Nothing is skipped if readers need all objects (:attr:`.Store.may_be_incomplete`).
+        """
+        if not self._may_skip or size <= 0 or len(self.skipped) == MAX_SKIPPED:
+            return
+        if self._unstored.allows(namespace, size):
+            self._unstored.charge(namespace, size)
+        else:
+            self.skipped[namespace] = None
 
     def discard(self) -> None:
         """End the list without a further change of the store; after :meth:`commit` nothing remains to be done."""
@@ -308,7 +338,9 @@ class Listing:
 
         self._items = {}
         self._reports_all = False
-        deleted = store.keep_left_out(feed.namespace, self._left_out)
+        deleted = store.keep_left_out(feed.namespace, self._left_out, self.skipped)
+        if self.skipped:
+            feed.must_report_left_out = True
         if feed.synced:
             events.extend(_missed_deletion(old) for old in deleted)
         feed.finish_list(version)
@@ -370,6 +402,8 @@ class Listing:
     def _was_deleted(self, current: Entry, version: int) -> bool:
         if current.name in self._items.get(current.namespace, ()):
             return False
+        if current.namespace in self.skipped:
+            return False  # our own write, which the list may not have read
         if self.discard_known or version == 0:
             return True
         # An entry that is newer than the list is our own write, which the list cannot contain.

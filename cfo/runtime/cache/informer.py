@@ -311,7 +311,10 @@ class Informer:
 
     @property
     def has_synced(self) -> bool:
-        """Whether the store is complete: a list was committed and the kind is still served."""
+        """Whether a list was committed and the kind is still served.
+
+        The store has all objects then, except for those for which :meth:`Reader.is_complete` is false.
+        """
         return bool(self._feeds) and all(feed.synced for feed in self._feeds.values())
 
     @property

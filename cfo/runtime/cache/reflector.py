@@ -13,6 +13,7 @@ any other ERROR event, or a line that is not JSON      listing, after a back-off
 no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
 the server's position is behind the last version       listing
 a new handler needs the objects that are left out      listing
+the first list skipped objects of some namespaces      listing
 another reflector noticed a restored database          listing, also from a back-off
 404                                                    ``run`` returns: the caller repeats discovery
 =====================================================  ==================================================
@@ -33,7 +34,7 @@ If only metadata is stored, the nesting does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from enum import StrEnum
 from random import random as default_random
@@ -331,10 +332,17 @@ class Reflector:
         if first is None:
             return False
         token = first.continue_
-        while token:
-            params = {**self._selectors, "continue": token}
+        while token and self._feed.namespace not in listing.skipped:
+            params = _without(listing.skipped, self._selectors)
+            params["continue"] = token
             page = await self._read_page(listing, params, size)
             token = page.continue_ if page is not None else ""
+        if listing.skipped:
+            _log.info(
+                "Listing the other objects of namespaces with large objects later",
+                resource=self._name,
+                namespaces=list(listing.skipped),
+            )
         self._commit(listing, first.resource_version)
         return True
 
@@ -363,17 +371,26 @@ class Reflector:
                     listing, metadata.resource_version, quorum=quorum
                 ):
                     return None
-                await self._add_items(listing, page)
+                await self._add_items(listing, page, has_large=size.is_reduced)
                 size.count_page()
                 return metadata
 
-    async def _add_items(self, listing: Listing, page: Page | SplitPage) -> None:
-        """Decode the items of a page; other tasks run after each :data:`_BYTES_AT_ONCE`."""
+    async def _add_items(
+        self, listing: Listing, page: Page | SplitPage, *, has_large: bool
+    ) -> None:
+        """Decode the items of a page; other tasks run after each :data:`_BYTES_AT_ONCE`.
+
+        ``has_large``: the page has fewer objects because some near it are large.
+        """
         decoded = 0
         for raw in page.items or ():
             entry = await self._decode_item(raw)
             if entry is not None:
-                listing.add(entry)
+                unstored = len(memoryview(raw))
+                if listing.add(entry):
+                    unstored -= entry.size
+                if has_large:
+                    listing.count_unstored(entry.namespace, unstored)
                 decoded += len(entry.raw)
             if decoded > _BYTES_AT_ONCE:
                 await checkpoint()
@@ -584,6 +601,20 @@ class Reflector:
             self._use_quorum = True
             return False
         return True
+
+
+def _without(namespaces: Iterable[str], selectors: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a list that does not contain the objects of ``namespaces``.
+
+    API servers accept another selector for each page of a list, and this field for all kinds.
+    """
+    params = dict(selectors)
+    terms = [f"metadata.namespace!={namespace}" for namespace in namespaces]
+    if "fieldSelector" in params:
+        terms.append(params["fieldSelector"])
+    if terms:
+        params["fieldSelector"] = ",".join(terms)
+    return params
 
 
 def _is_too_large_version(error: APIError) -> bool:

@@ -33,7 +33,7 @@ import msgspec
 from cfo.runtime.cache.budget import ByteBudget
 from cfo.runtime.cache.entry import MAX_METADATA_BYTES, Entry, entry_of_name, identity_of
 from cfo.runtime.cache.index import Index, IndexFunction
-from cfo.runtime.cache.selectors import Selection
+from cfo.runtime.cache.selectors import MAX_BYTES, Selection
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.arguments import function_name, wrong_result
 from cfo.runtime.process.clock import Clock
@@ -134,6 +134,8 @@ class Store:
         """The objects that are too large, or did not fit into the budget, by namespace and name."""
         self._crowded: dict[str, LeftOut] = {}
         """The first object of each namespace that was one too many, here or in :attr:`_too_large`."""
+        self._unread: set[str] = set()
+        """The namespaces of which the first list did not read all objects; the next one does."""
         self._smallest: dict[str, int] = {}
         """The bytes of the smallest object that did not fit into the budget of each namespace."""
         self._identities: dict[str, dict[str, int]] = {}
@@ -167,15 +169,17 @@ class Store:
 
     def is_complete(self, namespace: str) -> bool:
         """Return whether no object of the namespace (empty: of any) is left out."""
+        if not self.has_all_left_out_keys(namespace):
+            return False
         if not namespace:
-            return not self._too_large and not self._crowded
-        return namespace not in self._too_large and namespace not in self._crowded
+            return not self._too_large
+        return namespace not in self._too_large
 
     def has_all_left_out_keys(self, namespace: str) -> bool:
         """Return whether :meth:`left_out_keys` returns all objects that are left out of a namespace (empty: of any)."""
         if not namespace:
-            return not self._crowded
-        return namespace not in self._crowded
+            return not self._crowded and not self._unread
+        return namespace not in self._crowded and namespace not in self._unread
 
     def left_out_keys(self, namespace: str) -> list[NamespacedName]:
         """Return the objects of a namespace (empty: of all) that are left out, as far as they are remembered."""
@@ -190,7 +194,18 @@ class Store:
 
     def may_exist(self, key: NamespacedName) -> bool:
         """Return whether an object is stored, is remembered as left out, or is one of those that are not remembered."""
-        return key in self or self.is_left_out(key) or key.namespace in self._crowded
+        if key in self or self.is_left_out(key):
+            return True
+        return not self.has_all_left_out_keys(key.namespace)
+
+    @property
+    def may_be_incomplete(self) -> bool:
+        """Whether readers can do for a while without some objects of a namespace.
+
+        They cannot if an index has to contain all objects, and not for kinds without a limit of their own.
+        """
+        has_limit = self.selection.max_bytes < MAX_BYTES
+        return has_limit and not any(index.left_out for index in self._indexes.values())
 
     @property
     def unindexed(self) -> Collection[str]:
@@ -228,9 +243,9 @@ class Store:
     def left_out_numbers(self) -> dict[str, LeftOutNumber]:
         """Return how many objects are left out of each namespace that is not complete."""
         found = {}
-        for namespace in sorted({*self._too_large, *self._crowded}):
+        for namespace in sorted({*self._too_large, *self._crowded, *self._unread}):
             number = len(self._too_large.get(namespace, ()))
-            is_exact = namespace not in self._crowded
+            is_exact = self.has_all_left_out_keys(namespace)
             if not is_exact:
                 number += 1
             found[namespace] = LeftOutNumber(number, is_exact)
@@ -294,7 +309,7 @@ class Store:
         for entry in self.entries():
             self._charge(self.budget_of(entry), index.put(None, entry))
         if left_out:
-            self._unindexed = dict.fromkeys((*self._too_large, *self._crowded), 0)
+            self._unindexed = dict.fromkeys((*self._too_large, *self._crowded, *self._unread), 0)
 
     # Writing, for feeds and their listings.
 
@@ -475,12 +490,19 @@ class Store:
             self._smallest.clear()
             self._newly_unindexed.clear()
 
-    def keep_left_out(self, namespace: str, listed: Mapping[str, Collection[str]]) -> list[Entry]:
+    def keep_left_out(
+        self, namespace: str, listed: Mapping[str, Collection[str]], unread: Collection[str] = ()
+    ) -> list[Entry]:
         """Forget the objects of a namespace (empty: of all) that a new list did not leave out.
 
-        ``listed`` are the names that it left out, by namespace. Returns what is known of the objects that the list does
-        not have at all, because they were deleted.
+        ``listed`` are the names that it left out, by namespace, and ``unread`` the namespaces of which it did not read
+        all objects. Returns what is known of the objects that the list does not have at all, because they were deleted.
         """
+        if namespace:
+            self._unread.discard(namespace)
+        else:
+            self._unread.clear()
+        self._unread.update(unread)
         deleted = []
         namespaces: Collection[str] = {namespace}
         if not namespace:

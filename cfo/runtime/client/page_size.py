@@ -33,6 +33,11 @@ class PageSize:
         return self._sizes[self._at]
 
     @property
+    def is_reduced(self) -> bool:
+        """Whether it has been reduced, because objects near the page are large."""
+        return self._at > 0
+
+    @property
     def is_small(self) -> bool:
         """Whether it has been reduced to :data:`SMALL_PAGE_SIZE` or less."""
         return self._at > 0 and self.current <= SMALL_PAGE_SIZE

@@ -14,7 +14,14 @@ from cfo.manifests import guardrails
 from cfo.manifests.host_policy import MAX_HOSTS
 from cfo.runtime.cache.budget import NAMESPACE_BYTES, ByteBudget
 from cfo.runtime.cache.entry import ENTRY_BYTES, Entry, EntryDecoder
-from cfo.runtime.cache.feed import Feed, Feeds, Listing
+from cfo.runtime.cache.feed import (
+    MAX_SKIPPED,
+    NAMESPACE_UNSTORED,
+    TOTAL_UNSTORED,
+    Feed,
+    Feeds,
+    Listing,
+)
 from cfo.runtime.cache.index import MAX_VALUES, PACKED_BYTES, VALUE_BYTES, by_controller
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import (
@@ -390,6 +397,58 @@ def test_first_lists_leave_room_for_the_namespace_that_is_listed_last() -> None:
     assert store.is_complete("z")
     assert stores.budget.total < TOTAL * 8 / 9
     assert {found.key.namespace for found in stores.reports} <= {f"a{at}" for at in range(8)}
+
+
+def test_first_list_reads_a_limited_number_of_bytes_that_are_not_stored() -> None:
+    listing = Stores(1 << 20).new(max_bytes=1000)[1].begin()
+    size = NAMESPACE_UNSTORED // 4
+    read = 0
+    for at in range(2 * MAX_SKIPPED):
+        for _ in range(10):
+            if f"n{at}" not in listing.skipped and len(listing.skipped) < MAX_SKIPPED:
+                listing.count_unstored(f"n{at}", size)
+                read += size
+    assert list(listing.skipped) == [f"n{at}" for at in range(MAX_SKIPPED)]
+    assert read <= TOTAL_UNSTORED + MAX_SKIPPED * size
+
+
+def test_bytes_that_are_not_stored_never_become_fewer() -> None:
+    listing = Stores(1 << 20).new(max_bytes=1000)[1].begin()
+    listing.count_unstored("ns", NAMESPACE_UNSTORED)
+    listing.count_unstored("ns", -NAMESPACE_UNSTORED)
+    listing.count_unstored("ns", 1)
+    assert list(listing.skipped) == ["ns"]
+
+
+def test_only_the_first_list_skips_namespaces() -> None:
+    _, feed = Stores(1 << 20).new(max_bytes=1000)
+    add_list(feed, 5)
+    listing = feed.begin()
+    listing.count_unstored("ns", NAMESPACE_UNSTORED + 1)
+    assert not listing.skipped
+
+
+def test_own_write_in_a_namespace_that_the_first_list_skips_stays() -> None:
+    store, feed = Stores(1 << 20).new(max_bytes=1000)
+    listing = feed.begin()
+    feed.record_write(entry(6))
+    listing.count_unstored("ns", NAMESPACE_UNSTORED + 1)
+    listing.commit("9")
+    assert entry(6).key in store
+    add_list(feed, 10)
+    assert entry(6).key not in store
+    assert store.is_complete("ns")
+
+
+def test_index_of_left_out_objects_that_is_added_later_does_not_have_skipped_namespaces() -> None:
+    store, feed = Stores(1 << 20).new(max_bytes=1000)
+    listing = feed.begin()
+    listing.count_unstored("ns", NAMESPACE_UNSTORED + 1)
+    listing.commit("9")
+    store.add_index("hosts", hosts_of, left_out=True)
+    assert store.unindexed == {"ns"}
+    add_list(feed, 10)
+    assert store.unindexed == set()
 
 
 def test_identities_take_nothing_of_the_room_for_objects() -> None:

@@ -8,17 +8,19 @@ import json
 import pytest
 import structlog
 
+from cfo.runtime.cache import feed as feed_module
 from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache import wire
 from cfo.runtime.cache.reflector import ReflectorState
-from cfo.runtime.cache.selectors import MAX_OBJECTS
-from cfo.runtime.cache.store import MAX_LEFT_OUT
+from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
+from cfo.runtime.cache.store import MAX_LEFT_OUT, LeftOutNumber
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.clocks import FakeClock, SleepForeverClock
 from test.support.reflectors import EXPIRED, Harness, running_reflector, start_watch
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
+    ScriptedServer,
     error_response,
     list_response,
     raw_response,
@@ -210,6 +212,134 @@ async def test_only_the_pages_around_a_large_object_are_small(
         assert len(harness.store) == 31
     assert tokens == ["", "page 0", "page 0", "page 0", "page 0"]
     assert limits == [500, 500, 50, 10, *[1] * 10, *[10] * 10, *[50] * 10, 500]
+
+
+LARGE = {"content": "x" * 3000}
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two objects of :data:`LARGE` be too many for a page, and for the first list of a namespace."""
+    monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 2000)
+    monkeypatch.setattr(reflector_module, "_MAX_PAGE_BYTES", 4000)
+    monkeypatch.setattr(feed_module, "NAMESPACE_UNSTORED", 5000)
+
+
+def respond_with_large_objects(server: ScriptedServer, number: int) -> None:
+    """Respond with pages of one large object, after three pages that are too large; a further page follows."""
+    server.probe_response = None  # pages can have one object as well
+    large = [ray_cluster(f"large{at}", 5, **LARGE) for at in range(number)]
+    server.respond_with(*[list_response(9, *large)] * 3)
+    server.respond_with(
+        *(list_response(9, obj, token=f"after {at}") for at, obj in enumerate(large))
+    )
+
+
+@pytest.mark.usefixtures("small_limits")
+async def test_first_list_skips_namespaces_with_many_large_objects_and_the_next_one_has_all() -> (
+    None
+):
+    other = ray_cluster("a", 6, metadata={"namespace": "other"})
+    rest = [ray_cluster("large2", 5, **LARGE), ray_cluster("small", 7)]
+    async with running_reflector(max_bytes=1000, page_size=500, field_selector="spec.x=y") as (
+        server,
+        harness,
+    ):
+        respond_with_large_objects(server, 2)
+        server.respond_with(list_response(9, other))
+        await harness.wait_until(lambda: harness.feed.synced)
+        store = harness.store
+        assert NamespacedName("other", "a") in store
+        assert (store.is_complete("other"), store.is_complete("ns"), store.is_complete("")) == (
+            True,
+            False,
+            False,
+        )
+        assert (store.has_all_left_out_keys("ns"), store.has_all_left_out_keys("")) == (
+            False,
+            False,
+        )
+        assert store.may_exist(NamespacedName("ns", "small")), "it has not been read"
+        assert not store.may_exist(NamespacedName("other", "small"))
+        assert store.left_out_numbers() == {"ns": LeftOutNumber(3, is_exact=False)}
+        server.respond_with(
+            *[list_response(12, *rest)] * 3,
+            list_response(12, rest[0], token="more"),
+            list_response(12, rest[1], other),
+        )
+        watch = server.respond_with_watch()
+        await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
+        assert harness.version("small") == "7"
+        assert store.left_out_keys("") == [NamespacedName("ns", "large2")]
+        assert store.has_all_left_out_keys("")
+        assert not store.may_exist(NamespacedName("ns", "large0")), "it was deleted"
+    selectors = [query["fieldSelector"] for query in server.queries]
+    assert selectors == [*["spec.x=y"] * 5, "metadata.namespace!=ns,spec.x=y", *["spec.x=y"] * 6]
+    assert server.queries[5]["continue"] == "after 1"
+
+
+@pytest.mark.usefixtures("small_limits")
+async def test_first_list_counts_what_is_read_of_an_object_and_not_stored() -> None:
+    managers = [{"manager": "other", "fieldsV1": {"f:x" * 1000: {}}}]
+    large = [ray_cluster(f"large{at}", 5, metadata={"managedFields": managers}) for at in range(2)]
+    async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+        server.probe_response = None
+        server.respond_with(
+            *[list_response(9, *large)] * 3,
+            *(list_response(9, obj, token="more") for obj in large),
+            list_response(9),
+        )
+        await harness.wait_until(lambda: harness.feed.synced)
+        assert (harness.version("large0"), harness.version("large1")) == ("5", "5")
+        assert not harness.store.has_all_left_out_keys("ns")
+
+
+async def test_first_list_counts_objects_of_which_a_page_has_fifty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reflector_module, "_PAGE_BYTES", 2000)
+    monkeypatch.setattr(feed_module, "NAMESPACE_UNSTORED", 2000)
+    large = [ray_cluster(f"large{at}", 5, content="x" * 1500) for at in range(2)]
+    async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+        server.respond_with(
+            list_response(9, *large),
+            *(list_response(9, obj, token="more") for obj in large),
+            list_response(9),
+        )
+        await harness.wait_until(lambda: harness.feed.synced)
+        assert not harness.store.has_all_left_out_keys("ns")
+    assert [query["limit"] for query in server.queries[:4]] == ["500", "50", "50", "50"]
+
+
+@pytest.mark.usefixtures("small_limits")
+async def test_first_list_of_one_namespace_ends_after_many_large_objects() -> None:
+    async with running_reflector("ns", max_bytes=1000, page_size=500) as (server, harness):
+        respond_with_large_objects(server, 2)
+        await harness.wait_until(lambda: harness.feed.synced)
+        assert not harness.store.has_all_left_out_keys("ns")
+        server.respond_with(list_response(12, ray_cluster("small", 7)))
+        watch = server.respond_with_watch()
+        await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
+        assert harness.version("small") == "7"
+        assert harness.store.is_complete("ns")
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("max_bytes", "has_index"), [(1000, True), (MAX_BYTES, False)], ids=["index", "no limit"]
+)
+async def test_first_list_has_all_objects_of_kinds_that_need_them(
+    max_bytes: int, has_index: bool
+) -> None:
+    async with running_reflector(max_bytes=max_bytes, page_size=500) as (server, harness):
+        harness.store.budget.max_bytes = 1000
+        harness.store.add_index("name", lambda entry: [entry.name], left_out=has_index)
+        respond_with_large_objects(server, 4)
+        server.respond_with(list_response(9, ray_cluster("small", 7)))
+        await start_watch(server, harness)
+        assert len(harness.store.left_out_keys("ns")) == 4
+        assert harness.version("small") == "7"
+    assert not any("fieldSelector" in query for query in server.queries)
 
 
 async def test_only_one_list_at_a_time_has_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
