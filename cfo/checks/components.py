@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from cfo.api.reading import text
 from cfo.checks.findings import Finding, ok, skip, warn
-from cfo.runtime import DEPLOYMENT, Client, NamespacedName, key_of
+from cfo.runtime import DEPLOYMENT, Client, NamespacedName, Object, key_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
+
+_MAX_IMAGE: Final = 1_000
+"""Characters of an image: a registry, a name, a tag and a digest."""
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
@@ -41,20 +45,23 @@ async def read_deployments(
 ) -> list[tuple[NamespacedName, str]]:
     """Return Deployments with the image of their first container.
 
-    They have one of ``names`` in the label ``app.kubernetes.io/name``; if there are none, they are called
-    ``deployment``.
+    They have one of ``names`` in the label ``app.kubernetes.io/name``, or are called ``deployment``: users can label
+    Deployments of theirs, which must not hide one without the label. One of them is in memory at a time.
     """
-    selector = f"app.kubernetes.io/name in ({','.join(names)})"
-    found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
-    if not found:
-        by_name = f"metadata.name={deployment}"
-        found = await client.list(DEPLOYMENT, field_selector=by_name, live=True)
-    images = []
-    for each in found:
-        containers = each["spec"]["template"]["spec"].get("containers")
-        if containers:
-            images.append((key_of(each), str(containers[0].get("image") or "")))
-    return images
+    found: dict[NamespacedName, str] = {}
+    labels = f"app.kubernetes.io/name in ({','.join(names)})"
+    found.update(await client.select(DEPLOYMENT, _image, label_selector=labels))
+    by_name = f"metadata.name={deployment}"
+    found.update(await client.select(DEPLOYMENT, _image, field_selector=by_name))
+    return sorted(found.items())
+
+
+def _image(deployment: Object) -> tuple[NamespacedName, str] | None:
+    """Return the key of a Deployment and the image of its first container; ``None`` without containers."""
+    containers = deployment["spec"]["template"]["spec"].get("containers")
+    if not containers:
+        return None
+    return key_of(deployment), text(containers[0].get("image"), _MAX_IMAGE)
 
 
 def version_finding(where: str, image: str, tested: str) -> Finding:

@@ -170,7 +170,8 @@ def check_kuberay(
         yield warn(
             f"kuberay.operatorNamespaces is {', '.join(admitted)}, and KubeRay runs in {', '.join(namespaces)}, so it "
             "cannot reach the heads of RayClusters",
-            f"set kuberay.operatorNamespaces: [{', '.join(namespaces)}] and restart the operator",
+            "set kuberay.operatorNamespaces to the namespace where an administrator installed KubeRay (users can "
+            "create Deployments with its labels in theirs) and restart the operator",
         )
 
 

@@ -232,22 +232,21 @@ async def _operators(client: Client) -> dict[str, OtherOperator]:
     for key, image in await read_deployments(client, [PREFIX], DEPLOYMENT):
         operators[key.namespace].signs.append(f"Deployment {key.name}, image {text(image)}")
     name = LeaderElection().resource_name
-    for lease in await client.list(LEASE, field_selector=f"metadata.name={name}", live=True):
-        if _is_held(lease):
-            holder = text(path(lease, "spec", "holderIdentity"))
-            operator = operators[namespace_of(lease)]
-            operator.signs.append(f"Lease {name}, holder {holder}")
-            operator.is_alive = True
+    for where, holder in await client.select(
+        LEASE, _current_holder, field_selector=f"metadata.name={name}"
+    ):
+        operators[where].signs.append(f"Lease {name}, holder {holder}")
+        operators[where].is_alive = True
     return dict(operators)
 
 
-def _is_held(lease: Object) -> bool:
+def _current_holder(lease: Object) -> tuple[str, str] | None:
+    """Return the namespace and the holder of a Lease; ``None`` unless it was renewed recently."""
+    holder = text(path(lease, "spec", "holderIdentity"))
     renewed = time_of(path(lease, "spec", "renewTime"))
-    return (
-        bool(path(lease, "spec", "holderIdentity"))
-        and renewed is not None
-        and datetime.now(UTC) - renewed < _STALE
-    )
+    if not holder or renewed is None or datetime.now(UTC) - renewed >= _STALE:
+        return None
+    return namespace_of(lease), holder
 
 
 async def _bound_namespaces(client: Client) -> set[str]:

@@ -110,3 +110,17 @@ def test_kuberay_is_installed_in_a_tested_version(
 )
 def test_domain_is_known(detected: str, document: str, expected: str) -> None:
     assert states(raycluster.check_domain(detected, parse(document).configuration)) == [expected]
+
+
+def test_remedy_does_not_admit_the_namespace_of_a_tenant() -> None:
+    configuration = OperatorConfiguration.from_document(
+        {"kuberay": {"operatorNamespaces": ["old"]}}
+    )
+    found = [
+        (NamespacedName("kuberay", "o"), "k:v1.7.0"),
+        (NamespacedName("tenant", "o"), "k:v1.7.0"),
+    ]
+    *_, finding = raycluster.check_kuberay(CRD, found, configuration, "1.7.0")
+    assert finding.status == "warn"
+    assert "KubeRay runs in kuberay, tenant" in finding.message
+    assert "tenant" not in finding.remedy
