@@ -5,6 +5,8 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from typing import Any
 
+import pytest
+
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
     FIELD_MANAGER,
@@ -230,6 +232,27 @@ async def test_removed_finalizer_is_restored() -> None:
                 ]
 
             await eventually(has_finalizer, "the finalizer is set again")
+
+
+@pytest.mark.parametrize("namespaces", [None, ["ns"]], ids=["all namespaces", "its namespace"])
+async def test_clusters_without_oauth_are_released(namespaces: list[str] | None) -> None:
+    """The Go operator, and an earlier configuration with OAuth, leave finalizers and ClusterRoleBindings."""
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            for name in ("kept", "deleted"):
+                await env.create(ray_cluster(name))
+            await env.wait_until_idle()
+        await env.delete(await env.get(RAY_CLUSTER, "deleted"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), namespaces=namespaces):
+
+            async def is_released() -> bool:
+                kept = await env.get(RAY_CLUSTER, "kept")
+                bindings = await env.client.list(CLUSTER_ROLE_BINDING, label_selector=CLUSTER_LABEL)
+                has_deleted = await env.find(RAY_CLUSTER, "deleted") is not None
+                return not kept["metadata"].get("finalizers") and not bindings and not has_deleted
+
+            await eventually(is_released, "no finalizer and no binding")
 
 
 async def test_objects_of_go_operator_are_adopted_unchanged() -> None:

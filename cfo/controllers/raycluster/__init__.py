@@ -102,8 +102,6 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
         # them, so nothing is deleted.
         if deny.namespace_selector is None and not manager.options.selectors.get(RAY_CLUSTER):
             default_deny.setup(manager, deny)
-        # without permission for ClusterRoleBindings, which are cluster-scoped, the proxies cannot be created or deleted
-        has_proxies = strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None
         credentials = await manager.transport.config.authenticate()
         own_account = service_account_of(credentials.authorization)
         concerns: list[ClusterConcern[Any]] = []
@@ -111,8 +109,8 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
             concerns.append(ProfileEnforcement(manager, config, environment))
         concerns.append(NetworkPolicies(manager, config, environment, own_account=own_account))
         concerns.append(MutualTLS(manager, config, environment))
-        if has_proxies:
-            concerns.append(DashboardProxies(manager, config, environment))
+        # Without OAuth as well: RayClusters can have a finalizer and ClusterRoleBindings of an earlier configuration.
+        concerns.append(DashboardProxies(manager, config, environment))
         concerns.append(Ingresses(manager, config, environment))
         concerns.append(ClusterConditions(manager, config, environment))
         reconciler = RayClusterReconciler(manager, environment, concerns)

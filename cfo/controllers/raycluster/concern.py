@@ -206,6 +206,10 @@ class ClusterConcern(ABC, Generic[Found]):
         self.owned[informer] = predicate
         return informer
 
+    def applies_to(self, cluster: ObservedCluster) -> bool:
+        """Return whether a RayCluster has, or should have, anything of this concern."""
+        return True
+
     def watch(self, controller: Controller) -> None:
         """Let ``controller`` watch objects that the concern depends on, besides the RayCluster and :attr:`owned`."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from cfo.api.raycluster.conditions import EXPOSED, MISSING_ROLE
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.left_out import known_keys
@@ -67,6 +67,7 @@ from cfo.runtime import (
     Object,
     Request,
     Rule,
+    has_finalizer,
     key_of,
     namespace_of,
     on_update,
@@ -157,6 +158,11 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
                     SECRET, field_selector=named, metadata_only=True, max_bytes=MAX_CACHED_BYTES
                 )
                 self.required.append(self._oidc_secrets)
+
+    def applies_to(self, cluster: ObservedCluster) -> bool:
+        """Return whether the RayCluster has, or should have, proxies."""
+        is_required = cluster.settings.kuberay.ray_dashboard_oauth_enabled
+        return is_required or has_finalizer(cluster.object, FINALIZER)
 
     def watch(self, controller: Controller) -> None:
         """Feed ``controller`` with ClusterRoleBindings, Secrets of OIDC clients and, once served, Routes."""

@@ -37,6 +37,7 @@ from cfo.runtime import (
     Request,
     Result,
     is_deleting,
+    namespace_of,
     not_,
     set_finalizer,
 )
@@ -78,11 +79,7 @@ class RayClusterReconciler:
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return await self._release(request, cluster)
-        settings = await self._environment.profiles.settings(self._client, request.namespace)
-        observed = ObservedCluster(RayClusterFacts(cluster), settings, self._environment)
-        observed.incomplete.update(concern.condition for concern in self._unlisted)
-        for concern in self._unlisted:
-            self._report_missing_role(concern, observed)
+        observed = await self._observed(cluster)
         outcome = _Outcome()
         for concern in self._listed():
             errors_before = len(outcome.errors)
@@ -97,8 +94,20 @@ class RayClusterReconciler:
                 observed.incomplete.add(concern.condition)
         return outcome.result()
 
+    async def _observed(self, cluster: Object) -> ObservedCluster:
+        """Return the RayCluster for one reconcile, and report the concerns of it that are left out."""
+        settings = await self._environment.profiles.settings(self._client, namespace_of(cluster))
+        observed = ObservedCluster(RayClusterFacts(cluster), settings, self._environment)
+        for concern in self._unlisted:
+            if concern.applies_to(observed):
+                observed.incomplete.add(concern.condition)
+                self._report_missing_role(concern, observed)
+        return observed
+
     async def _release(self, request: Request, cluster: Object | None) -> Result:
         """Delete what the garbage collector does not, then the finalizer."""
+        if cluster is not None:
+            await self._observed(cluster)
         outcome = _Outcome()
         for concern in self._listed():
             with outcome.collected():
