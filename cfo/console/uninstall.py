@@ -505,9 +505,7 @@ async def _parts(client: Client, namespaces: Iterable[str]) -> list[Part]:
 async def _advice(client: Client, other: str) -> str:
     """Return what was kept for the operator in the namespace ``other``, and how it gets what this one had taken."""
     kept = f"kept what the operator in namespace {other} needs"
-    apply = (
-        f"apply its manifests: cfo manifests --namespace {other} | kubectl apply --server-side -f -"
-    )
+    apply = f"apply its manifests: cfo doctor --namespace {other} prints the command"
     configuration = await configuration_of(client, other)
     if configuration is None or configuration.webhook.enabled is not False:
         return f"{kept}; if it lost webhooks or permissions to this one, {apply}"

@@ -52,8 +52,13 @@ async def retained_roles(client: Client, enabled: Sequence[OptionalRole]) -> lis
     return found
 
 
-async def warn_about_missing_roles(client: Client, roles: Iterable[OptionalRole]) -> None:
+async def warn_about_missing_roles(
+    client: Client, roles: Iterable[OptionalRole], namespace: str
+) -> None:
     """Log a warning for each of ``roles`` that is not installed, with the component that contains it.
+
+    ``cfo doctor`` prints the command that installs it: that depends on the options with which the operator in
+    ``namespace`` was installed.
 
     A failed request is ignored, because the controllers report missing permissions as well.
     """
@@ -66,7 +71,7 @@ async def warn_about_missing_roles(client: Client, roles: Iterable[OptionalRole]
             _log.warning(
                 f"The role for {role.title} is not installed, waiting for it",
                 component=role.name,
-                install=f"cfo manifests --with {role.name}",
+                remedy=f"cfo doctor --namespace {namespace} prints the command that installs it",
             )
 
 

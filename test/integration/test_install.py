@@ -361,15 +361,14 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
             await eventually(has_children, "the children of a RayCluster")
             lines = [json.loads(line) for line in operator.output.splitlines()]
             reported = {
-                line["component"]: line["install"]
+                line["component"]: line["remedy"]
                 for line in lines
                 if "is not installed" in line["msg"]
             }
-            assert reported == {
-                "appwrapper": "cfo manifests --with appwrapper",
-                "namespaces": "cfo manifests --with namespaces",
-                "kueue": "cfo manifests --with kueue",
-            }
+            remedy = (
+                f"cfo doctor --namespace {DEFAULT_NAMESPACE} prints the command that installs it"
+            )
+            assert reported == dict.fromkeys(("appwrapper", "namespaces", "kueue"), remedy)
 
 
 async def test_ray_clusters_are_protected_without_the_role_of_openshift(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ async def test_missing_role_is_logged_outside_the_cluster(tmp_path: Path) -> Non
         async with run_operator(environment, tmp_path, "--kubeconfig", str(kubeconfig)) as operator:
 
             async def is_logged() -> bool:
-                return '"install":"cfo manifests --with flux"' in operator.output
+                return '"component":"flux"' in operator.output
 
             await eventually(is_logged, "a warning of the missing role")
 

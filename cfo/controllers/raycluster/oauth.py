@@ -435,11 +435,11 @@ def _record_authentication(
 
 _MISSING_ROLE = (
     "The operator is not allowed to list {kinds}, so it does not create what the OAuth proxy needs, and the head pod "
-    "cannot start. Ask the administrator to install the role openshift (cfo manifests --with openshift)"
+    "cannot start. Ask the administrator to install the role openshift (cfo doctor prints the command)"
 )
 _RELEASE_FORBIDDEN = (
     "The operator is not allowed to delete the ClusterRoleBinding {name}, so the finalizer of the RayCluster stays. "
-    "Ask the administrator to install the role authentication (cfo manifests --with authentication)"
+    "Ask the administrator to install the role authentication (cfo doctor prints the command)"
 )
 _RAY_AUTH_MODE_OVERRIDDEN = (
     "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "

@@ -223,7 +223,7 @@ class RayClusterReconciler:
 
 _MISSING_ROLE: Final = (
     "The operator is not allowed to list {kinds}, so it does not create what the proxies of the dashboard need. Ask "
-    "the administrator to install the role {component} (cfo manifests --with {component})"
+    "the administrator to install the role {component} (cfo doctor prints the command)"
 )
 
 

@@ -266,7 +266,7 @@ def test_binding_that_may_not_be_deleted_without_the_role_is_reported(
     assert reasons(following) == ["MissingRole"]
     message = following.notices[0].message
     assert "not allowed to delete the ClusterRoleBinding former-name" in message
-    assert "cfo manifests --with authentication" in message
+    assert "install the role authentication (cfo doctor prints the command)" in message
 
 
 def test_binding_reconciles_the_cluster_in_its_labels() -> None:
