@@ -166,6 +166,8 @@ _MAX_CONFLICTS = 20
 """How often the removal of a finalizer is tried while other clients change the object."""
 _MAX_HOSTNAME = 63
 """Characters of a pod's hostname, with which the identity of its operator begins."""
+_NAMESPACE_OF_RUN = "default"
+"""The namespace of ``cfo run`` in the documentation, in which tenants have no permissions."""
 _MAX_NAMED = 5
 """How many objects a line about several of one kind names."""
 _STATE: Final = {
@@ -311,17 +313,22 @@ async def _remains(
 async def _state_elsewhere(client: Client, namespace: str) -> str:
     """Describe what other namespaces contain with the names that operators use; empty if there is nothing.
 
-    ``cfo run`` leaves these objects in its namespace. It is no reason to fail, because any user can create them.
+    ``cfo run`` leaves these objects in its namespace. It is no reason to fail, because any user can create them. Those
+    in the namespace for which ``cfo run`` is documented come first, so that no number of others hides them.
     """
-    found: list[str] = []
+    found: list[tuple[bool, str]] = []
     for gvk, name in _STATE.items():
         with suppress(Forbidden):
             keys = await _keys(client, gvk, field_selector=f"metadata.name={name}")
-            found += (f"{gvk.kind} {key}" for key in keys if key.namespace != namespace)
+            found += (
+                (key.namespace != _NAMESPACE_OF_RUN, f"{gvk.kind} {key}")
+                for key in keys
+                if key.namespace != namespace
+            )
     if not found:
         return ""
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
-    names = ", ".join(found[:_MAX_NAMED])
+    names = ", ".join(described for _, described in sorted(found)[:_MAX_NAMED])
     remedy = "if cfo run left them there, --namespace and --leftovers remove them"
     return f"; other namespaces contain {names}{more}: {remedy}"
 

@@ -11,6 +11,7 @@ import pytest
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console import uninstall
 from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object
+from cfo.runtime.objects import LEASE
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 
@@ -89,6 +90,22 @@ async def test_only_metadata_is_listed_while_objects_are_deleted() -> None:
     with pytest.raises(uninstall.UninstallIncomplete):
         await removal.conclude()
     assert reports[2:] == ["not deleted: 2 RayClusters (ns/free, ns/rc)"]
+
+
+class ManyLeases:
+    """A client for Leases with an operator's name in ``default`` and in many namespaces."""
+
+    async def select(self, gvk: GVK, select: Callable[[Object], Any], **_: Any) -> list[Any]:
+        if gvk != LEASE:
+            return []
+        namespaces = [*(f"aa-{number:02}" for number in range(12)), "default"]
+        return [select({"metadata": {"name": "l", "namespace": each}}) for each in namespaces]
+
+
+async def test_leases_of_tenants_do_not_hide_what_an_operator_left() -> None:
+    found = await uninstall._state_elsewhere(cast("Client", ManyLeases()), "ops")
+    assert found.startswith("; other namespaces contain Lease default/l, Lease aa-00/l, ")
+    assert "Lease aa-03/l and 8 more: if cfo run left them there" in found
 
 
 class ForbiddenNamespaces:
