@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -176,6 +176,8 @@ _ADD_NODES: Final = "request less, or wait for (or add) nodes with enough free r
 
 _READ_LOG: Final = "read the log: kubectl logs"
 
+_DESCRIBE: Final = "see what it lacks, such as a Secret or a volume: kubectl describe pod"
+
 _MAX_NAMED: Final = 3
 """The maximum number of pods that are named for each problem."""
 
@@ -186,31 +188,76 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
 
 
 def hung_pods(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[Problem]:
-    """Yield a problem for the containers that have run for five minutes before ``now`` and are not ready."""
+    """Yield a problem for what has hung for five minutes before ``now``, so that pods do not start or get ready.
+
+    That is a container that was not created, an init container that has not ended, and one that runs but is not ready.
+    """
     yield from _problems_by_cause((pod, _hung_causes(pod, now)) for pod in pods)
 
 
 def seconds_until_hung(pods: Iterable[Mapping[str, Any]], now: datetime) -> float:
     """Return in how many seconds the next container will be one that :func:`hung_pods` reports; infinity if none."""
     remaining = (
-        (since - now + _USUAL_READINESS).total_seconds()
+        (hang.since - now + _USUAL_READINESS).total_seconds()
         for pod in pods
-        for _, since in _unready_containers(pod)
+        for hang in _hangs(pod)
     )
     return min((seconds for seconds in remaining if seconds > 0), default=math.inf)
 
 
 def _hung_causes(pod: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
-    for container, since in _unready_containers(pod):
-        if since + _USUAL_READINESS <= now:
+    for hang in _hangs(pod):
+        if hang.since + _USUAL_READINESS <= now:
+            yield hang.cause, hang.remedy
+
+
+class _Hang(NamedTuple):
+    """What keeps a pod from getting ready, unless it ends soon, and since when."""
+
+    cause: str
+    remedy: str
+    since: datetime
+
+
+def _hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
+    phase = pod_phase(pod)
+    if phase == "Running":
+        for container, since in _unready_containers(pod):
             cause = f"container {container} runs, but has not been ready for 5 minutes"
-            yield cause, f"check its readinessProbe, and {_read_log(container, previous=False)}"
+            remedy = f"check its readinessProbe, and {_read_log(container, previous=False)}"
+            yield _Hang(cause, remedy, since)
+    elif phase == "Pending":
+        yield from _starting_hangs(pod)
+
+
+def _starting_hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
+    """Yield what a pod with a node waits for: an init container that runs, or the creation of its containers."""
+    runs_init = False
+    sidecars = {
+        text(container.get("name"), 63)
+        for container in items(path(pod, "spec", "initContainers"))
+        if container.get("restartPolicy") == "Always"
+    }
+    for status in items(path(pod, "status", "initContainerStatuses")):
+        since = time_of(path(status, "state", "running", "startedAt"))
+        container = text(status.get("name"), 63)
+        if since is not None and container not in sidecars:
+            runs_init = True
+            cause = f"init container {container} has run for 5 minutes"
+            yield _Hang(cause, _read_log(container, previous=False), since)
+    scheduled = condition_of(conditions_of(pod), "PodScheduled")
+    since = time_of(scheduled.since) if scheduled is not None else None
+    if runs_init or since is None or scheduled is None or scheduled.status != "True":
+        return
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for status in items(path(pod, "status", field)):
+            if text(path(status, "state", "waiting", "reason"), 80) == "ContainerCreating":
+                yield _Hang("its containers were not created for 5 minutes", _DESCRIBE, since)
+                return
 
 
 def _unready_containers(pod: Mapping[str, Any]) -> Iterator[tuple[str, datetime]]:
     """Yield the containers of a running pod that are not ready although they started, and since when."""
-    if pod_phase(pod) != "Running":
-        return
     unready = condition_of(conditions_of(pod), "Ready")
     changed = time_of(unready.since) if unready is not None else None
     for field in ("initContainerStatuses", "containerStatuses"):
@@ -235,7 +282,7 @@ def _problems_by_cause(
         for cause, remedy in dict.fromkeys(causes):
             found.setdefault((cause, remedy), []).append(name)
     for (cause, remedy), names in found.items():
-        if _READ_LOG in remedy:
+        if _READ_LOG in remedy or remedy == _DESCRIBE:
             remedy += f" {_NAMESPACE_WORDS} {shlex.quote(names[0])}"
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         subject = "Pod" if len(names) == 1 else "Pods"

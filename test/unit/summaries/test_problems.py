@@ -302,6 +302,42 @@ def test_container_that_runs_without_becoming_ready_is_a_problem_after_five_minu
     assert seconds_until_hung(hung, NOW) == math.inf
 
 
+def pending_pod(name: str, **status: Any) -> Object:
+    """Return a pod that has had a node for five minutes."""
+    since = rfc3339(NOW - timedelta(minutes=5))
+    scheduled = changed("PodScheduled", "True", "", since)
+    return pod("Pending", name, conditions=[scheduled], **status)
+
+
+def test_pod_without_containers_is_a_problem_after_five_minutes() -> None:
+    creating = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    hung = pending_pod("a", containerStatuses=[creating, {**creating, "name": "other"}])
+    (problem,) = hung_pods([hung], NOW)
+    assert problem.message == "Pod a: its containers were not created for 5 minutes"
+    assert problem.remedy == (
+        "see what it lacks, such as a Secret or a volume: kubectl describe pod -n NAMESPACE a"
+    )
+    earlier = NOW - timedelta(minutes=1)
+    assert (list(hung_pods([hung], earlier)), seconds_until_hung([hung], earlier)) == ([], 60)
+
+
+def test_init_container_that_does_not_end_is_a_problem_after_five_minutes() -> None:
+    since = rfc3339(NOW - timedelta(minutes=5))
+    running = {"running": {"startedAt": since}}
+    hung = pending_pod(
+        "a",
+        initContainerStatuses=[
+            {"name": "proxy", "started": True, "state": running},
+            {"name": "wait-gcs-ready", "started": True, "state": running},
+        ],
+        containerStatuses=[{"name": "ray", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    )
+    hung["spec"] = {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]}
+    (problem,) = hung_pods([hung], NOW)
+    assert problem.message == "Pod a: init container wait-gcs-ready has run for 5 minutes"
+    assert problem.remedy == "read the log: kubectl logs -c wait-gcs-ready -n NAMESPACE a"
+
+
 def test_pod_that_starts_or_ends_or_was_ready_until_now_is_no_problem() -> None:
     starting = running_pod("a", started=False)  # its startupProbe has not succeeded
     ending = running_pod("b")
