@@ -341,6 +341,16 @@ def first_failure(pods: Iterable[WrapperPod]) -> PodFailure | None:
     return None
 
 
+def first_crash(pods: Iterable[WrapperPod]) -> PodFailure | None:
+    """Return why a container does not run, of the first pod by name that runs; only 200 of them are examined."""
+    running = sorted((pod for pod in pods if pod.phase == "Running"), key=lambda pod: pod.key)
+    for pod in running[:_MAX_EXAMINED]:
+        failure = failure_of(pod.status, MAX_WHOLE_MESSAGE)
+        if failure is not None:
+            return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")
+    return None
+
+
 def failure_text(failure: PodFailure) -> str:
     """Return a failure as the message of a condition."""
     return f"{POD_FAILURE_PREFIX}{failure.reason}: {failure.message}"

@@ -54,6 +54,7 @@ from cfo.controllers.appwrapper.pods import (
     count_pods,
     failed_pods_message,
     failure_text,
+    first_crash,
     first_failure,
     last_end,
     reported_failure,
@@ -535,6 +536,12 @@ def _await_pods(
     settings = observation.settings
     if counts.running + counts.succeeded >= expected:
         message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
+        crash = first_crash(observation.pods)
+        if crash is not None:
+            # Its phase is still Running, which is enough to be ready.
+            message += f"; {crash.reason}: {crash.message}"
+            if crash.reason not in status.message(PODS_READY):
+                decision.record_warning("PodsNotReady", failure_text(crash))
         status.set(PODS_READY, True, "SufficientPodsReady", message)
         return
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"

@@ -329,6 +329,26 @@ def test_pods_that_did_not_start_leave_their_cause_in_condition_and_event(
     assert condition(obj, UNHEALTHY)["message"] == f"{message}; retry 1 of 3", "the reset keeps it"
 
 
+def test_crash_of_a_running_pod_is_reported_once_although_the_pods_are_ready() -> None:
+    container = {
+        "name": "main",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    }
+    status = msgspec.convert({"containerStatuses": [container]}, PodStatus)
+    crashing = WrapperPod("Running", status=status)
+    obj, decision = step(running_wrapper("Job"), pods=[crashing])
+    cause = "Pod p0: container main exits repeatedly, 3 restarts"
+    ready = condition(obj, PODS_READY)
+    assert (ready["status"], ready["reason"]) == ("True", "SufficientPodsReady")
+    assert ready["message"] == f"1 pods running; 0 pods succeeded; CrashLoopBackOff: {cause}"
+    assert [event.reason for event in decision.events] == ["PodsNotReady"]
+    again, decision = step(obj, pods=[crashing])
+    assert (again, decision.events) == (obj, [])
+    recovered, _ = step(obj, pods=[RUNNING_POD])
+    assert condition(recovered, PODS_READY)["message"] == "1 pods running; 0 pods succeeded"
+
+
 def test_failure_of_a_pod_is_reported_once_before_the_warm_up_period_ends() -> None:
     obj, _ = step(running_wrapper("Pod"), pods=[PENDING_POD])
     before = condition(obj, PODS_READY)
