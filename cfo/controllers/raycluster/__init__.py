@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
+from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers import local_queues
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer, watches
@@ -37,7 +37,17 @@ from cfo.controllers.raycluster.operator_namespaces import service_account_of
 from cfo.controllers.raycluster.platform import Platform
 from cfo.controllers.raycluster.reconciler import RayClusterReconciler
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.runtime import Builder, Manager, Rule, and_, or_
+from cfo.runtime import (
+    APIError,
+    Builder,
+    Manager,
+    Object,
+    Rule,
+    TransportError,
+    and_,
+    has_finalizer,
+    or_,
+)
 from cfo.runtime.controller import ControllerOptions
 
 __all__ = [
@@ -109,8 +119,8 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
             concerns.append(ProfileEnforcement(manager, config, environment))
         concerns.append(NetworkPolicies(manager, config, environment, own_account=own_account))
         concerns.append(MutualTLS(manager, config, environment))
-        # Without OAuth as well: RayClusters can have a finalizer and ClusterRoleBindings of an earlier configuration.
-        concerns.append(DashboardProxies(manager, config, environment))
+        if strictest.ray_dashboard_oauth_enabled or await _can_have_proxies(manager):
+            concerns.append(DashboardProxies(manager, config, environment))
         concerns.append(Ingresses(manager, config, environment))
         concerns.append(ClusterConditions(manager, config, environment))
         reconciler = RayClusterReconciler(manager, environment, concerns)
@@ -129,3 +139,26 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> ClusterEnvironment:
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     local_queues.setup(manager, "raycluster-queue", RAY_CLUSTER, local_queues.queue_of_suspended)
     return environment
+
+
+async def _can_have_proxies(manager: Manager) -> bool:
+    """Return whether RayClusters can have the proxies of an operator with OAuth, whose objects have to be deleted.
+
+    An operator that is limited to namespaces asks for the finalizer there, because it may lack permissions for
+    ClusterRoleBindings, which are cluster-scoped.
+    """
+    if manager.options.namespaces is None:
+        return True
+
+    def finalized(cluster: Object) -> bool | None:
+        return has_finalizer(cluster, FINALIZER) or None
+
+    try:
+        for namespace in manager.options.namespaces:
+            if await manager.client.select(
+                RAY_CLUSTER, finalized, namespace=namespace, metadata_only=True
+            ):
+                return True
+    except (APIError, TransportError, LookupError):
+        return True  # then the proxies wait for what they must list
+    return False

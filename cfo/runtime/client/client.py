@@ -56,7 +56,11 @@ from cfo.runtime.objects.unstructured import (
     split_kind,
     uid_of,
 )
-from cfo.runtime.process.arguments import require_field_manager, require_type
+from cfo.runtime.process.arguments import (
+    require_field_manager,
+    require_plain_function,
+    require_type,
+)
 
 T = TypeVar("T")
 TypedT = TypeVar("TypedT", bound=TypedObject)
@@ -217,6 +221,7 @@ class Client:
         ``metadata_only``, the API server sends only the metadata. An empty ``namespace`` means all namespaces.
         """
         gvk = require_kind("select", gvk)
+        require_plain_function("select: select", select, "a function of an object")
         _require_selection("select", namespace, label_selector, field_selector)
         params = selector_params(label_selector, field_selector)
         return await self._requests.select(

@@ -122,6 +122,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         client(), CONFIG_MAP, KEY, f, timeout=None
     ),
     "client.children.Child.compute": write_computed,
+    "client.client.Client.select: select": lambda f: client().select(CONFIG_MAP, f),
     "client.children.reconcile_children: keep": lambda f: reconcile_children(
         client(), OWNER, [], keep=f
     ),
@@ -256,6 +257,7 @@ OTHER_RESULTS = {
     "cache.informer.Informer.wait_for: condition": "see test_cache.py",
     "cache.wait.wait_for: condition": "see test_cache.py",
     "client.client.Client.create: on_warning": IGNORED,
+    "client.client.Client.select: select": RETURNED,
     "client.ratelimit.Backoff.__init__: random": FAILS,
     "client.transport.APIRequest.on_warning": IGNORED,
     "client.transport.Transport.__init__: observe": IGNORED,
