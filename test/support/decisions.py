@@ -87,9 +87,11 @@ def written(decision: Decision, *, unserved: str = "") -> ChildResults:
     """Return the results of a decision whose children are written as desired, except those of a kind."""
     results = ChildResults(decision.cluster)
     for child in decision.children:
-        outcome, error = Outcome.DONE, None
+        outcome = Outcome.DONE
+        error: Exception | None = None
         if child.gvk.kind == unserved:
-            outcome, error = Outcome.UNSERVED, UnknownKind(unserved)
+            outcome = Outcome.UNSERVED
+            error = UnknownKind(unserved)
         obj = child.desired
         if child.compute is not None:
             obj = child.compute(None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from anyio.lowlevel import checkpoint
@@ -331,20 +331,12 @@ def waiting_pods_message(
 _MAX_EXAMINED: Final = 200
 
 
-def first_failure(pods: Iterable[WrapperPod]) -> PodFailure | None:
-    """Return why the first pod by name cannot start, of those that wait; only 200 of them are examined."""
-    waiting = sorted((pod for pod in pods if pod.phase == "Pending"), key=lambda pod: pod.key)
-    for pod in waiting[:_MAX_EXAMINED]:
-        failure = failure_of(pod.status, MAX_WHOLE_MESSAGE)
-        if failure is not None:
-            return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")
-    return None
-
-
-def first_crash(pods: Iterable[WrapperPod]) -> PodFailure | None:
-    """Return why a container does not run, of the first pod by name that runs; only 200 of them are examined."""
-    running = sorted((pod for pod in pods if pod.phase == "Running"), key=lambda pod: pod.key)
-    for pod in running[:_MAX_EXAMINED]:
+def first_failure(
+    pods: Iterable[WrapperPod], phase: Literal["Pending", "Running"]
+) -> PodFailure | None:
+    """Return why a container of the first pod by name in this phase does not run; only 200 of them are examined."""
+    found = sorted((pod for pod in pods if pod.phase == phase), key=lambda pod: pod.key)
+    for pod in found[:_MAX_EXAMINED]:
         failure = failure_of(pod.status, MAX_WHOLE_MESSAGE)
         if failure is not None:
             return PodFailure(failure.reason, f"Pod {pod.key.name}: {failure.message}")

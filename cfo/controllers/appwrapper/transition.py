@@ -54,7 +54,6 @@ from cfo.controllers.appwrapper.pods import (
     count_pods,
     failed_pods_message,
     failure_text,
-    first_crash,
     first_failure,
     last_end,
     reported_failure,
@@ -536,7 +535,7 @@ def _await_pods(
     settings = observation.settings
     if counts.running + counts.succeeded >= expected:
         message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
-        crash = first_crash(observation.pods)
+        crash = first_failure(observation.pods, "Running")
         if crash is not None:
             # Its phase is still Running, which is enough to be ready.
             message += f"; {crash.reason}: {crash.message}"
@@ -601,7 +600,7 @@ def _report_failure(
     """
     status = decision.status
     known = reported_failure(status.message(PODS_READY))
-    failure = first_failure(observation.pods) or observation.refusal
+    failure = first_failure(observation.pods, "Pending") or observation.refusal
     if failure is None:
         if known is not None:
             status.set(PODS_READY, False, "InsufficientPodsReady", message)

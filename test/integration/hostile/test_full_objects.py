@@ -40,6 +40,13 @@ async def fill(environment: AppWrapperEnvironment, obj: Object) -> None:
     await environment.patch(obj, {"metadata": metadata})
 
 
+async def run_full_job(environment: AppWrapperEnvironment) -> None:
+    """Create an AppWrapper with a Job, and fill the Job while it runs."""
+    await environment.create(wrapper(job()))
+    await environment.wait_for_phase("Running")
+    await fill(environment, await environment.get(JOB, "j"))
+
+
 def refuse_deletions(environment: AppWrapperEnvironment, resource: str, *, count: int) -> None:
     """Refuse the next deletions, as long as they add a deletionTimestamp or a finalizer to the object."""
     assert isinstance(environment.plane, EmbeddedControlPlane)
@@ -59,9 +66,7 @@ async def test_component_that_the_cache_leaves_out_is_not_deleted_before_it_is(
     environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, configuration()):
-        await environment.create(wrapper(job()))
-        await environment.wait_for_phase("Running")
-        await fill(environment, await environment.get(JOB, "j"))
+        await run_full_job(environment)
         await environment.wait_until_idle()
         await environment.patch(wrapper(), {"spec": {"suspend": True}})
         await environment.wait_for_condition("DeletingResources", "True")
@@ -77,9 +82,7 @@ async def test_full_component_is_deleted_without_its_finalizers(
     environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, configuration()):
-        await environment.create(wrapper(job()))
-        await environment.wait_for_phase("Running")
-        await fill(environment, await environment.get(JOB, "j"))
+        await run_full_job(environment)
         refuse_deletions(environment, "jobs", count=1)
         await suspend_and_wait_until_suspended(environment)
         assert await environment.find(JOB, "j") is None
