@@ -96,7 +96,7 @@ class _LazyGroup(click.Group):
 
         try:
             command: click.Command = import_module(self.lazy_commands[cmd_name][0]).command
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             raise not_installed(error) from None
         return command
 
@@ -261,7 +261,7 @@ def _run_embedded(options: Mapping[str, Any]) -> None:
     try:
         from cfo.console.demo.run import run_embedded
         from cfo.startup import limit_tls_buffers
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise not_installed(error) from None
     if options["default_config"] is not None:
         raise InvalidInput("--default-config cannot be used with --embedded; use --apply")

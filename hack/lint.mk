@@ -14,7 +14,7 @@ lint-types: $(VENV)/.types
 
 lint-project: $(VENV)/.types
 	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
-	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
+	cd build/types && $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 lint-patterns: $(VENV)/.types

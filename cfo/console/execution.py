@@ -76,8 +76,11 @@ def confirm(question: str) -> None:
     click.confirm(question, abort=True)
 
 
-def not_installed(error: ModuleNotFoundError) -> CommandFailed:
-    """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
+def not_installed(error: ImportError) -> CommandFailed:
+    """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module.
+
+    In the root of a checkout, the folder ``envtest`` is an empty package: its names are missing, not the module.
+    """
     if (error.name or "").partition(".")[0] != "envtest":
         raise error
     return CommandFailed(

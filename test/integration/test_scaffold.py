@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import venv
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -83,6 +85,34 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     run(folder, "pytest", "-q", "-p", "no:cacheprovider")
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert not [path for path in files if "@@" in path.read_text(errors="replace")]
+
+
+def test_type_checkers_find_an_editable_installation(tmp_path: Path) -> None:
+    """An author often has the library editable, from a clone. ``make lint-project`` checks a project's types."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "cfo", clone / "cfo", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone / name)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
+    installed = subprocess.run(
+        [*pip, "--editable", clone], env=environment, capture_output=True, text=True, check=False
+    )
+    if "Could not find a version" in installed.stderr:
+        pytest.skip("the build backend cannot be installed here")
+    assert installed.returncode == 0, installed.stderr
+    mypy = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--python-executable", python]
+    checked = subprocess.run(
+        [*mypy, "-c", "import cfo.runtime"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_make_format_repairs_what_make_lint_finds(tmp_path: Path) -> None:

@@ -223,6 +223,26 @@ def test_commands_without_the_embedded_extra_print_how_to_install_it(arguments: 
     )
 
 
+@pytest.mark.parametrize("arguments", [["envtest"], ["run", "--embedded"]])
+def test_empty_package_envtest_is_no_installation(arguments: list[str]) -> None:
+    """With an editable installation, the folder ``envtest`` of the clone can be imported."""
+    code = f"""
+import sys
+import types
+
+sys.modules["envtest"] = types.ModuleType("envtest")
+from cfo.cli import main
+
+sys.argv[1:] = {arguments!r}
+main()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: the embedded control plane is not installed")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

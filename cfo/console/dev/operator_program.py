@@ -54,7 +54,7 @@ def develop(options: Mapping[str, Any]) -> None:
         raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used with --embedded")
     try:
         import cfo.console.demo.run  # noqa: F401 (before anything is started)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise not_installed(error) from None
     key = NamespacedName(namespace_variable() or "default", options["config_name"])
     configure_logs(options["log_format"] or "console", "warning")
