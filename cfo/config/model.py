@@ -25,6 +25,8 @@ from cfo.config.section import Section
 from cfo.config.values import Namespace, ObjectName, OptionalNamespace, Selector, between, matching
 from cfo.runtime.objects import format_duration
 
+_SHORTEST_WARMUP: Final = timedelta(seconds=10)
+
 
 class DefaultSetupConfiguration(Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
@@ -48,6 +50,11 @@ class FluxConfiguration(Section):
     """The controllers of MiniClusters, FluxJobs and FluxSetups."""
 
     enabled: Annotated[bool, "Whether the Flux controllers run."] = False
+    warmup_grace_period: Annotated[
+        Duration,
+        "Deadline for the pods of an admitted FluxJob to start. It includes the time for which they wait for a node "
+        "and pull images.",
+    ] = Duration(minutes=15)
     admin_namespaces: Annotated[
         list[Namespace],
         "Namespaces whose FluxSetups may select other namespaces, in addition to the operator's own namespace.",
@@ -56,6 +63,15 @@ class FluxConfiguration(Section):
     user_rbac_admission_check: Annotated[
         bool, "Whether the creator of a MiniCluster or FluxJob must have permission to create Jobs."
     ] = field(default=True, name="userRBACAdmissionCheck")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with settings that depend on each other."""
+        period = self.warmup_grace_period
+        if self.enabled and period < _SHORTEST_WARMUP:
+            yield (
+                f"warmupGracePeriod ({format_duration(period)}) must be at least "
+                f"{format_duration(_SHORTEST_WARMUP)}, or no pod starts in time"
+            )
 
 
 class InferenceStackConfiguration(Section):

@@ -452,7 +452,7 @@ def _admission_problems(
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
         message = message_of(reserved)
-        remedy = _WRONG_REASONS[reserved.reason]
+        remedy = remedy_for(message, _WRONG_REASONS[reserved.reason], pods=_POD_REMEDIES)
         if reserved.reason == "NameTaken" and COVERS in message:
             remedy += f"; then {_WRONG_REASONS['NoFluxSetup']}"
         yield Problem(f"{reserved.reason}: {message}", remedy)

@@ -548,6 +548,10 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             "flux: {defaultSetup: {queueingStrategy: LIFO}}",
             "flux.defaultSetup.queueingStrategy: 'LIFO': must be 'BestEffortFIFO', 'StrictFIFO' or 'Backfill'",
         ),
+        (
+            "flux: {enabled: true, warmupGracePeriod: 0s}",
+            "flux: warmupGracePeriod (0) must be at least 10s, or no pod starts in time",
+        ),
         ("appwrapper: {Config: 3}", "appwrapper.Config: must be a mapping"),
         (
             "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}",

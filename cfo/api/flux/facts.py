@@ -59,6 +59,11 @@ def size_of(spec: Mapping[str, Any]) -> int:
     return 1 if size is None else int(size)
 
 
+def needed_brokers(spec: Mapping[str, Any]) -> int:
+    """Return the number of ready brokers with which the command of a MiniCluster with this spec starts."""
+    return int(spec.get("minSize") or 0) or size_of(spec)
+
+
 def queue_of(cluster: Mapping[str, Any]) -> str:
     """Return the LocalQueue of Kueue that decides when a MiniCluster's Job starts; empty if there is none."""
     labels = (cluster.get("spec") or {}).get("jobLabels") or {}

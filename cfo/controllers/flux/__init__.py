@@ -71,6 +71,6 @@ def _start_queue(manager: Manager, config: FluxConfiguration, namespace: str) ->
     FluxSetupMetrics(manager.metrics.registry, manager.cache.informer(FLUX_SETUP).reader)
     notifications = Channel()
     ledger = fluxsetup.setup(manager, (namespace, *config.admin_namespaces), notifications)
-    fluxjob.setup(manager, ledger, notifications)
+    fluxjob.setup(manager, ledger, notifications, config.warmup_grace_period)
     if config.default_setup.enabled:
         fluxsetup.create_default(manager, config.default_setup, namespace)

@@ -1,4 +1,4 @@
-"""Tests that a FluxJob that has no pods does not hold the shared quota for longer than a few minutes."""
+"""Tests that a FluxJob whose pods do not exist, or do not start, holds the shared quota only for a few minutes."""
 
 from __future__ import annotations
 
@@ -119,6 +119,42 @@ async def test_jobs_that_can_have_no_pods_let_those_of_others_pass(
         await wait_for_quota(env, "second", "victim", "Admitted")
         for number in (1, 2):
             await wait_for_quota(env, f"stuck-{number}", "attacker", "InsufficientQuota")
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        pytest.param({"containerStatuses": [WAITING]}, "ImagePullBackOff: Pod ", id="no image"),
+        pytest.param({}, "4 pods have not started", id="containers are not created"),
+    ],
+)
+async def test_jobs_with_pods_that_never_start_let_those_of_others_pass(
+    env: FluxEnvironment, status: Object, message: str
+) -> None:
+    clock = SteppedClock()
+    pending = {"pod": pod_annotations(phase="Pending"), "containers": [{"command": "sleep"}]}
+    async with run_flux_controllers(env, clock=clock, warmupGracePeriod="20m"):
+        await env.create(flux_job("stuck", "attacker", size=4, template=pending))
+
+        async def pods_exist() -> list[Object]:
+            pods = await env.pods("attacker")
+            assert len(pods) == 4
+            return pods
+
+        for pod in await eventually(pods_exist, "the pods exist"):
+            await env.client.patch_object(pod, {"status": status}, subresource="status")
+        await env.create(flux_job("first", "victim", size=4))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        for seconds in (31, 1168):
+            await env.wait_until_idle()
+            clock.step(seconds)
+        await env.wait_until_idle()
+        await wait_for_quota(env, "stuck", "attacker", "Admitted")
+        clock.step(2)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await wait_for_quota(env, "stuck", "attacker", "StartTimeout")
+        assert message in condition(stuck, QUOTA_RESERVED)["message"]
+        await env.wait_for_event("StartTimeout", message, namespace="attacker")
 
 
 async def test_running_job_without_pods_releases_its_quota(env: FluxEnvironment) -> None:

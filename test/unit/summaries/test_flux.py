@@ -103,6 +103,25 @@ def test_flux_job_that_its_user_suspended_has_no_problem(reason: str, expected: 
     assert messages(summary) == expected
 
 
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("ImagePullBackOff: Pod j-0: not found", "check the name of the image"),
+        ("Unschedulable: Pod j-0: 0/1 nodes are available", "request less, or wait for"),
+        ("4 pods have not started", "correct the spec, or ask the administrator"),
+    ],
+)
+def test_flux_job_that_could_not_start_has_the_remedy_of_its_pods(cause: str, remedy: str) -> None:
+    message = f"The job could not start in time: {cause}"
+    conditions = [
+        condition("JobWaitingForResources", "True", "JobWaitingForResources"),
+        condition("QuotaReserved", "False", "StartTimeout", message),
+    ]
+    (problem,) = summarize(FLUX_JOB, obj(FLUX_JOB, status={"conditions": conditions})).problems
+    assert problem.message == f"StartTimeout: {message}"
+    assert problem.remedy.startswith(remedy)
+
+
 def test_deadline_of_a_flux_job_is_one_problem() -> None:
     """The Event of the Job has the same cause as the condition."""
     cause = "Job was active longer than specified deadline"

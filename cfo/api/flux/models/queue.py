@@ -87,6 +87,9 @@ class FluxJobStatus(APIModel):
     )
     position: Int32 | None = optional("Position in the queue, from 1, while the job waits.")
     start_time: Time | None = optional("Time at which the job was launched.")
+    starting_since: Time | None = optional(
+        "Time since which the job has been starting, until its pods have started."
+    )
 
 
 _JOB_COLUMNS = [

@@ -7,6 +7,7 @@ write with the job's resourceVersion.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import structlog
@@ -80,6 +81,8 @@ class FluxJobReconciler:
     clock: Clock
     ledger: Ledger
     setups: Reader
+    warmup_grace: timedelta
+    """How long the pods of an admitted job may take to start."""
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step."""
@@ -132,6 +135,7 @@ class FluxJobReconciler:
             deletes_cluster=cleanup,
             kueue_queue=kueue_queue_of(setup.get("spec") or {}),
             keep_seconds=int(keep_seconds),
+            warmup_grace=self.warmup_grace,
         )
 
     def _setup_of(self, job: Object) -> Object:
@@ -198,8 +202,13 @@ class FluxJobReconciler:
             await self.client.patch_object(cluster, patch)
 
 
-def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:
-    """Add the controller of FluxJobs to ``manager``; the queue enqueues jobs through ``notifications``."""
+def setup(
+    manager: Manager, ledger: Ledger, notifications: Channel, warmup_grace: timedelta
+) -> None:
+    """Add the controller of FluxJobs to ``manager``; the queue enqueues jobs through ``notifications``.
+
+    ``warmup_grace``: how long the pods of an admitted job may take to start.
+    """
     name = "fluxjob"
     setups = manager.cache.informer(FLUX_SETUP)
     reconciler = FluxJobReconciler(
@@ -208,6 +217,7 @@ def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:
         manager.clock,
         ledger,
         setups.reader,
+        warmup_grace,
     )
     (
         Builder(manager, name)

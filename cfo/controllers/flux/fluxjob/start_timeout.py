@@ -1,7 +1,8 @@
-"""Until when an admitted FluxJob must have its MiniCluster and pods: pure functions.
+"""Until when an admitted FluxJob must have its MiniCluster and pods, and these must have started: pure functions.
 
-A ResourceQuota, Pod Security, finalizers and names in use can keep a job from having pods. Without a limit it would
-hold the quota of all others until it is deleted, at no cost.
+A ResourceQuota, Pod Security, finalizers and names in use can keep a job from having pods; an image or a Secret that
+does not exist, and nodes that are too small, can keep these from starting. Without a limit the job would hold the quota
+of all others until it is deleted, at no cost.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
-from cfo.api.flux.facts import fixed_size, is_true, size_of
+from cfo.api.flux.facts import fixed_size, is_true, needed_brokers, size_of
 from cfo.api.flux.names import (
     OBJECTS_READY,
     PODS_MISSING,
     PODS_READY,
     QUOTA_RESERVED,
+    STARTING,
     USUAL_CREATION,
     JobState,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus
 from cfo.controllers.flux.queue.model import ADMITTED
-from cfo.runtime import Object
+from cfo.runtime import Object, namespace_of
 from cfo.runtime.objects import parse_time
 
 _START_TIMEOUT: Final = timedelta(minutes=5)
@@ -37,6 +39,11 @@ MISSING_SECONDS: Final = "podsMissingSeconds"
 
 So pods that exist for one job after the other keep the quota of two jobs, and not of any number."""
 
+STARTING_SINCE: Final = "startingSince"
+"""The field of the status that says since when a launched job has been starting.
+
+No change of its pods or its MiniCluster begins that time again, except that its pods have started."""
+
 
 def start_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
     """Return until when a job may hold quota if nothing changes; ``None``: without a limit.
@@ -47,7 +54,7 @@ def start_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
     if reserved.get("reason") != ADMITTED:
         return None
     if status.state is not JobState.WAITING and status["startTime"]:
-        return _deadline_of_pods(seen, status)
+        return _deadline_of_pods(seen, status) or _deadline_of_warmup(seen, status)
     waiting = status.find(JobState.WAITING)
     began = (parse_time(item.get("lastTransitionTime")) for item in (reserved, waiting))
     deadline = max(began) + _START_TIMEOUT
@@ -68,6 +75,44 @@ def _deadline_of_pods(seen: JobObservation, status: JobStatus) -> datetime | Non
             timeout = _REPLACEMENT_TIMEOUT
     since = parse_time(status.find(PODS_READY).get("lastTransitionTime"))
     return since + timeout - _missing_before(status)
+
+
+def _deadline_of_warmup(seen: JobObservation, status: JobStatus) -> datetime | None:
+    """Return until when the pods must have started; ``None`` if they have."""
+    since = status[STARTING_SINCE]
+    if not since or not _is_starting(seen):
+        return None
+    return parse_time(since) + seen.warmup_grace
+
+
+def _is_starting(seen: JobObservation) -> bool:
+    """Return whether fewer pods than the brokers need have started, and the brokers were never ready.
+
+    Pods that have started need not be ready: a container that has ended keeps its pod from being ready while the
+    command runs. Users can create further pods with the label of the MiniCluster: these do not count instead of those
+    that have not started.
+    """
+    cluster = seen.own_cluster
+    if cluster is None:
+        return True
+    if is_true(cluster, JobState.RUNNING) or seen.pods is None:
+        return False
+    spec = cluster.get("spec") or {}
+    needed = needed_brokers(spec)
+    spare = size_of(spec) - needed
+    return seen.pods.live < needed or seen.pods.pending > spare
+
+
+def record_start(seen: JobObservation, status: JobStatus) -> None:
+    """Record since when a launched job that the queue has admitted has been starting, and remove that at the end."""
+    is_launched = bool(status["startTime"])
+    is_admitted = status.find(QUOTA_RESERVED).get("reason") == ADMITTED
+    if not is_launched or not is_admitted or seen.pods is None:
+        return
+    if not _is_starting(seen):
+        status[STARTING_SINCE] = None
+    elif not status[STARTING_SINCE]:
+        status[STARTING_SINCE] = status.timestamp
 
 
 def is_missing_pods(status: JobStatus) -> bool:
@@ -109,11 +154,20 @@ def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> in
     return 0 if seen.pods.live or has_succeeded else size
 
 
-def obstacle_of_start(status: JobStatus) -> str:
+def obstacle_of_start(seen: JobObservation, status: JobStatus) -> str:
     """Return the message that says why the job does not start."""
-    for kind in (PODS_READY, OBJECTS_READY):
-        if status.find(kind).get("status") == "False":
-            return str(status.find(kind).get("message"))
+    pods = status.find(PODS_READY)
+    if pods.get("status") == "False":
+        reason = str(pods.get("reason"))
+        if reason == STARTING:
+            pending = seen.pods.pending if seen.pods is not None else 0
+            events = f"kubectl get events -n {namespace_of(seen.job)}"
+            return f"{pending} pods have not started, and their Events say why: {events}"
+        message = str(pods.get("message"))
+        return message if reason == PODS_MISSING else f"{reason}: {message}"
+    objects = status.find(OBJECTS_READY)
+    if objects.get("status") == "False":
+        return str(objects.get("message"))
     return str(status.find(JobState.WAITING).get("message"))
 
 
@@ -121,10 +175,12 @@ def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
     """Return when a job that holds quota may have to give it back, although no event says so."""
     deadline = start_deadline(seen, status)
     cluster = seen.own_cluster
-    if deadline is not None or cluster is None:
+    if cluster is None or not status["startTime"] or is_missing_pods(status):
         return deadline
     has_pods = is_true(cluster, JobState.RUNNING) and (seen.pods is None or seen.pods.live)
     if has_pods or status.find(QUOTA_RESERVED).get("reason") != ADMITTED:
-        return None
-    usual = parse_time(status["startTime"]) + USUAL_CREATION
-    return usual if usual > seen.now else seen.now + _START_TIMEOUT
+        return deadline
+    check = parse_time(status["startTime"]) + USUAL_CREATION
+    if check <= seen.now:
+        check = seen.now + _START_TIMEOUT
+    return check if deadline is None else min(check, deadline)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final
 
@@ -103,8 +103,8 @@ class JobObservation:
     also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out.
     ``pods``: how many pods the job has; ``None`` if that is not known yet. ``is_drained``: no pod of it occupies a node
     or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the MiniCluster is deleted after the end, and
-    how long after it. ``kueue_queue``: the LocalQueue of Kueue to which its FluxSetup leaves its jobs now; that of the
-    verdict is the one that was used when it was admitted.
+    how long after it. ``warmup_grace``: how long the pods may take to start. ``kueue_queue``: the LocalQueue of Kueue
+    to which its FluxSetup leaves its jobs now; that of the verdict is the one that was used when it was admitted.
     """
 
     job: Object
@@ -116,6 +116,7 @@ class JobObservation:
     is_drained: bool = False
     deletes_cluster: bool = True
     keep_seconds: int = 0
+    warmup_grace: timedelta = timedelta(minutes=15)
     kueue_queue: str = ""
 
     @property

@@ -45,10 +45,12 @@ from cfo.controllers.flux.fluxjob.rendering import (
 )
 from cfo.controllers.flux.fluxjob.start_timeout import (
     MISSING_SECONDS,
+    STARTING_SINCE,
     missing_pods,
     next_check,
     obstacle_of_start,
     record_missing_pods,
+    record_start,
     start_deadline,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus, JobStep, MiniClusterAction
@@ -266,6 +268,7 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
             record_missing_pods(status, seen.now, are_missing=True)
             message = str(status.find(JobState.WAITING).get("message"))
             status.set(PODS_READY, False, PODS_MISSING, message)
+        record_start(seen, status)
         checks = (next_check(seen, status), _latest_end(seen, status))
         check = min((time for time in checks if time is not None), default=None)
         if check is not None:
@@ -362,7 +365,7 @@ def _cause_of_eviction(seen: JobObservation, status: JobStatus) -> tuple[str, st
         return SUSPENDED, "Suspended by spec.suspend"
     deadline = start_deadline(seen, status)
     if deadline is not None and deadline <= seen.now:
-        return START_TIMEOUT, f"The job could not start in time: {obstacle_of_start(status)}"
+        return START_TIMEOUT, f"The job could not start in time: {obstacle_of_start(seen, status)}"
     return None
 
 
@@ -401,7 +404,7 @@ def _release(step: JobStep, reason: str, message: str) -> None:
     step.status.remove(OBJECTS_READY)
     step.status.remove(PODS_READY)
     step.status.enter(JobState.WAITING, message)
-    for name in ("startTime", "exitCode", "miniCluster", MISSING_SECONDS):
+    for name in ("startTime", "exitCode", "miniCluster", MISSING_SECONDS, STARTING_SINCE):
         step.status[name] = None
 
 
@@ -530,6 +533,7 @@ def _end(
     status.remove(OBJECTS_READY)
     status.remove(PODS_READY)
     status[MISSING_SECONDS] = None
+    status[STARTING_SINCE] = None
     status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)

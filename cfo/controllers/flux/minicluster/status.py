@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.flux.facts import is_true, message_of, queue_of, size_of
+from cfo.api.flux.facts import is_true, message_of, needed_brokers, queue_of
 from cfo.api.flux.names import (
     OBJECTS_READY,
     PODS_READY,
@@ -220,7 +220,7 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
         return {JobState.WAITING: message}
     states: dict[str, str] = {JobState.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)
-    if ready >= _needed(cluster) or is_true(cluster, JobState.RUNNING):
+    if ready >= needed_brokers(cluster.get("spec") or {}) or is_true(cluster, JobState.RUNNING):
         states[JobState.RUNNING] = "The brokers are ready."
         lead = observed.lead
         if lead is not None and lead.phase == "Running" and lead.exit_code == 0:
@@ -229,12 +229,6 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
                 "broker have ended."
             )
     return states
-
-
-def _needed(cluster: Object) -> int:
-    """Return the number of ready brokers with which the command starts."""
-    spec = cluster.get("spec") or {}
-    return int(spec.get("minSize") or 0) or size_of(spec)
 
 
 def _exit_code(before: Mapping[str, Any], observed: Observed) -> int | None:

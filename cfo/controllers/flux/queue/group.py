@@ -54,6 +54,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
     held_by_pods: Demand = NOTHING
     """The sum of the pods that occupy nodes."""
     live_pods: int = 0
+    pending_pods: int = 0
     ended_pods: int = 0
     had_pods: bool = False
     """Whether all pods of the job existed at once since it was admitted."""
@@ -106,10 +107,12 @@ class Group(msgspec.Struct, gc=False, eq=False):
         before = pods.pop(name, None)
         if before is not None:
             self.live_pods -= before.is_live
+            self.pending_pods -= before.is_pending
             self.ended_pods -= before.has_ended
         if pod is not None:
             pods[name] = pod
             self.live_pods += pod.is_live
+            self.pending_pods += pod.is_pending
             self.ended_pods += pod.has_ended
         self.pods = pods or None
         old = before.demand if before is not None else NOTHING

@@ -199,7 +199,9 @@ class Ledger:
         if not self.is_started:
             return None
         group = self._group(key)
-        return PodCounts(group.live_pods, group.ended_pods) if group is not None else PodCounts()
+        if group is None:
+            return PodCounts()
+        return PodCounts(group.live_pods, group.pending_pods, group.ended_pods)
 
     def is_drained(self, key: NamespacedName) -> bool:
         """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones.
@@ -342,7 +344,12 @@ class Ledger:
         name = meta.labels.get(MINICLUSTER_LABEL, "")
         if name:
             unknown = PodRecord(
-                meta.uid, _UNKNOWN_POD, has_node=True, has_ended=False, is_deleting=meta.is_deleting
+                meta.uid,
+                _UNKNOWN_POD,
+                has_node=True,
+                has_started=True,
+                has_ended=False,
+                is_deleting=meta.is_deleting,
             )
             requests += self._set_pod(key, name, _decode(key, pod_record, entry, unknown))
         return requests

@@ -141,9 +141,13 @@ class Blocked(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """The pods of a job: those that exist and are neither ended nor being deleted, and those that have ended."""
+    """The pods of a job: those that exist and are neither ended nor being deleted, and those that have ended.
+
+    ``pending``: how many of the live ones have not started.
+    """
 
     live: int = 0
+    pending: int = 0
     ended: int = 0
 
 

@@ -193,11 +193,15 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
-    """A pod. ``requests``: what it takes of a node once it has one. ``has_ended``: it takes nothing any more."""
+    """A pod. ``requests``: what it takes of a node once it has one. ``has_ended``: it takes nothing any more.
+
+    ``has_started``: all its containers have been created.
+    """
 
     uid: str
     requests: Demand
     has_node: bool
+    has_started: bool
     has_ended: bool
     is_deleting: bool
 
@@ -205,6 +209,11 @@ class PodRecord(msgspec.Struct, gc=False, frozen=True):
     def is_live(self) -> bool:
         """Whether the pod counts in a ResourceQuota of pods: a finalizer can keep a deleted one for any time."""
         return not self.has_ended and not self.is_deleting
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the pod is live and has not started."""
+        return self.is_live and not self.has_started
 
     @property
     def demand(self) -> Demand:
@@ -355,10 +364,13 @@ def pod_record(entry: Entry) -> PodRecord:
     status = pod.status or _PodStatus()
     has_ended = status.phase in ("Succeeded", "Failed")
     has_node = status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
+    has_started = status.phase not in ("", "Pending")
     requests = NOTHING
     if not has_ended:
         requests = demand_of_pod(pod.spec or PodShape())
-    return PodRecord(entry.meta.uid, requests, has_node, has_ended, entry.meta.is_deleting)
+    return PodRecord(
+        entry.meta.uid, requests, has_node, has_started, has_ended, entry.meta.is_deleting
+    )
 
 
 def _name(text: str) -> str:

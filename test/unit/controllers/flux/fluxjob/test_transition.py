@@ -298,6 +298,108 @@ def test_quota_of_a_launched_job_without_its_pods_is_released(
     assert f"{4 - pods.live} pods do not exist" in reserved["message"]
 
 
+WARMUP = 900
+PENDING = PodCounts(live=4, pending=4)
+
+
+@pytest.mark.parametrize(
+    ("problem", "obstacle"),
+    [
+        pytest.param(
+            {"reason": "ImagePullBackOff", "message": "Pod job-0-x: container job: not found"},
+            "ImagePullBackOff: Pod job-0-x: container job: not found",
+            id="image",
+        ),
+        pytest.param(
+            {"reason": "Unschedulable", "message": "Pod job-0-x: 0/1 nodes are available"},
+            "Unschedulable: Pod job-0-x: 0/1 nodes are available",
+            id="no node",
+        ),
+        pytest.param(
+            None,
+            "4 pods have not started, and their Events say why: kubectl get events -n ns",
+            id="containers are not created",
+        ),
+    ],
+)
+def test_quota_of_a_job_with_pods_that_do_not_start_is_released(
+    problem: Object | None, obstacle: str
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    if problem is not None:
+        condition_of_pods = {"type": "PodsReady", "status": "False", **problem}
+        cluster["status"]["conditions"].append(condition_of_pods)
+    after(obj, 0, named_cluster=cluster, pods=PodCounts())
+    waiting = after(obj, WARMUP - 1, named_cluster=cluster, pods=PENDING)
+    assert (waiting.action, waiting.requeue_after) == (MiniClusterAction.NONE, 1)
+    evicted = after(obj, WARMUP, named_cluster=cluster, pods=PENDING)
+    assert evicted.action is MiniClusterAction.SUSPEND
+    message = f"The job could not start in time: {obstacle}"
+    assert evicted.events[0] == ("Warning", "StartTimeout", message)
+    suspended = cluster_of(obj, suspended=True)
+    after(obj, WARMUP + 1, named_cluster=suspended, is_drained=True)
+    reserved = condition(obj, "QuotaReserved")
+    assert (reserved["status"], reserved["reason"]) == ("False", "StartTimeout")
+    assert reserved["message"] == message
+    assert "startingSince" not in obj["status"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "true", "spec", "holds"),
+    [
+        pytest.param(PodCounts(live=4), [], {}, True, id="not ready, but all have started"),
+        pytest.param(PENDING, ["JobRunning"], {}, True, id="the brokers were ready"),
+        pytest.param(PodCounts(live=4, pending=1), [], {"minSize": 3}, True, id="a quorum"),
+        pytest.param(PodCounts(live=4, pending=2), [], {"minSize": 3}, False, id="no quorum"),
+        pytest.param(PodCounts(live=8, pending=4), [], {}, False, id="further pods have started"),
+        pytest.param(None, [], {}, True, id="the queue has not started"),
+    ],
+)
+def test_job_of_which_enough_pods_have_started_keeps_its_quota(
+    pods: PodCounts | None, true: list[str], spec: Object, holds: bool
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady", *true)
+    cluster["spec"] |= spec
+    obj["status"]["startingSince"] = rfc3339(NOW)
+    after(obj, WARMUP, named_cluster=cluster, pods=pods)
+    assert bool(condition(obj, "Evicted")) is not holds
+    has_started = holds and pods is not None
+    assert ("startingSince" in obj["status"]) is not has_started
+
+
+def test_time_for_the_start_is_configurable() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    grace = timedelta(hours=2)
+    after(obj, 0, named_cluster=cluster, pods=PENDING)
+    after(obj, 7199, named_cluster=cluster, pods=PENDING, warmup_grace=grace)
+    assert condition(obj, "Evicted") == {}
+    after(obj, 7200, named_cluster=cluster, pods=PENDING, warmup_grace=grace)
+    assert condition(obj, "Evicted")["reason"] == "StartTimeout"
+
+
+def test_changes_of_pods_and_minicluster_do_not_prolong_the_start() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    for start in (0, 400):
+        after(obj, start + 50, named_cluster=cluster, pods=PENDING)
+        after(obj, start + 100, pods=PodCounts())  # its MiniCluster was deleted
+        after(obj, start + 110, named_cluster=cluster_of(obj, "ObjectsReady"), pods=PodCounts())
+        after(obj, start + 120, named_cluster=cluster, pods=PENDING)
+        after(obj, start + 300, named_cluster=cluster, pods=PodCounts(live=3, pending=3))
+        after(obj, start + 310, named_cluster=cluster, pods=PENDING)
+    assert condition(obj, "Evicted") == {}
+    after(obj, 50 + WARMUP, named_cluster=cluster, pods=PENDING)
+    assert condition(obj, "Evicted")["reason"] == "StartTimeout"
+
+
+def test_pods_that_are_replaced_later_get_the_time_for_the_start_again() -> None:
+    obj, cluster = launched("JobMiniClusterReady")
+    after(obj, 0, named_cluster=cluster, pods=PENDING)
+    after(obj, 60, named_cluster=cluster, pods=PodCounts(live=4))
+    after(obj, 5000, named_cluster=cluster, pods=PodCounts(live=4, pending=1))
+    replaced = after(obj, 5000 + WARMUP - 1, named_cluster=cluster, pods=PENDING)
+    assert (condition(obj, "Evicted"), replaced.requeue_after) == ({}, 1)
+
+
 def test_job_with_pods_that_are_created_late_keeps_its_quota() -> None:
     obj, cluster = launched("JobMiniClusterReady")
     after(obj, 30, named_cluster=cluster, pods=PodCounts(live=1))
@@ -443,9 +545,10 @@ def test_job_that_kueue_admitted_is_left_to_kueue() -> None:
     obj, cluster = launched("JobMiniClusterReady")
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     condition(obj, "QuotaReserved")["reason"] = "AdmittedByKueue"
-    for seconds in (60, 1000):
-        step_taken = after(obj, seconds, named_cluster=cluster, pods=PodCounts())
-        assert (step_taken.action, step_taken.requeue_after) == (MiniClusterAction.NONE, 0)
+    for pods in (PodCounts(), PENDING):
+        for seconds in (60, 2000):
+            step_taken = after(obj, seconds, named_cluster=cluster, pods=pods)
+            assert (step_taken.action, step_taken.requeue_after) == (MiniClusterAction.NONE, 0)
     assert condition(obj, "Evicted") == {}
 
 

@@ -562,7 +562,7 @@ def test_admitted_job_is_reconciled_when_it_has_lost_a_pod_or_the_last_one(size:
     assert queue.ledger.pods_of(key) == PodCounts()
     put_pod_of(queue, "a-0")
     put_pod_of(queue, "a-1")
-    assert queue.ledger.pods_of(key) == PodCounts(live=2)
+    assert queue.ledger.pods_of(key) == PodCounts(live=2, pending=2)
     queue.notified.clear()
     put_pod_of(queue, "a-0", deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["x/y"])
     assert queue.notified == ([key] if size == 2 else [])
@@ -576,6 +576,26 @@ def test_admitted_job_is_reconciled_when_it_has_lost_a_pod_or_the_last_one(size:
     )
     assert queue.ledger.pods_of(key) == PodCounts(ended=1)
     assert queue.notified == [key]
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts"),
+    [
+        ("Pending", PodCounts(live=1, pending=1)),
+        ("Running", PodCounts(live=1)),
+        ("Unknown", PodCounts(live=1)),
+        ("Succeeded", PodCounts(ended=1)),
+    ],
+)
+def test_pods_that_have_not_started_are_counted(phase: str, counts: PodCounts) -> None:
+    queue = Queue()
+    key = NamespacedName("ns", "a")
+    queue.put_cluster("a", size=1)
+    put_pod_of(queue, "a-0")
+    metadata = {"name": "a-0", "namespace": "ns", "labels": {MINICLUSTER_LABEL: "a"}}
+    queue.put(POD, {"metadata": metadata, "status": {"phase": phase}})
+    assert queue.ledger.pods_of(key) == counts
+    queue.remove(POD, "a-0")
 
 
 def put_job_with(
