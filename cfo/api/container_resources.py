@@ -26,6 +26,8 @@ def request_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldEr
                 detail = "Limit must be set for non overcommitable resources"
                 yield required(path.child("limits"), detail)
             continue
+        if request == limit:
+            continue  # the usual case needs no parsing
         if not is_quantity(str(request)) or not is_quantity(str(limit)):
             continue
         requested = parse_quantity(request)

@@ -43,9 +43,11 @@ _SERVE_ANNOTATION: Final = "ray.io/enable-serve-service"
 
 Role = Literal["dashboard", "client", "metrics"]
 
+_DASHBOARD_PARAMETER: Final = "dashboard-port"
+_CLIENT_PARAMETER: Final = "ray-client-server-port"
 _PARAMETERS: Final[Mapping[Role, tuple[str, int]]] = {
-    "dashboard": ("dashboard-port", DASHBOARD_PORT),
-    "client": ("ray-client-server-port", CLIENT_PORT),
+    "dashboard": (_DASHBOARD_PARAMETER, DASHBOARD_PORT),
+    "client": (_CLIENT_PARAMETER, CLIENT_PORT),
     "metrics": ("metrics-export-port", METRICS_PORT),
 }
 """The start parameter and the default of each role. The name of a role is also the name of its container port."""
@@ -119,8 +121,8 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
 
     The work is linear in the container's ports and independent of the values. Values of a wrong type are ignored.
     """
-    head = mapping(mapping(cluster.get("spec")).get("headGroupSpec"))
-    params = mapping(head.get("rayStartParams"))
+    head = _head_group(cluster)
+    params = _start_parameters(cluster)
     named = _named_ports(head)
     refused: list[str] = []
     wanted: dict[str, int] = {}
@@ -196,8 +198,12 @@ class UnservedPort(msgspec.Struct, frozen=True):
     number: int
 
 
-def unserved_ports(ports: RayPorts) -> Iterator[UnservedPort]:
+def unserved_ports(cluster: Mapping[str, Any]) -> Iterator[UnservedPort]:
     """Yield the ports of the dashboard and of clients that a start parameter sets, but the Service does not have."""
+    params = _start_parameters(cluster)
+    if _DASHBOARD_PARAMETER not in params and _CLIENT_PARAMETER not in params:
+        return  # the defaults of Ray are also those of the Service
+    ports = ports_of(cluster)
     if ports.dashboard is not None and ports.dashboard_is_started:
         yield from _unserved_port(ports, "dashboard", ports.dashboard)
     if ports.client is not None and ports.client_is_started:
@@ -264,6 +270,14 @@ def _number(value: object) -> int | None:
         return None
     number = int(value)
     return number if number <= _MAX_PORT else None
+
+
+def _head_group(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(mapping(cluster.get("spec")).get("headGroupSpec"))
+
+
+def _start_parameters(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(_head_group(cluster).get("rayStartParams"))
 
 
 def _named_ports(head: Mapping[str, Any]) -> dict[str, int]:

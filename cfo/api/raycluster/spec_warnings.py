@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from cfo.api.container_resources import request_errors
-from cfo.api.raycluster.ports import PROXY_PORT_NAME, ports_of, unserved_ports
+from cfo.api.raycluster.ports import PROXY_PORT_NAME, unserved_ports
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
 from cfo.runtime.objects import is_dns_label, is_label_value
@@ -98,10 +98,8 @@ def _port_problems(cluster: Object) -> Iterator[SpecProblem]:
     KubeRay copies the ports of the Service from the Ray container, whatever the start parameters say. Users reach a
     dashboard with a proxy in the pod through the proxy's own Service.
     """
-    containers = elements(path(cluster, "spec", "headGroupSpec", "template", "spec", "containers"))
-    has_proxy = any(mapping(each).get("name") == PROXY_PORT_NAME for each in containers)
-    for port in unserved_ports(ports_of(cluster)):
-        if port.name == "dashboard" and has_proxy:
+    for port in unserved_ports(cluster):
+        if port.name == "dashboard" and _has_proxy(cluster):
             continue
         yield SpecProblem(
             f"spec.headGroupSpec.rayStartParams.{port.parameter}: Ray listens on {port.number}, but the Ray container "
@@ -109,6 +107,11 @@ def _port_problems(cluster: Object) -> Iterator[SpecProblem]:
             f"add the port {port.name} with containerPort {port.number} to the first container of the head, or remove "
             f"{port.parameter}, and create the RayCluster again",
         )
+
+
+def _has_proxy(cluster: Object) -> bool:
+    containers = elements(path(cluster, "spec", "headGroupSpec", "template", "spec", "containers"))
+    return any(mapping(each).get("name") == PROXY_PORT_NAME for each in containers)
 
 
 def _request_warnings(cluster: Object) -> Iterator[str]:
