@@ -59,11 +59,14 @@ _WRONG_REASONS: Final = {
 }
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
 
+_FAILED_TO_WRITE: Final = "FailedToWrite"
+"""The reason of ``ObjectsReady`` while the API server refuses an object."""
+
 _OBJECT_REMEDIES: Final = {
     "NameTaken": taken_remedy("the MiniCluster, or the job that created it,", "the MiniCluster"),
     "Deleting": "wait until the object is deleted; if that takes long, check its finalizers",
     "NamespaceTerminating": "create it in another namespace",
-    "FailedToWrite": "correct the spec, or ask the administrator for the quota or permission that the message names",
+    _FAILED_TO_WRITE: "correct the spec, or ask the administrator for the quota or permission that the message names",
 }
 """Remedies by the reason for which objects of a MiniCluster do not exist."""
 
@@ -141,7 +144,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     level = _level(job, conditions)
     state = _state(conditions)
     problems = [
-        *_spec_problems(conditions),
+        *_spec_problems(job, conditions),
         *_outcome_problems(job, conditions, related),
         *_admission_problems(conditions, level),
     ]
@@ -250,7 +253,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     level = _level(cluster, conditions)
     size = number(path(cluster, "status", "size")) or number(path(cluster, "spec", "size")) or 1
     problems = [
-        *_spec_problems(conditions),
+        *_spec_problems(cluster, conditions),
         *_outcome_problems(cluster, conditions, related),
     ]
     if level is not Level.OK:
@@ -342,14 +345,19 @@ def _queue_of_job(job: Object, related: Related) -> str:
     return own_queue(job) or next(queues, "")
 
 
-def _spec_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
+def _spec_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
     for kind, remedy in (
         (VALID, "correct the spec"),
         ("UpToDate", "create it again; the change does not apply to a job that was started"),
         (OBJECTS_READY, DESCRIBE),
     ):
         known = tuple(condition for condition in conditions if condition.reason != "Creating")
-        yield from condition_problems(known, {kind: "False"}, _OBJECT_REMEDIES, remedy)
+        refused_by_api = any(
+            condition.type == kind and condition.reason == _FAILED_TO_WRITE for condition in known
+        )
+        advice = _change_of_job(obj) if refused_by_api else ""
+        for problem in condition_problems(known, {kind: "False"}, _OBJECT_REMEDIES, remedy):
+            yield Problem(problem.message, f"{problem.remedy}{advice}")
     refused = condition_of(conditions, "MiniClusterRefused")
     if refused is not None and refused.status == "True":
         yield Problem(
@@ -388,11 +396,19 @@ def _start_problems(
 
 def _change_remedy(obj: Object) -> str:
     """Return what else is necessary if a remedy changes the spec; empty if another controller writes the spec."""
+    advice = _change_of_job(obj)
+    if advice or controller_of(obj) is not None:
+        return advice
+    if text(obj.get("kind"), 63) == MINICLUSTER.kind:
+        return "; to change the spec, delete the MiniCluster and create it again: a started Job does not follow changes"
+    return ""
+
+
+def _change_of_job(obj: Object) -> str:
+    """Return how to change the spec of an admitted FluxJob; empty if ``obj`` is neither one nor its MiniCluster."""
     kind = text((controller_of(obj) or {}).get("kind"), 63) or text(obj.get("kind"), 63)
     if kind == FLUX_JOB.kind:
         return "; to change the spec, delete the FluxJob and create another one: an admitted one cannot be changed"
-    if kind == MINICLUSTER.kind:
-        return "; to change the spec, delete the MiniCluster and create it again: a started Job does not follow changes"
     return ""
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.api.raycluster.ports import PROXY_PORT_NAME, unserved_ports
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
@@ -131,7 +131,7 @@ def request_warnings(spec: Mapping[str, Any], where: str) -> Iterator[str]:
             resources = mapping(container).get("resources")
             if not resources:
                 continue
-            for error in request_errors(mapping(resources), _RESOURCES):
+            for error in resource_errors(mapping(resources), _RESOURCES):
                 problem = text(f"{where}.{field}[{index}].{error}", _MAX_ERROR)
                 yield f"{problem}; the API server will refuse the pods"
 

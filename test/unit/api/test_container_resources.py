@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.runtime.objects.field import Path
 
 
@@ -36,4 +36,12 @@ from cfo.runtime.objects.field import Path
 def test_request_above_its_limit_is_reported_as_by_the_api_server(
     resources: dict[str, Any], expected: list[str]
 ) -> None:
-    assert list(map(str, request_errors(resources, Path("r")))) == expected
+    assert list(map(str, resource_errors(resources, Path("r")))) == expected
+
+
+@pytest.mark.parametrize("name", ["gpu", "storage", "gpus", "nvidia.com/", "a b/c", "x" * 300])
+@pytest.mark.parametrize("field", ["limits", "requests"])
+def test_name_that_is_no_resource_is_reported_once(field: str, name: str) -> None:
+    (error,) = resource_errors({field: {name: "1"}}, Path("r"))
+    assert error.field == f"r.{field}"
+    assert error.detail.endswith("such as nvidia.com/gpu")

@@ -229,6 +229,7 @@ AGAIN = "again with another name"
     [
         (FLUX_JOB, condition("QuotaReserved", "False", "NameTaken"), AGAIN),
         (FLUX_JOB, condition("ObjectsReady", "False", "FailedToWrite"), "correct the spec"),
+        (FLUX_JOB, condition("ObjectsReady", "False", "FailedToWrite"), "delete the FluxJob and"),
         (MINICLUSTER, condition("ObjectsReady", "False", "NameTaken"), AGAIN),
         (MINICLUSTER, condition("ObjectsReady", "False", "Deleting"), "wait"),
         (RAY_CLUSTER, condition(EXPOSED, "False", "NameTaken"), AGAIN),

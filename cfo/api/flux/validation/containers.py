@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.api.flux.facts import is_runner, runners
 from cfo.api.flux.validation.syntax import (
     MAX_DNS_LABEL,
@@ -140,7 +140,7 @@ def _option_errors(container: Mapping[str, Any], path: Path) -> Iterator[FieldEr
     pull_secret = container.get("imagePullSecret")
     if pull_secret:
         yield from dns_subdomain(path.child("imagePullSecret"), pull_secret)
-    yield from request_errors(container.get("resources") or {}, path.child("resources"))
+    yield from resource_errors(container.get("resources") or {}, path.child("resources"))
     variables = container.get("environment") or {}
     secrets = container.get("secrets") or {}
     yield from environment_errors(path.child("environment"), variables)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.api.flux.facts import FOLLOWED_FIELDS, is_true, queue_of
 from cfo.api.flux.names import COMMANDS, JobState
 from cfo.api.flux.validation.containers import (
@@ -125,7 +125,7 @@ def _init_container_errors(container: Mapping[str, Any], path: Path) -> Iterator
     pull_secret = container.get("imagePullSecret")
     if pull_secret:
         yield from dns_subdomain(path.child("imagePullSecret"), pull_secret)
-    yield from request_errors(container.get("resources") or {}, path.child("resources"))
+    yield from resource_errors(container.get("resources") or {}, path.child("resources"))
 
 
 def _is_mount_path(path: str) -> bool:

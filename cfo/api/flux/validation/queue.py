@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.api.flux.facts import is_true, own_queue, runners
 from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUOTA_RESERVED, JobState, Queue
 from cfo.api.flux.validation.minicluster import (
@@ -74,7 +74,7 @@ def validate_flux_job(obj: Object) -> Iterator[FieldError]:
                 _SPEC.child("priority"), "must not be set together with priorityClassName"
             )
     yield from environment_errors(_SPEC.child("environment"), spec.get("environment") or {})
-    yield from request_errors(spec.get("resources") or {}, _SPEC.child("resources"))
+    yield from resource_errors(spec.get("resources") or {}, _SPEC.child("resources"))
     yield from _runner_errors(spec, template, path)
 
 

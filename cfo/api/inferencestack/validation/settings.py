@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.api.inferencestack.engines import ENGINES, engine_of
 from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
 from cfo.api.inferencestack.queue import pod_metadata_errors
@@ -185,7 +185,7 @@ def _application_errors(
     yield from port_list_errors(
         sidecar.get("ports"), "containerPort", path.child("sidecar", "ports")
     )
-    yield from request_errors(sidecar.get("resources") or {}, path.child("sidecar", "resources"))
+    yield from resource_errors(sidecar.get("resources") or {}, path.child("sidecar", "resources"))
     engine = section.get("engine")
     if engine is not None and engine not in ENGINES:
         yield not_supported(path.child("engine"), engine, tuple(ENGINES))
@@ -210,7 +210,7 @@ def _common_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldErro
         if value is not None and value < 0:
             yield invalid(path.child(name), value, "must not be negative")
     yield from port_list_errors(section.get("ports"), "containerPort", path.child("ports"))
-    yield from request_errors(section.get("resources") or {}, path.child("resources"))
+    yield from resource_errors(section.get("resources") or {}, path.child("resources"))
     for label in _SELECTOR_LABELS:
         if label in (section.get("podLabels") or {}):
             yield forbidden(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.container_resources import request_errors
+from cfo.api.container_resources import resource_errors
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.minicluster.plan import Plan
@@ -38,7 +38,7 @@ RESOURCES = st.one_of(
         {}, optional={"requests": AMOUNTS.filter(lambda it: it is not None), "limits": AMOUNTS}
     ),
 ).map(lambda it: it and {key: value for key, value in it.items() if value is not None})
-ALLOWED = RESOURCES.filter(lambda it: not any(request_errors(it or {}, Path("resources"))))
+ALLOWED = RESOURCES.filter(lambda it: not any(resource_errors(it or {}, Path("resources"))))
 """Resources that are not refused: a FluxSetup with others governs nothing."""
 SIZES = st.one_of(st.none(), st.integers(1, 4))
 
