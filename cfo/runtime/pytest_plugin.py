@@ -1,18 +1,95 @@
-"""The pytest fixture ``kube_client``: a :class:`~cfo.runtime.client.client.Client` for the test control plane.
+"""The pytest plugin: a client for the test control plane, and tests that fail because of errors in your functions.
 
-It requires the fixture ``control_plane``, which ``envtest`` provides, and pytest-asyncio. The runtime is not imported
-until a test uses the fixture.
+The fixture ``kube_client`` is a :class:`~cfo.runtime.client.client.Client`. It requires the fixture ``control_plane``,
+which ``envtest`` provides, and pytest-asyncio. The client is not imported until a test uses the fixture.
+
+An error in a reconciler, a webhook or a map function is logged, and the operator continues. A test that waits for the
+result would end with a timeout, or pass because of the next retry. It therefore fails with that error.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from cfo.runtime.process import function_errors
+from cfo.runtime.process.function_errors import FunctionError
+
 if TYPE_CHECKING:
     from cfo.runtime.client.client import Client
+
+MARKER: Final = "function_errors"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker ``function_errors``."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}: errors in reconcilers, webhooks and map functions do not fail the test (cfo.runtime)",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail if a function raised an error during the setup of fixtures."""
+    __tracebackhide__ = True
+    return (yield from _failing_with_function_errors(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail if a function raised an error during the test."""
+    __tracebackhide__ = True
+    return (yield from _failing_with_function_errors(item, "call"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail if a function raised an error during the teardown of fixtures."""
+    __tracebackhide__ = True
+    return (yield from _failing_with_function_errors(item, "teardown"))
+
+
+def _failing_with_function_errors(item: pytest.Item, when: str) -> Generator[None, Any, Any]:
+    """Raise the first error that a function raised, if any, instead of the test's failure, which it explains."""
+    __tracebackhide__ = True
+    if item.get_closest_marker(MARKER) is not None:
+        return (yield)
+    result: Any = None
+    failure: BaseException | None = None
+    with function_errors.collected() as found:
+        try:
+            result = yield
+        except pytest.xfail.Exception:
+            raise
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any failure of the test
+            failure = error
+    explaining = [each for each in found if each.is_bug or failure is not None]
+    if explaining:
+        if failure is not None:
+            _add_report(item, when, failure)
+        raise _noted(explaining)
+    if failure is not None:
+        raise failure
+    return result
+
+
+def _add_report(item: pytest.Item, when: str, failure: BaseException) -> None:
+    """Show the failure of the test itself in a section after the error of the function."""
+    shown = item.repr_failure(pytest.ExceptionInfo.from_exception(failure))
+    item.add_report_section(when, "failure of the test itself", str(shown))
+
+
+def _noted(found: list[FunctionError]) -> Exception:
+    """Return the first error, with a note where it was raised and how many more there are."""
+    first = found[0]
+    note = f"raised in: {first.function}"
+    if len(found) > 1:
+        note = f"{note}; more errors of functions in the log: {len(found) - 1}"
+    first.error.add_note(note)
+    return first.error
 
 
 async def _kube_client(control_plane: Any) -> AsyncIterator[Client]:

@@ -162,6 +162,18 @@ def test_wrong_result_of_a_reconcile_fails_the_tests_of_a_new_project(tmp_path: 
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
 
 
+def test_typo_in_a_reconciler_is_the_error_of_the_test_of_a_new_project(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    reconciler = folder / "website_operator" / "reconciler.py"
+    code = reconciler.read_text()
+    mistaken = code.replace("obj.spec.message", "obj.spec.mesage")
+    assert mistaken != code
+    reconciler.write_text(mistaken)
+    message = r"E +AttributeError: .*'mesage'\s+E +raised in: reconcile of default/a by controller"
+    with pytest.raises(AssertionError, match=message):
+        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
+
+
 FAILING_INDEX = """\
     manager.cache.informer(CONFIG_MAP, label_selector=f"{MANAGED_BY}={NAME}").add_index(
         "site", lambda entry: [entry.meta.labels["site"]]
@@ -191,7 +203,7 @@ def test_function_that_fails_for_objects_fails_the_tests_of_a_new_project(
     )
     assert mistake in code
     operator.write_text(code)
-    message = r"(?s)a function raised.*cfo_informer_function_errors_total  v1 ConfigMap"
+    message = r"E +KeyError: 'site'\s+E +raised in: .* function .* default/a"
     with pytest.raises(AssertionError, match=message):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
 

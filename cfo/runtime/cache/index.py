@@ -12,6 +12,7 @@ import structlog
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.large_objects import call_uncounted
 from cfo.runtime.process.strings import require_list
@@ -191,8 +192,9 @@ class Index:
         """Return the values of an entry; ``None`` if the function raised an error, which is logged and counted."""
         try:
             return call_uncounted(self._checked_values, entry)
-        except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
+        except Exception as error:  # noqa: BLE001 - logged; one invalid object must not affect the others
             self.errors += 1
+            function_errors.report(error, f"index function {self.name} for {entry.key}")
             _log.exception(
                 "Index function failed, object is not indexed",
                 index=self.name,

@@ -52,6 +52,7 @@ from cfo.runtime.objects.unstructured import (
     require_key,
     require_namespace,
 )
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.process.large_objects import call_uncounted
@@ -636,8 +637,9 @@ class Informer:
     def _call(self, handler: Handler, event: Event) -> None:
         try:
             call_uncounted(handler, event)
-        except Exception:  # noqa: BLE001 - logged; handlers are code of the library's users
+        except Exception as error:  # noqa: BLE001 - logged; handlers are code of the library's users
             self.count_error()
+            function_errors.report(error, f"event handler of {self.gvk} for {event.key}")
             _log.exception(
                 "Event handler failed, continuing with the others",
                 kind=str(self.gvk),

@@ -41,6 +41,7 @@ from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError, clear_frames
 from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.large_objects import LargeObjects, RoomTaken
@@ -363,6 +364,10 @@ class Controller:
         self._metrics.errors.inc()
         if any(map(_is_panic, errors)):
             self._metrics.panics.inc()
+        for leaf in errors:
+            if isinstance(leaf, Exception) and not isinstance(leaf, _EXPECTED):
+                function = f"reconcile of {request} by controller {self.name}"
+                function_errors.report(leaf, function, is_bug=_is_panic(leaf))
 
         # Retry if a retry can remove at least one of the errors.
         if all(isinstance(leaf, TerminalError) for leaf in errors):

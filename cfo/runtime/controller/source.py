@@ -18,6 +18,7 @@ from cfo.runtime.controller.handler import EventHandler
 from cfo.runtime.controller.predicate import Predicate, passes, require_predicates
 from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.clock import Clock, SystemClock
 
 _log = structlog.get_logger(__name__)
@@ -99,8 +100,11 @@ class Kind:
             if not all(passes(predicate, event) for predicate in self.predicates):
                 return
             requests = tuple(self.handler.requests(event))
-        except Exception:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects
+        except Exception as error:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects
             self.informer.count_error()
+            source = f"{self.informer.gvk} {event.key}"
+            function = f"predicate or map function of controller {self._controller} for {source}"
+            function_errors.report(error, function)
             _log.exception(
                 "Predicate or handler failed, event dropped",
                 controller=self._controller,

@@ -13,7 +13,15 @@ import structlog
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
-from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    ObjectKind,
+    TypedObject,
+    is_deleting,
+    to_object,
+)
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import wrong_result
 from cfo.runtime.process.printable import described
 from cfo.runtime.webhook.admission import (
@@ -186,6 +194,8 @@ async def respond(handler: Handler, request: AdmissionRequest) -> tuple[Admissio
         response = denied_response or errored(500, f"the webhook failed: {described(error)}")
         if failed:
             _log.error("Webhook failed", error=described(error), exc_info=error)
+            key = NamespacedName(request.namespace, request.name)
+            function_errors.report(error, f"webhook for {request.kind.kind} {key}")
     warnings = dict.fromkeys((*request.warnings, *response.warnings))
     complete = replace(
         response,

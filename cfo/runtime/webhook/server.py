@@ -26,6 +26,7 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.runtime.objects.parsers import parse_duration
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.process.listener import Listener, bind_socket, server_options
@@ -287,6 +288,7 @@ class WebhookServer:
             _log.error("Webhook returned a response that cannot be encoded", error=str(error))
             self._metrics.panics.inc()
             self._metrics.record_review(webhook.path, 500)
+            function_errors.report(error, f"response of the webhook {webhook.path}")
             message = f"the response of the webhook cannot be encoded: {error}"
             return write_review(uid, errored(500, message))
         self._metrics.record_review(webhook.path, response.code)
