@@ -615,6 +615,22 @@ def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+def test_derived_kind_is_printed(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["new", "web-site-operator", str(tmp_path / "project")])
+    assert "for the kind WebSite (websites.example.com)." in result.output
+
+
+def test_invalid_kind_is_one_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        cli, ["new", "website", str(tmp_path / "project"), "--kind", "bad-kind"]
+    )
+    assert (result.exit_code, result.output) == (
+        2,
+        "Error: --kind: 'bad-kind': must be a CamelCase word of at most 63 characters\n",
+    )
+    assert not (tmp_path / "project").exists()
+
+
 def test_kind_is_derived_from_the_name() -> None:
     project = Project(name="web-site-operator")
     assert (project.kind, project.plural) == ("WebSite", "websites")

@@ -60,7 +60,8 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         raise CommandFailed(
             f"cannot write {error.filename or target}: {error.strerror or error}"
         ) from None
-    click.echo(f"Created {target}. Next: cd {target} && make test && make run")
+    kind = f"{project.kind} ({project.plural}.{project.group})"
+    click.echo(f"Created {target} for the kind {kind}. Next: cd {target} && make test && make run")
 
 
 def _generate(project: Project, target: Path) -> None:
