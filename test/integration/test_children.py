@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
@@ -27,6 +28,7 @@ from cfo.runtime import (
     is_controlled_by,
     key_of,
     owner_reference,
+    resource_version_of,
     uid_of,
 )
 from cfo.runtime.cache import Cache
@@ -49,6 +51,7 @@ from cfo.runtime.client.overwrites import Overwrites
 from cfo.runtime.objects import new_object
 from envtest import ControlPlane
 from test.support.clocks import FakeClock
+from test.support.config_map_webhooks import wait_until
 
 KEY = NamespacedName("default", "child")
 TIMEOUT_SECONDS = 120.0
@@ -191,7 +194,7 @@ async def test_object_that_is_overwritten_again_and_again_is_corrected_and_repor
     child = Child.present(config_map(a="ours"), update=update)
     await world.write(child)
     other = world.client.with_field_manager("other")
-    for expected in ([], [], ["ChildOverwritten"], []):
+    for expected in ([], ["ChildOverwritten"], [], []):
         await other.patch(CONFIG_MAP, KEY, {"data": {"a": "theirs"}})
         world.events.recorded.clear()
         await world.write(child)
@@ -202,6 +205,21 @@ async def test_object_that_is_overwritten_again_and_again_is_corrected_and_repor
     for _ in range(5):
         await world.write(child)
     assert world.events.recorded == [], "nothing is written"
+
+
+@pytest.mark.parametrize("can_wait", [False, True])
+async def test_child_that_another_client_deletes_again_and_again_is_reported(
+    world: World, *, can_wait: bool
+) -> None:
+    world.client.overwrites = Overwrites(clock=FakeClock())
+    child = Child.present(config_map(a="ours"), can_wait=can_wait)
+    outcomes = []
+    for _ in range(5):
+        results = await world.write(child)
+        outcomes.append(results.is_done())
+        await world.client.delete(CONFIG_MAP, KEY)
+    assert outcomes == [True, True, True, not can_wait, not can_wait]
+    assert [reason for reason, _ in world.events.recorded] == ["ChildOverwritten"]
 
 
 async def test_taken_name_costs_two_requests_for_each_check_until_it_is_free(world: World) -> None:
@@ -621,6 +639,55 @@ async def with_cache(
                 await cache.wait_for_sync()
             yield World(client, world.owner, world.events, verbs)
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind_of_child", ["apply", "replace", "computed"])
+async def test_only_children_that_can_wait_are_corrected_later(
+    plane: ControlPlane, world: World, kind_of_child: str
+) -> None:
+    def child_of(name: str, *, can_wait: bool) -> Child:
+        desired = config_map(name, a="ours")
+        key = key_of(desired)
+        if kind_of_child == "computed":
+            return Child.computed(CONFIG_MAP, key, lambda _: desired, can_wait=can_wait)
+        update = Update.REPLACE if kind_of_child == "replace" else Update.APPLY
+        return Child.present(desired, update=update, can_wait=can_wait)
+
+    waiting = child_of("waiting", can_wait=True)
+    protection = child_of("protection", can_wait=False)
+    clock = FakeClock()
+    other = world.client.with_field_manager("other")
+    async with with_cache(world, plane, metadata_only=False) as cached:
+        cached.client.overwrites = Overwrites(clock=clock)
+
+        async def overwrite() -> None:
+            for child in (waiting, protection):
+                stored = await other.patch(CONFIG_MAP, child.key, {"data": {"a": "theirs"}})
+                is_cached = partial(_has_version, cached.client, child, resource_version_of(stored))
+                await wait_until(is_cached, "the overwritten object in the cache")
+
+        async def write(first: Outcome, *, requests: int, retry_after: float = 0) -> None:
+            results = await cached.write(waiting, protection)
+            assert [result.outcome for result in results] == [first, Outcome.DONE]
+            assert len(cached.verbs) == requests
+            assert results.retry_after == retry_after
+
+        await write(Outcome.DONE, requests=2)
+        for _ in range(2):
+            await overwrite()
+            await write(Outcome.DONE, requests=2)
+        for delay in (1, 2, 4):
+            for _ in range(3):
+                await overwrite()
+                await write(Outcome.OVERWRITTEN, requests=1, retry_after=delay)
+            clock.advance(delay)
+            await write(Outcome.DONE, requests=1)
+        await write(Outcome.DONE, requests=0)  # there is nothing to correct
+
+
+async def _has_version(client: Client, child: Child, version: str) -> bool:
+    known = client.cached(child.gvk, child.key)
+    return known is not None and resource_version_of(known.object) == version
 
 
 @pytest.mark.parametrize("metadata_only", [False, True])

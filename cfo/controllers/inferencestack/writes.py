@@ -26,6 +26,7 @@ from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, tak
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
+    NETWORK_POLICY,
     SERVICE_ACCOUNT,
     Object,
     gvk_of,
@@ -62,6 +63,7 @@ def stack_children(
             current=uncached.get((gvk_of(obj), key_of(obj))),
             requires=requires,
             is_optional=True,
+            can_wait=gvk_of(obj) != NETWORK_POLICY,
         )
         children.append(child)
     return children

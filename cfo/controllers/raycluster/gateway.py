@@ -253,6 +253,7 @@ class GatewayRoutes(msgspec.Struct, frozen=True, eq=False):
             requires=requirements,
             fallback=Child.absent(gvk, key, belongs=belongs) if requirements else None,
             is_optional=True,
+            can_wait=True,
         )
 
     def _report(self, decision: Decision, route: Mapping[str, Any]) -> None:

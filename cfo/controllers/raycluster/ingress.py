@@ -387,7 +387,9 @@ class Ingresses(ClusterConcern[FoundExposure]):
 def _apply(decision: Decision, ingress: Object) -> None:
     (rule,) = ingress["spec"]["rules"]
     decision.add_present(
-        ingress, consequence=f"host {rule['host']} has no Ingress of this RayCluster"
+        ingress,
+        consequence=f"host {rule['host']} has no Ingress of this RayCluster",
+        can_wait=True,
     )
 
 

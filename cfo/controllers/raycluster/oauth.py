@@ -358,8 +358,11 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         decision.add_present(
             desired_dashboard_route(facts, backend, destination_ca),
             consequence="the dashboard has no Route",
+            can_wait=True,
         )
-        decision.add_present(desired_client_route(facts), consequence="the Ray client has no Route")
+        decision.add_present(
+            desired_client_route(facts), consequence="the Ray client has no Route", can_wait=True
+        )
 
     def _delete(self, decision: Decision, facts: RayClusterFacts, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""

@@ -9,6 +9,7 @@ A reconciler decides with pure functions which objects should exist, and describ
 * A change carries the uid and the resourceVersion that were checked, a deletion the uid, so neither reaches an object
   that another client created in the meantime. A change fails if the owner reference was removed in the meantime.
 * A failed write does not prevent the others. What no retry can change is reported once; all else is retried.
+* What another client overwrites again and again is corrected later and later, but only if the child can wait.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from cfo.runtime.client.errors import (
     is_schema_mismatch,
 )
 from cfo.runtime.client.name_checks import NameChecks, WantedName
-from cfo.runtime.client.overwrites import OVERWRITE_WINDOW
+from cfo.runtime.client.overwrites import MAX_CORRECTION_DELAY, OVERWRITE_WINDOW
 from cfo.runtime.objects.errors import ReconcileError, clear_frames, raise_together
 from cfo.runtime.objects.foreign_models import ForeignModel
 from cfo.runtime.objects.unstructured import (
@@ -110,6 +111,7 @@ class ChildOptions(TypedDict, total=False):
     requires: tuple[ObjectID, ...]
     propagation_policy: Propagation | None
     is_optional: bool
+    can_wait: bool
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -150,6 +152,10 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What a deletion does with the objects that this one owns (default: that of the kind)."""
     is_optional: bool = False
     """Whether it may be missing because the API server does not serve its kind; otherwise, that is an error."""
+    can_wait: bool = False
+    """Whether it is written only after up to 30 seconds while another client overwrites or deletes it again and again,
+    as a second operator does; both would write without end. Leave it false for what protects something, such as a
+    NetworkPolicy: any user who may change it could keep it open. Updates by a function never wait, nor do deletions."""
 
     def __post_init__(self) -> None:
         require_gvk("Child", self.gvk)
@@ -219,6 +225,8 @@ class Outcome(Enum):
     """The API server does not serve the kind, which is an error unless the child is optional or absent."""
     SKIPPED = auto()
     """A child that it requires is not as desired; the message names it."""
+    OVERWRITTEN = auto()
+    """Another client overwrites it again and again, so it is corrected later."""
 
 
 _FAILED: Final = (Outcome.REFUSED, Outcome.FAILED)
@@ -543,6 +551,15 @@ def _id_text(child_id: ObjectID) -> str:
     return f"{gvk.kind} {key}"
 
 
+class _Overwritten(Exception):
+    """A child is not written for ``seconds``, because another client overwrites it again and again."""
+
+    def __init__(self, seconds: float, current: Object | None) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+        self.current = current
+
+
 class _ChildWriter:
     """Writes the children of ``owner`` and collects their results."""
 
@@ -609,6 +626,15 @@ class _ChildWriter:
             return ChildResult(
                 child=child, outcome=outcome, obj=taken.obj, message=str(taken), error=taken
             )
+        except _Overwritten as overwritten:
+            self.results.retry(overwritten.seconds)
+            message = (
+                f"{_id_text(child.id)} is overwritten by another client again and again, and corrected after at most "
+                f"{MAX_CORRECTION_DELAY:g} s"
+            )
+            return ChildResult(
+                child=child, outcome=Outcome.OVERWRITTEN, obj=overwritten.current, message=message
+            )
         except UnknownKind as error:
             return ChildResult(
                 child=child, outcome=Outcome.UNSERVED, message=str(error), error=error
@@ -674,11 +700,16 @@ class _ChildWriter:
         Raises :class:`Conflict` if the name is taken.
         """
         desired = self._with_owner(child, await self._desired(child, None))
+        self._check_overwrites(child, None, desired)
         if child.update is Update.APPLY and child.compute is None:
             # The object is created by an apply, so that later applies own its fields.
             metadata = {**desired["metadata"], "resourceVersion": ABSENT_VERSION}
-            return await self._client.apply({**desired, "metadata": metadata})
-        return await self._client.create(desired, on_warning=warnings.append)
+            created = await self._client.apply({**desired, "metadata": metadata})
+        else:
+            created = await self._client.create(desired, on_warning=warnings.append)
+        if child.update is not Update.KEEP:  # the caller may have deleted it
+            self._record_write(child, desired)
+        return created
 
     async def _update_owned(self, child: Child, known: CachedState) -> ChildResult:
         """Update an existing object. Raises :class:`NameTaken` unless it belongs to the owner."""
@@ -708,26 +739,49 @@ class _ChildWriter:
             patch = _checked_patch(child, "update", child.update(current))
             return await self._patch(current, patch) if patch else current
         desired = self._with_owner(child, await self._desired(child, current))
+        self._check_overwrites(child, known, desired)
         if child.update is Update.REPLACE:
             stored = await self._replace_fields(child, current, desired)
         elif child.compute is not None and has_everything(current, desired):
             return current
         else:
-            stored = await self._apply(known, desired)
-        is_changed = resource_version_of(stored) != resource_version_of(current)
-        if is_changed and self._client.overwrites.wrote(stored, desired):
-            self._record(
-                "ChildOverwritten",
-                f"Another client changed {_title(stored)} twice within {OVERWRITE_WINDOW:g} s, and it was corrected "
-                "each time. If it was not you, ask an administrator to find another operator",
+            stored = await self._client.apply(
+                _with_uid(desired, current), version=resource_version_of(current), cached=known
             )
+        if resource_version_of(stored) != resource_version_of(current):
+            self._record_write(child, desired)
         return stored
 
-    async def _apply(self, known: CachedState, desired: Object) -> Object:
+    def _check_overwrites(self, child: Child, known: CachedState | None, desired: Object) -> None:
+        """Raise :class:`_Overwritten` if the child must wait until it is written again."""
+        if not child.can_wait:
+            return
+        seconds = self._client.overwrites.delay(self._wanted_name(child), desired)
+        if not seconds:
+            return
+        if known is None:
+            raise _Overwritten(seconds, None)
+        if self._would_change(child, known, desired):
+            raise _Overwritten(seconds, known.object)
+
+    def _would_change(self, child: Child, known: CachedState, desired: Object) -> bool:
         current = known.object
-        metadata = {**desired["metadata"], "uid": uid_of(current)}
-        return await self._client.apply(
-            {**desired, "metadata": metadata}, version=resource_version_of(current), cached=known
+        if child.update is Update.REPLACE:
+            return bool(_differing_fields(current, desired))
+        if child.compute is not None:
+            return not has_everything(current, desired)
+        return self._client.would_apply(_with_uid(desired, current), known)
+
+    def _record_write(self, child: Child, desired: Object) -> None:
+        if not self._client.overwrites.wrote(self._wanted_name(child), desired):
+            return
+        correction = "it was corrected each time"
+        if child.can_wait:
+            correction += f", from now on after at most {MAX_CORRECTION_DELAY:g} s"
+        self._record(
+            "ChildOverwritten",
+            f"Another client changed or deleted {_title(desired)} twice within {OVERWRITE_WINDOW:g} s, and "
+            f"{correction}. If it was not you, ask an administrator to find another operator",
         )
 
     async def _patch(self, current: Object, patch: Mapping[str, Any]) -> Object:
@@ -737,8 +791,7 @@ class _ChildWriter:
         """Replace the fields that differ; an apply would keep what another client added to them."""
         changes = [
             {"op": "replace" if name in current else "add", "path": f"/{name}", "value": value}
-            for name, value in desired.items()
-            if name not in ("apiVersion", "kind", "metadata") and current.get(name) != value
+            for name, value in _differing_fields(current, desired).items()
         ]
         if not changes:
             return current
@@ -840,13 +893,30 @@ class _ChildWriter:
             message = f"{message}: {result.child.consequence}"
         self._record("NameTaken", message)
         if self._events is None and not result.uses_fallback:
-            wanted = WantedName(uid_of(self._owner), *result.child.id)
+            wanted = self._wanted_name(result.child)
             if self._client.name_checks.is_new(wanted):
                 _log.warning("Name of a child is taken, will check it again", error=message)
+
+    def _wanted_name(self, child: Child) -> WantedName:
+        return WantedName(uid_of(self._owner), *child.id)
 
     def _record(self, reason: str, message: str) -> None:
         if self._events is not None:
             self._events.event(self._owner, "Warning", reason, message)
+
+
+def _with_uid(desired: Object, current: Object) -> Object:
+    """Return ``desired`` with the uid of the object that it is applied to, so that it reaches no other one."""
+    return {**desired, "metadata": {**desired["metadata"], "uid": uid_of(current)}}
+
+
+def _differing_fields(current: Object, desired: Object) -> dict[str, Any]:
+    """Return the fields of ``desired``, except those that identify it, that ``current`` does not have."""
+    return {
+        name: value
+        for name, value in desired.items()
+        if name not in ("apiVersion", "kind", "metadata") and current.get(name) != value
+    }
 
 
 def has_everything(current: Object, desired: Object) -> bool:

@@ -447,9 +447,7 @@ class Client:
         gvk = gvk_of(desired)
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
         key = cache_key(self.mapper, gvk, key_of(desired))
-        stored = cached.stored if cached is not None else None
-        if stored is None:
-            stored = self._cache.stored(gvk, key)
+        stored = self._stored(gvk, key, cached)
 
         # A dry run must reach the server; only the object and its status have managedFields that the cache can compare;
         # and after a write with unknown outcome, the cached state may be outdated.
@@ -492,6 +490,25 @@ class Client:
                 self._unchanged.remember(intent, current, compared.managers)
         applied: Object | TypedObject = kind.decode(result)
         return applied
+
+    def would_apply(self, obj: Object, cached: CachedState) -> bool:
+        """Return whether :meth:`apply` would send a request for ``obj``, without one; ``cached`` is its state."""
+        desired = encode_string_data(obj)
+        gvk = gvk_of(desired)
+        key = cache_key(self.mapper, gvk, key_of(desired))
+        stored = self._stored(gvk, key, cached)
+        if stored is None or self._cache.is_uncertain(gvk, key):
+            return True
+        intent = ApplyIntent(desired, self.field_manager, "")
+        return not self._is_unchanged(intent, _decode_stored(stored, cached), stored)
+
+    def _stored(
+        self, gvk: GVK, key: NamespacedName, cached: CachedState | None
+    ) -> StoredObject | None:
+        """Return the object to compare an apply with: that of ``cached``, or that in the cache."""
+        if cached is not None and cached.stored is not None:
+            return cached.stored
+        return self._cache.stored(gvk, key)
 
     def _is_unchanged(self, intent: ApplyIntent, current: Object, stored: StoredObject) -> bool:
         """Return whether an apply would change nothing in ``current``, the decoded object of ``stored``."""

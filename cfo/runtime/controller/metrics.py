@@ -176,7 +176,7 @@ class Metrics:
         )
         self.child_overwrites = self._counter(
             "cfo_child_overwrites_total",
-            "Number of times that another client overwrote a child twice within a minute.",
+            "Number of reports that another client overwrites a child, at most one a minute for each child.",
             ("kind",),
         )
         self.event_loop_lag = self._histogram(

@@ -90,6 +90,8 @@ class Operator:
         self.webhooks, self.certificate = WebhookMetrics(registry), CertificateMetrics(registry)
         self.webhooks.expect("/validate")
         self.controller = self.manager.metrics.controller("mine", 1)
+        self.overwrites = self.manager.metrics.child_overwrites.labels("Ingress")
+        self.overwrites.inc()  # a single report, which fires nothing
         self.configuration = ConfigurationWatch(
             self.manager, NamespacedName("ns", "config"), ParsedConfiguration(config)
         )
@@ -180,6 +182,10 @@ def unsynced_informer(operator: Operator) -> None:
     operator.manager.cache.informer(CONFIG_MAP)  # never started, as without the permission to list
 
 
+def overwritten_children(operator: Operator) -> None:
+    operator.overwrites.inc()
+
+
 def blocked_loop(operator: Operator) -> None:
     operator.manager.metrics.event_loop_lag.observe(3.0)
 
@@ -202,6 +208,7 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
     "RayClusterCAExpires": (expiring_ca, NAMESPACES),
     "AppWrappersFail": (failed_wrapper, NAMESPACES),
     "CodeFlareOperatorConfigurationChanged": (changed_configuration, {}),
+    "CodeFlareOperatorChildrenOverwritten": (overwritten_children, {"kind": "Ingress"}),
     "CodeFlareOperatorInformerNotSynced": (unsynced_informer, {"kind": "ConfigMap"}),
     "CodeFlareOperatorFluxQueueBlocked": (
         flux_setup({"pendingWorkloads": 2}),

@@ -65,6 +65,12 @@ def test_deployment_requires_the_objects_of_the_stack_that_its_pods_use() -> Non
     assert foreign.requires == ()
 
 
+def test_only_a_network_policy_is_corrected_at_once_if_it_is_overwritten_again_and_again() -> None:
+    policy = {**obj(), "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    children = stack_children(STACK, [obj(), policy], {})
+    assert [child.can_wait for child in children] == [True, False]
+
+
 def test_object_of_a_kind_that_is_no_longer_served_is_no_error() -> None:
     (child,) = stack_children(STACK, [obj()], {})
     results = ChildResults(STACK)

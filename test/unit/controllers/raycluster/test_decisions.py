@@ -97,6 +97,7 @@ def test_both_policies_are_wanted() -> None:
     own = facts()
     decision = decide_policies(own, SETTINGS, found())
     assert names(decision) == [("+", own.names.workers_policy), ("+", own.names.head_policy)]
+    assert not any(child.can_wait for child in decision.children)
     assert decision.decide_next is None
     assert decision.retry_after == 0
 

@@ -111,6 +111,7 @@ def test_both_ingresses_are_present_and_then_the_routes_absent() -> None:
     world.serve_routes()
     decision = world.decide()
     assert children(decision) == [DASHBOARD, CLIENT]
+    assert all(child.can_wait for child in decision.children)
     assert decision.decide_next is not None
     following = decision.decide_next(written(decision))
     assert following is not None
@@ -302,6 +303,7 @@ def test_dashboards_can_share_a_host() -> None:
     (route,) = [child for child in decision.children if child.gvk == HTTP_ROUTE]
     assert route.desired is not None
     assert route.desired["spec"]["hostnames"] == ["ray.test"]
+    assert route.can_wait
 
 
 def test_route_that_is_not_listed_yet_is_awaited() -> None:

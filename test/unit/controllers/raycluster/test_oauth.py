@@ -142,10 +142,12 @@ def test_openshift_proxy_has_its_objects_and_then_its_routes() -> None:
     world.list_openshift()
     decision = world.decide(Authentication.OAUTH_PROXY, is_openshift=True)
     assert kinds(decision) == [*PROXY_KINDS, "-Secret", "+Secret", "+ClusterRoleBinding"]
+    assert not any(child.can_wait for child in decision.children), "they authenticate users"
     assert decision.decide_next is not None
     following = decision.decide_next(written(decision))
     assert following is not None
     assert kinds(following) == ["+Route", "+Route"]
+    assert all(child.can_wait for child in following.children)
 
 
 def test_routes_of_a_cluster_that_is_not_exposed_are_absent() -> None:
