@@ -120,7 +120,10 @@ _log = structlog.get_logger("cfo.operator")
 
 
 class ConfigurationUnavailable(Exception):
-    """Raised when the configuration cannot be read from the API server; the message is one line with its address."""
+    """Raised when the configuration cannot be read from the API server; the message is one line.
+
+    It has the address, or the ConfigMap.
+    """
 
 
 class AddressInUse(Exception):
@@ -195,9 +198,18 @@ async def read_configuration(client: Client, key: NamespacedName) -> ParsedConfi
 
     Only the ConfigMap with the default name may be missing: another name was given on purpose, and can be misspelled.
     The ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the
-    name of the ConfigMap in the message, when the configuration is invalid.
+    name of the ConfigMap in the message, when the configuration is invalid, and :class:`ConfigurationUnavailable` if
+    another name is not permitted.
     """
-    config_map = await client.get(CONFIG_MAP, key, live=True)
+    try:
+        config_map = await client.get(CONFIG_MAP, key, live=True)
+    except Forbidden as error:
+        if key.name == CONFIG_MAP_NAME:
+            raise
+        raise ConfigurationUnavailable(
+            f"ConfigMap {key}: {error.message}; the manifests permit only {CONFIG_MAP_NAME}: bind a Role in namespace "
+            f"{key.namespace} with get, list and watch of configmaps {key.name}, or run without --config"
+        ) from error
     if config_map is None and key.name != CONFIG_MAP_NAME:
         raise ConfigurationError(
             f"ConfigMap {key}: does not exist; create it (cfo config default prints a document with the defaults), or "

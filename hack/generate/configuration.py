@@ -26,8 +26,8 @@ def reference() -> str:
 # Configuration
 
 The operator reads one document from the ConfigMap `codeflare-operator-config` in its namespace (`--config` sets another
-name, which must exist) with exactly one key. If it does not exist, it is created with the defaults. Restart the
-operator after a [change](operations.md#the-configuration-was-changed).
+name; it must exist, and needs another Role) with exactly one key. If it does not exist, it is created with the
+defaults. Restart the operator after a [change](operations.md#the-configuration-was-changed).
 
 `cfo config check FILE` validates a document, or the ConfigMap with it: one line for each problem, exit code 2 if it is
 invalid; with `--strict`, warnings are errors; `-o yaml` prints every key with its value. `cfo config default`

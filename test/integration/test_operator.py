@@ -14,7 +14,10 @@ import pytest
 import yaml
 
 from cfo.config.document import default_document
+from cfo.config.model import OperatorConfiguration
+from cfo.operator import ConfigurationUnavailable, read_configuration
 from cfo.runtime import Rule
+from cfo.runtime.client import connect
 from cfo.runtime.objects.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process.listener import bind_socket
@@ -210,6 +213,21 @@ async def test_config_map_name_can_be_changed_but_only_the_default_one_is_create
             await environment.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)
             is None
         )
+
+
+async def test_config_map_with_another_name_needs_another_role() -> None:
+    async with start_environment() as environment:
+        own = Rule("", "configmaps", "get", [CONFIG_MAP_KEY.name], namespace="default")
+        token = await service_account_token(environment, own)
+        config = await environment.operator_config(OperatorConfiguration(), token=token)
+        async with connect(config, field_manager="test") as client:
+            assert await read_configuration(client, CONFIG_MAP_KEY) is None
+            with pytest.raises(ConfigurationUnavailable) as raised:
+                await read_configuration(client, CONFIG_MAP_KEY._replace(name="other"))
+    message = str(raised.value)
+    assert message.startswith("ConfigMap default/other: ")
+    assert "a Role in namespace default with get, list and watch of configmaps other" in message
+    assert "\n" not in message
 
 
 async def test_port_in_use_leaves_no_config_map(tmp_path: Path) -> None:
