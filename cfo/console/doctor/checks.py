@@ -27,6 +27,7 @@ from cfo.config.kuberay import ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import (
     Installation,
+    OutsideOperator,
     WebhookConfigurationFacts,
     image_of,
     manager_container,
@@ -65,16 +66,13 @@ def check_operator(
     deployment = installation.deployment
     outside = outside_operator(installation, now)
     if outside is not None:
-        where = "there is no Deployment"
-        if deployment is not None:
-            where = f"the Deployment {DEPLOYMENT} is scaled to 0 replicas"
-        yield ok(f"runs outside the cluster: {outside.holder} renews the Lease, and {where}")
+        yield _running_outside(installation, outside)
         return
     if deployment is None:
         yield _missing_deployment(installation, webhooks, now)
         return
-    wanted = int((deployment.get("spec") or {}).get("replicas", 1))
-    ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
+    wanted = installation.wanted_replicas
+    ready = installation.ready_replicas
     if wanted == 0:
         yield fail(
             "is scaled to 0 replicas, and no operator outside the cluster renews the Lease",
@@ -95,6 +93,21 @@ def check_operator(
     for problem in causes:
         finding = fail if ready == 0 else warn
         yield finding(problem.message, problem.remedy)
+
+
+def _running_outside(installation: Installation, outside: OutsideOperator) -> Finding:
+    message = f"runs outside the cluster: {outside.holder} renews the Lease, and"
+    if installation.deployment is None:
+        return ok(f"{message} there is no Deployment")
+    wanted = installation.wanted_replicas
+    if wanted == 0:
+        return ok(f"{message} the Deployment {DEPLOYMENT} is scaled to 0 replicas")
+    # Only one operator may run, so its pods are not repaired.
+    return warn(
+        f"{message} 0 of {wanted} replicas of the Deployment {DEPLOYMENT} are ready",
+        f"only one may run: kubectl -n {installation.namespace} scale deployment {DEPLOYMENT} --replicas 0, or stop "
+        "the operator outside the cluster, and run cfo doctor again",
+    )
 
 
 def _unknown_cause(message: str, installation: Installation) -> tuple[str, str]:

@@ -63,6 +63,8 @@ async def examine(
     """
     server = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
+    # All checks compare Leases with the same time: one that expires meanwhile would count as renewed in some of them.
+    now = clock.now()
     unreadable = installation.deployment_error
     if is_named and isinstance(installation.config_error, Forbidden) and unreadable is not None:
         raise InvalidInput(
@@ -104,12 +106,12 @@ async def examine(
         }
     seen = () if isinstance(shared, Exception) else shared
     is_go = facts.is_go_operator(installation, seen, __version__)
-    is_outside = facts.runs_outside(installation, seen, clock.now())
+    is_outside = facts.runs_outside(installation, seen, now)
 
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        return checks.check_operator(installation, webhooks(), clock.now())
+        return checks.check_operator(installation, webhooks(), now)
 
     def version() -> Iterable[Finding]:
         if is_outside:
@@ -120,7 +122,7 @@ async def examine(
         if installation.config_error is not None:
             raise installation.config_error
         missing = await missing_namespaces(client, installation.configuration)
-        return checks.check_configuration(installation, clock.now(), missing)
+        return checks.check_configuration(installation, now, missing)
 
     async def trust() -> Iterable[Finding]:
         found = webhooks()
@@ -130,9 +132,7 @@ async def examine(
             return [not_needed("webhook.enabled is false: another operator serves the webhooks")]
         secret, pem = await facts.read_certificate(client, installation)
         has_cert_manager = await facts.is_served(client, _CERTIFICATE)
-        return checks.check_certificate(
-            secret, pem, found, clock.now(), has_cert_manager=has_cert_manager
-        )
+        return checks.check_certificate(secret, pem, found, now, has_cert_manager=has_cert_manager)
 
     async def permissions() -> Iterable[Finding]:
         if installation.deployment_error is not None:
@@ -186,7 +186,7 @@ async def examine(
         "configuration": config,
         "permissions": permissions,
         "webhooks": lambda: checks.check_webhooks(
-            webhooks(), clock.now(), unserved=unserved, is_go=is_go, is_outside=is_outside
+            webhooks(), now, unserved=unserved, is_go=is_go, is_outside=is_outside
         ),
         "certificate": trust,
         "monitoring": monitoring,

@@ -77,6 +77,18 @@ class Installation:
         return OperatorConfiguration()
 
     @property
+    def wanted_replicas(self) -> int:
+        """The number of pods that the Deployment should have; 0 without one."""
+        if self.deployment is None:
+            return 0
+        return int((self.deployment.get("spec") or {}).get("replicas", 1))
+
+    @property
+    def ready_replicas(self) -> int:
+        """The number of ready pods of the Deployment."""
+        return int(((self.deployment or {}).get("status") or {}).get("readyReplicas") or 0)
+
+    @property
     def part(self) -> OperatorConfiguration | None:
         """The part of the objects that an additional operator reconciles; ``None`` for any other operator.
 
@@ -102,9 +114,13 @@ class OutsideOperator(NamedTuple):
 
 
 def outside_operator(installation: Installation, now: datetime) -> OutsideOperator | None:
-    """Return the operator that renews the Lease although the Deployment has no replicas; ``None`` if there is none."""
-    replicas = path(installation.deployment or {"spec": {"replicas": 0}}, "spec", "replicas")
-    if replicas != 0 or installation.lease is None:
+    """Return the operator that renews the Lease although no pod of the Deployment is ready; ``None`` if none does.
+
+    Its pods cannot become ready while the one outside serves the webhooks.
+    """
+    if installation.wanted_replicas > 0 and installation.ready_replicas > 0:
+        return None
+    if installation.lease is None:
         return None
     holder = living_holder(installation.lease, now)
     if not holder or holder.startswith(f"{DEPLOYMENT_NAME}-"):  # a pod whose Lease has not expired

@@ -411,19 +411,27 @@ def lease(holder: str = "laptop_1_https://127.0.0.1:9443", *, renewed: str = "11
         (lease(renewed="11:58:00"), deployment(replicas=0, ready=0), "fail"),
         (lease(holder=""), deployment(replicas=0, ready=0), "fail"),
         (lease(holder=f"{DEPLOYMENT}-5f4c-x2_1"), deployment(replicas=0, ready=0), "fail"),
-        (lease(), deployment(replicas=2, ready=0), "fail"),
+        (lease(), deployment(replicas=2, ready=0), "warn"),
+        (lease(), deployment(replicas=2, ready=1), "warn"),
+        (lease(renewed="11:58:00"), deployment(replicas=2, ready=0), "fail"),
+        (lease(holder=f"{DEPLOYMENT}-5f4c-x2_1"), deployment(replicas=2, ready=0), "fail"),
         (None, deployment(replicas=0, ready=0), "fail"),
     ],
 )
 def test_operator_outside_the_cluster_renews_the_lease(
     found: Object | None, installed: Object | None, expected: str
 ) -> None:
-    """The documentation asks for 0 replicas, so that only one operator runs."""
+    """The documentation asks for 0 replicas, so that only one operator runs; pods beside it are not repaired."""
     installation = Installation("ops", deployment=installed, lease=found)
     (finding,) = checks.check_operator(installation, [], NOW)
     assert finding.status == expected
-    if expected == "ok":
-        assert "laptop_1_https://127.0.0.1:9443 renews the Lease" in finding.message
+    is_alive = "laptop_1_https://127.0.0.1:9443 renews the Lease" in finding.message
+    has_ready_pods = installation.ready_replicas > 0
+    assert is_alive is (expected != "fail" and not has_ready_pods)
+    if is_alive and expected == "warn":
+        assert "0 of 2 replicas" in finding.message
+        assert "scale deployment" in finding.remedy
+        assert "--replicas 0, or stop the operator outside" in finding.remedy
 
 
 @pytest.mark.parametrize(
