@@ -421,7 +421,7 @@ def lease(holder: str = "laptop_1_https://127.0.0.1:9443", *, renewed: str = "11
 def test_operator_outside_the_cluster_renews_the_lease(
     found: Object | None, installed: Object | None, expected: str
 ) -> None:
-    """The documentation asks for 0 replicas, so that only one operator runs; pods beside it are not repaired."""
+    """The documentation asks for 0 replicas, so that only one operator runs; its pods are not repaired."""
     installation = Installation("ops", deployment=installed, lease=found)
     (finding,) = checks.check_operator(installation, [], NOW)
     assert finding.status == expected
