@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.waiting_reasons import WAITING_REASONS
+from cfo.api.waiting_reasons import CRASH_LOOP, OOM_KILLED, WAITING_REASONS
 from cfo.controllers.cached_fields import CachedCondition, field_reader
 from cfo.runtime import Event
 
@@ -31,6 +31,7 @@ class ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
     """The status of one container."""
 
     name: str = ""
+    ready: bool = True
     restart_count: int = 0
     state: _State | None = None
     last_state: _State | None = None
@@ -109,11 +110,21 @@ def _subject(message: str) -> str:
 
 
 def _container_failure(container: ContainerStatus, limit: int) -> PodFailure | None:
-    waiting = container.state.waiting if container.state is not None else None
+    state = container.state
+    waiting = state.waiting if state is not None else None
     terminated = container.last_state.terminated if container.last_state is not None else None
+    is_crashing = waiting is not None and waiting.reason == CRASH_LOOP
+    runs = state is not None and waiting is None and state.terminated is None
+    is_starting = is_crashing or (runs and not container.ready)
+    if terminated is not None and terminated.reason == OOM_KILLED and is_starting:
+        message = (
+            f"container {container.name} used more memory than its limit, "
+            f"{container.restart_count} restarts"
+        )
+        return PodFailure(OOM_KILLED, shortened(message, limit))
     if waiting is None:
         return None
-    if waiting.reason == "CrashLoopBackOff":
+    if is_crashing:
         ended = (
             f"exited with code {terminated.exit_code}"
             if terminated is not None
@@ -125,7 +136,7 @@ def _container_failure(container: ContainerStatus, limit: int) -> PodFailure | N
             else ""
         )
         message = f"container {container.name} {ended}{cause}, {container.restart_count} restarts"
-        return PodFailure("CrashLoopBackOff", shortened(message, limit))
+        return PodFailure(CRASH_LOOP, shortened(message, limit))
     if waiting.reason in WAITING_REASONS:
         message = f"container {container.name}: {waiting.message}".rstrip(": ")
         return PodFailure(waiting.reason, shortened(message, limit))

@@ -20,7 +20,7 @@ from cfo.api.reading import (
     text,
     time_of,
 )
-from cfo.api.waiting_reasons import WAITING_REASONS
+from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
 from cfo.runtime import Object, controller_of, gvk_of, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
@@ -310,17 +310,18 @@ def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             cause += f" ({message})"
         yield cause, WAITING_REASONS[reason] or _read_log(container, previous=True)
     states = ["state"]
-    # The state before the last restart explains why a container waits; of one that runs, it is over.
-    if reason:
+    # The state before the last restart explains why a container waits; of one that runs, it is over, unless it may
+    # need too much memory again before it is ready.
+    is_starting = status.get("ready") is False and path(status, "state", "running") is not None
+    previous = text(path(status, "lastState", "terminated", "reason"), 80)
+    if reason or (is_starting and previous == OOM_KILLED):
         states.append("lastState")
     for state in states:
         ended = path(status, state, "terminated")
         code = number(path(ended, "exitCode"))
-        if code and text(path(ended, "reason"), 80) == "OOMKilled":
-            yield (
-                f"container {container} used more memory than its limit",
-                "raise the memory limit of the container",
-            )
+        if code and text(path(ended, "reason"), 80) == OOM_KILLED:
+            cause = f"container {container} used more memory than its limit"
+            yield cause, WAITING_REASONS[OOM_KILLED]
         elif code:
             yield (
                 f"container {container} ended with exit code {code}",

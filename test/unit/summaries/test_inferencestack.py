@@ -66,6 +66,7 @@ def test_gateway_counts_as_a_part_of_an_inferencestack(
     ("reason", "message", "remedy"),
     [
         ("ImagePullBackOff", "container server waits", "check the name of the image"),
+        ("OOMKilled", "container server used more memory", "raise the memory limit"),
         ("FailedCreate", 'pods "{}" is forbidden: violates PodSecurity "x"', "securityProfile"),
         ("FailedCreate", 'pods "{}" is forbidden: exceeded quota: none', "ResourceQuota"),
         (

@@ -80,6 +80,20 @@ POD_CASES = [
             "containerStatuses": [
                 {
                     "name": "r",
+                    "ready": False,
+                    "state": {"running": {}},
+                    "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                }
+            ]
+        },
+        "container r used more memory than its limit",
+    ),
+    (
+        {
+            "containerStatuses": [
+                {
+                    "name": "r",
+                    "ready": False,
                     "state": {"running": {}},
                     "lastState": {"terminated": {"exitCode": 1}},
                 }

@@ -61,8 +61,21 @@ UNSCHEDULABLE = {
         ),
         (
             container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=CRASHED),
+            "OOMKilled",
+            "container main used more memory than its limit, 3 restarts",
+        ),
+        (
+            container({"running": {}}, lastState=CRASHED, ready=False),
+            "OOMKilled",
+            "container main used more memory than its limit, 3 restarts",
+        ),
+        (
+            container(
+                {"waiting": {"reason": "CrashLoopBackOff"}},
+                lastState={"terminated": {"exitCode": 1, "reason": "ContainerCannotRun"}},
+            ),
             "CrashLoopBackOff",
-            "container main exited with code 137 (OOMKilled), 3 restarts",
+            "container main exited with code 1 (ContainerCannotRun), 3 restarts",
         ),
         (
             {
@@ -92,7 +105,9 @@ def test_failure_is_explained(status: dict[str, Any], reason: str, message: str)
 def test_starting_and_running_pods_have_no_failure() -> None:
     assert failure() is None
     assert failure(**container({"waiting": {"reason": "ContainerCreating"}})) is None
-    assert failure(**container({"running": {}}, lastState=CRASHED)) is None
+    assert failure(**container({"running": {}}, lastState=CRASHED, ready=True)) is None
+    crashed = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    assert failure(**container({"running": {}}, lastState=crashed, ready=False)) is None
 
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "team"}
