@@ -26,6 +26,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from envtest import EmbeddedControlPlane
+from envtest.api_client import APIClient
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,
@@ -155,6 +156,18 @@ async def test_failed_command_fails_the_cluster(
         assert cluster["status"]["exitCode"] == 3
         assert "exit code 3" in await env.wait_for_event("Failed")
         assert (await env.get(JOB, "flux-sample"))["status"]["failed"] in failed
+        cells = await printed_columns(env, "flux-sample")
+        assert {"JobFinished", "BackoffLimitExceeded"} <= set(cells)
+
+
+async def printed_columns(env: FluxEnvironment, name: str) -> list[object]:
+    """Return the cells that kubectl get prints for a MiniCluster."""
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    path = f"/apis/{MINICLUSTER.api_version}/namespaces/ns/miniclusters/{name}"
+    async with APIClient(env.plane) as api:
+        response = await api.request("GET", path, headers=accept)
+    cells: list[object] = response.body["rows"][0]["cells"]
+    return cells
 
 
 async def test_size_follows_the_scale_subresource_within_its_limits(env: FluxEnvironment) -> None:

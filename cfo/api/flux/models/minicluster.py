@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from cfo.api.flux.models.parts import FluxOptions, MiniClusterContainer, PodSecurityContext
-from cfo.api.flux.names import MINICLUSTER
+from cfo.api.flux.names import MINICLUSTER, SUCCEEDED
 from cfo.runtime import (
     APIModel,
     Condition,
@@ -165,10 +165,16 @@ class MiniClusterStatus(APIModel):
     start_time: str | None = optional("Time at which the Job was started.", format="date-time")
 
 
+RESULT_COLUMN: Final = PrinterColumn(
+    "Result", f'.status.conditions[?(@.type=="{SUCCEEDED}")].reason'
+)
+"""How an object has ended, because its state is the same after a success and a failure."""
+
 _COLUMNS = [
     PrinterColumn("Size", ".spec.size", "integer"),
     PrinterColumn("Ready", ".status.ready", "integer"),
     PrinterColumn("State", '.status.conditions[?(@.status=="True")].type'),
+    RESULT_COLUMN,
     PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
 ]
 

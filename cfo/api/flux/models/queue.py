@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cfo.api.flux.models.minicluster import MiniClusterSpec, PodOptions
+from cfo.api.flux.models.minicluster import RESULT_COLUMN, MiniClusterSpec, PodOptions
 from cfo.api.flux.models.parts import FluxOptions, LabelSelector, ResourceRequirements
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, Fairness, Preemption, Queue, QueueingStrategy
 from cfo.runtime import (
@@ -94,6 +94,7 @@ class FluxJobStatus(APIModel):
 
 _JOB_COLUMNS = [
     PrinterColumn("State", '.status.conditions[?(@.status=="True")].type'),
+    RESULT_COLUMN,
     PrinterColumn("Size", ".spec.size", "integer"),
     PrinterColumn("Position", ".status.position", "integer"),
     PrinterColumn("Exit Code", ".status.exitCode", "integer", priority=1),
