@@ -25,7 +25,13 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.api.kueue import INADMISSIBLE, QUEUE_NAME_LABEL, WORKLOADS, inadmissible_message
+from cfo.api.kueue import (
+    INADMISSIBLE,
+    QUEUE_NAME_LABEL,
+    SUSPENDED_WITHOUT_QUEUE,
+    WORKLOADS,
+    inadmissible_message,
+)
 from cfo.api.raycluster.spec_warnings import spec_problems
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text, time_of
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
@@ -247,7 +253,11 @@ def _facts(
         "components",
         text(", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()) if kind)),
     )
-    yield "queue", text(labels_of(wrapper).get(QUEUE_NAME_LABEL), 63)
+    queue = text(labels_of(wrapper).get(QUEUE_NAME_LABEL), 63)
+    is_suspended = path(wrapper, "spec", "suspend") is True
+    if is_suspended and not queue and path(wrapper, "status", "phase") == Phase.SUSPENDED:
+        yield "why", SUSPENDED_WITHOUT_QUEUE
+    yield "queue", queue
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None:
         yield "quota reserved", "yes" if reserved.status == "True" else "no"

@@ -30,6 +30,7 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.api.appwrapper.podsets import PodSetError, replicas_of
+from cfo.api.kueue import SUSPENDED_WITHOUT_QUEUE
 from cfo.controllers.appwrapper.components import (
     CREATION_ERRORED,
     Component,
@@ -151,9 +152,16 @@ def _initialize(observation: WrapperObservation, decision: WrapperDecision) -> N
         status.phase = Phase.FAILED
     else:
         status.phase = Phase.SUSPENDED
+        _report_missing_queue(observation, decision)
         _stay_suspended(
             observation, decision
         )  # nothing has been created yet, so no write is needed in between
+
+
+def _report_missing_queue(observation: WrapperObservation, decision: WrapperDecision) -> None:
+    """Report, once for each time that it is suspended, that nothing resumes an AppWrapper without a queue."""
+    if observation.suspended and not observation.is_queued:
+        decision.record_normal("Suspended", SUSPENDED_WITHOUT_QUEUE)
 
 
 def _stay_suspended(observation: WrapperObservation, decision: WrapperDecision) -> None:
@@ -623,6 +631,7 @@ def _suspend(observation: WrapperObservation, decision: WrapperDecision) -> None
     status.clear(PODS_READY, "Suspended")
     status.clear(UNHEALTHY, "Suspended")
     status.phase = Phase.SUSPENDED
+    _report_missing_queue(observation, decision)
 
 
 def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:

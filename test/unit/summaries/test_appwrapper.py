@@ -74,6 +74,8 @@ def test_level_of_an_appwrapper_follows_its_phase(
     wrapper = obj(APPWRAPPER, spec={"suspend": suspend}, status={"phase": phase}, labels=labels)
     summary = summarize(APPWRAPPER, wrapper)
     assert (summary.state, summary.level) == (phase, level)
+    why = dict(summary.facts).get("why", "")
+    assert ("set spec.suspend to false" in why) is (suspend and not labels)
 
 
 def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:

@@ -21,6 +21,7 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.podsets import RAY_JOB
 from cfo.api.appwrapper.train_jobs import TRAIN_JOB
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.appwrapper.component_informers import _REPORTING, _from_entry, _from_object
 from cfo.controllers.appwrapper.components import (
@@ -606,6 +607,30 @@ def test_component_that_a_finalizer_keeps_holds_no_quota(
         assert decision.deadline == seconds_later(seen + 10)
     else:
         assert [item.uid for item in decision.deletions] == ["c-0"]
+
+
+@pytest.mark.parametrize("queue", ["", "team"])
+def test_suspended_wrapper_without_a_queue_reports_what_resumes_it(queue: str) -> None:
+    obj = wrapper()
+    obj["spec"]["suspend"] = True
+    if queue:
+        obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: queue}
+    message = (
+        "spec.suspend is true, and no queue resumes it: set spec.suspend to false, or add the label "
+        "kueue.x-k8s.io/queue-name with the name of a LocalQueue"
+    )
+    obj, decision = step(obj)
+    expected = [] if queue else [("Normal", "Suspended", message)]
+    assert phase(obj) == Phase.SUSPENDED
+    assert [(each.type, each.reason, each.message) for each in decision.events] == expected
+    assert step(obj)[1].events == []
+    running = running_wrapper()
+    running["metadata"]["labels"] = obj["metadata"].get("labels") or {}
+    running["spec"]["suspend"] = True
+    suspending, _ = step(running)
+    suspended, decision = step(suspending, objects=[None])
+    assert phase(suspended) == Phase.SUSPENDED
+    assert [(each.type, each.reason, each.message) for each in decision.events] == expected
 
 
 def test_retries_are_reset_on_new_admission() -> None:
