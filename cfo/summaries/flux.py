@@ -88,6 +88,7 @@ _DESCRIBED_REASONS: Final = frozenset(
         "Invalid",
         "InvalidSpec",
         "PodsNotReady",
+        "SizeOutOfRange",  # the operator has set the size back before it records that
         "UpdateIgnored",
     }
 )

@@ -191,6 +191,7 @@ def hung_pods(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[Prob
     """Yield a problem for what has hung for five minutes before ``now``, so that pods do not start or get ready.
 
     That is a container that was not created, an init container that has not ended, and one that runs but is not ready.
+    A pod of whose node nothing is known is one at once: the node may be down.
     """
     yield from _problems_by_cause((pod, _hung_causes(pod, now)) for pod in pods)
 
@@ -206,9 +207,24 @@ def seconds_until_hung(pods: Iterable[Mapping[str, Any]], now: datetime) -> floa
 
 
 def _hung_causes(pod: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    if _has_lost_node(pod):
+        node = text(path(pod, "spec", "nodeName"), 253)
+        cause = f"is not ready, although its containers are: node {node} may be down"
+        yield cause, f"ask the administrator about the node: kubectl get node {shlex.quote(node)}"
     for hang in _hangs(pod):
         if hang.since + _USUAL_READINESS <= now:
             yield hang.cause, hang.remedy
+
+
+def _has_lost_node(pod: Mapping[str, Any]) -> bool:
+    """Return whether the node controller has marked a pod as not ready, because its kubelet does not report.
+
+    Nothing else does so while all containers are ready, except for readiness gates, which have a reason.
+    """
+    conditions = conditions_of(pod)
+    ready = condition_of(conditions, "Ready")
+    is_marked = ready is not None and ready.status == "False" and not ready.reason
+    return is_marked and pod_phase(pod) == "Running" and is_true(conditions, "ContainersReady")
 
 
 class _Hang(NamedTuple):

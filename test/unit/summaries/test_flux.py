@@ -14,6 +14,7 @@ from cfo.summaries.summary import Level
 from test.support.summary_objects import (
     NO_LIMITS,
     condition,
+    event,
     messages,
     obj,
     related,
@@ -402,3 +403,13 @@ def test_log_of_a_failed_command_is_that_of_the_newest_lead_broker(
     failed = obj(MINICLUSTER, status={"conditions": conditions, "exitCode": 3})
     first, *_ = summarize(MINICLUSTER, failed, related(pods=pods)).problems
     assert first.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(("reason", "is_shown"), [("SizeOutOfRange", False), ("Other", True)])
+def test_size_that_the_operator_has_set_back_is_no_problem(reason: str, is_shown: bool) -> None:
+    suspended = obj(MINICLUSTER, spec={"suspend": True}, status={"size": 4})
+    warning = event(
+        reason, "2026-01-01T00:00:00Z", "spec.size: 9: must be at most 4. It was set to 4."
+    )
+    problems = messages(summarize(MINICLUSTER, suspended, related(events=[warning])))
+    assert any("It was set to 4" in problem for problem in problems) is is_shown

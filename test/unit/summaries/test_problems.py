@@ -317,6 +317,32 @@ def test_container_that_runs_without_becoming_ready_is_a_problem_after_five_minu
     assert seconds_until_hung(hung, NOW) == math.inf
 
 
+@pytest.mark.parametrize(
+    ("reason", "containers_ready", "phase", "is_lost"),
+    [
+        ("", "True", "Running", True),
+        ("ReadinessGatesNotReady", "True", "Running", False),
+        ("ContainersNotReady", "False", "Running", False),
+        ("", "False", "Running", False),
+        ("", "True", "Succeeded", False),
+    ],
+)
+@pytest.mark.parametrize("kind", [RAY_CLUSTER, APPWRAPPER, FLUX_JOB, MINICLUSTER])
+def test_pod_of_a_node_that_does_not_report_is_a_problem_at_once(
+    kind: GVK, reason: str, containers_ready: str, phase: str, is_lost: bool
+) -> None:
+    conditions = [
+        condition("Ready", "False", reason),
+        condition("ContainersReady", containers_ready),
+    ]
+    lost = pod(phase, "a", conditions=conditions)
+    lost["spec"] = {"nodeName": "node-1"}
+    status = {"phase": "Running", "state": "ready", "miniCluster": "j"}
+    summary = summarize(kind, obj(kind, status=status), related(pods=[lost]))
+    expected = "Pod a: is not ready, although its containers are: node node-1 may be down"
+    assert (expected in messages(summary)) is is_lost
+
+
 def pending_pod(name: str, **status: Any) -> Object:
     """Return a pod that has had a node for five minutes."""
     since = rfc3339(NOW - timedelta(minutes=5))
