@@ -52,8 +52,7 @@ class FluxConfiguration(Section):
     enabled: Annotated[bool, "Whether the Flux controllers run."] = False
     warmup_grace_period: Annotated[
         Duration,
-        "Deadline for the pods of an admitted FluxJob to start. It includes the time for which they wait for a node "
-        "and pull images.",
+        "Deadline for the pods of an admitted FluxJob to start, from its launch.",
     ] = Duration(minutes=15)
     admin_namespaces: Annotated[
         list[Namespace],
