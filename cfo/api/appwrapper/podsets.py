@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import orjson
+
 from cfo.api.appwrapper.paths import PathError, object_at
 from cfo.api.builtin_types import type_problems
 from cfo.api.reading import has_more_values_than
@@ -21,6 +23,12 @@ MAX_POD_SETS: Final = 8
 """An AppWrapper's maximum number of pod sets, without RayJob submitters.
 
 Kueue's limit for Workloads was 8 up to version 0.17; since 0.19 it is 18, which leaves room for the submitters.
+"""
+
+MAX_POD_SET_BYTES: Final = 16 << 10
+"""The maximum size of all declared pod sets of an AppWrapper, as JSON: its status repeats their paths and annotations.
+
+Without this limit, an AppWrapper that fits into etcd would have a status that does not.
 """
 
 POD_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
@@ -42,6 +50,16 @@ def replicas_of(pod_set: Mapping[str, Any]) -> int:
     """Return the number of pods of a pod set."""
     replicas = pod_set.get("replicas")
     return 1 if replicas is None else int(replicas)
+
+
+def declared_bytes(components: Iterable[Mapping[str, Any]]) -> int:
+    """Return the size of the declared pod sets of all ``components``, as JSON without spaces."""
+    return sum(len(orjson.dumps(component.get("podSets") or [])) for component in components)
+
+
+def too_large(size: int) -> str:
+    """Return why an AppWrapper whose declared pod sets have ``size`` bytes is rejected."""
+    return f"podSets have {size} bytes; at most {MAX_POD_SET_BYTES} are allowed, because the status repeats them"
 
 
 def is_submitter(gvk: GVK, pod_set: Mapping[str, Any]) -> bool:

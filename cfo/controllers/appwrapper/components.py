@@ -27,12 +27,15 @@ from cfo.api.appwrapper.inference import (
 )
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import (
+    MAX_POD_SET_BYTES,
     RAY_JOB,
     SUBMITTER_PATH,
     PodSetError,
+    declared_bytes,
     is_submitter,
     pod_template_at,
     replicas_of,
+    too_large,
 )
 from cfo.api.appwrapper.quota import submitter_template
 from cfo.api.quantity import is_zero
@@ -136,8 +139,8 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
             else gvk_of(template)
         )
         name = recorded["name"] if exists else _name(wrapper, template, index, began)
-        pod_sets = recorded["podSets"] if "podSets" in recorded else _pod_sets(component)
-        pod_sets = tuple(pod_sets or ())
+        # A status that was too large to be written has none.
+        pod_sets = tuple(recorded.get("podSets") or _pod_sets(component))
         numbers = _pod_numbers(template, pod_sets)
         found.append(
             Component(
@@ -193,11 +196,16 @@ def _name(wrapper: Mapping[str, Any], template: Mapping[str, Any], index: int, b
 def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
     """Return ``status.componentStatus`` of a new AppWrapper: the pod sets of its components, and no objects.
 
-    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError` if they cannot be determined, which admission rejects.
+    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError` if they cannot be determined, or are too large, both of
+    which admission rejects.
     """
+    components = (wrapper.get("spec") or {}).get("components") or ()
+    size = declared_bytes(components)
+    if size > MAX_POD_SET_BYTES:
+        raise PodSetError(too_large(size))
     return [
         {"apiVersion": "", "kind": "", "name": "", "podSets": copied(pod_sets_of(component))}
-        for component in (wrapper.get("spec") or {}).get("components") or ()
+        for component in components
     ]
 
 

@@ -89,6 +89,7 @@ from cfo.runtime.client import (
     Outcome,
     Update,
     apply_status,
+    is_too_large,
     reconcile_children,
 )
 from cfo.runtime.controller import Kind
@@ -230,12 +231,24 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     async def _write_status(
         self, wrapper: Object, observation: WrapperObservation, decision: WrapperDecision
     ) -> Object:
-        """Apply the status if it changed; return the AppWrapper as stored."""
+        """Apply the status if it changed; return the AppWrapper as stored.
+
+        Nothing is deleted before the status is written. So of an AppWrapper that is full, the small form is written.
+        """
+        is_shrunk = decision.status.shrink_pod_sets()
         status = decision.status.as_object()
         before = observation.status()
-        if status == before.as_object():
+        if status == before.as_object() and not is_shrunk:
             return wrapper
-        written = await apply_status(self.client, wrapper, status)
+        try:
+            written = await apply_status(self.client, wrapper, status)
+        except APIError as error:
+            if not is_too_large(error):
+                raise
+            small = decision.status.as_small_object()
+            if small == before.as_object():
+                return wrapper
+            written = await apply_status(self.client, wrapper, small)
         phase = decision.status.phase
         if phase is not before.phase:
             self.metrics.transitions.labels(namespace_of(wrapper), phase.value).inc()

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from cfo.api.appwrapper.created_components import CREATED, DELETED
 from cfo.api.appwrapper.names import (
     OWN_CONDITIONS,
     RESOURCES_DEPLOYED,
@@ -22,6 +23,7 @@ from cfo.api.appwrapper.names import (
     VALIDATED,
     Phase,
 )
+from cfo.api.appwrapper.podsets import MAX_POD_SET_BYTES, declared_bytes
 from cfo.runtime import GVK, Object, find_condition, objects
 from cfo.runtime.objects import Conditions, ConditionStatus, copied, parse_time
 from cfo.runtime.process import micro_time, printable
@@ -171,6 +173,28 @@ class WrapperStatus(Conditions):
         for component in self.components:
             component.pop("conditions", None)
 
+    def shrink_pod_sets(self) -> bool:
+        """Shrink pod sets that are larger than admission allows; return whether they were.
+
+        Those that an earlier version recorded can fill the AppWrapper, so that it could not even be deleted.
+        """
+        if declared_bytes(self.components) <= MAX_POD_SET_BYTES:
+            return False
+        before = self.components
+        self.components = [{**item, "podSets": _small_pod_sets(item)} for item in before]
+        return self.components != before
+
+    def as_small_object(self) -> Object:
+        """Return the status without what it repeats and what only people read, for an AppWrapper that is full.
+
+        The rest is what the next steps need. So it is smaller than the status of the step before.
+        """
+        status = self.as_object()
+        status["conditions"] = [_small_condition(item) for item in self.as_list()]
+        if self.components:
+            status["componentStatus"] = [_small_component(item) for item in self.components]
+        return status
+
     def as_object(self) -> Object:
         """Return the status in its wire form, with only the fields that this controller owns."""
         status: Object = {"phase": self.phase.value} if self.phase else {}
@@ -182,3 +206,40 @@ class WrapperStatus(Conditions):
         if self.components:
             status["componentStatus"] = self.components
         return status
+
+
+def _small_condition(condition: Object) -> Object:
+    """Return a condition without its message, unless that says for which content an AppWrapper was validated."""
+    if condition["type"] == VALIDATED:
+        return condition
+    return {**condition, "message": ""}
+
+
+def _small_component(component: Mapping[str, Any]) -> Object:
+    """Return the status of a component with its identity only if its object was created, and with small pod sets."""
+    small: Object = {
+        "apiVersion": "",
+        "kind": "",
+        "name": "",
+        "podSets": _small_pod_sets(component),
+    }
+    recorded = find_condition(component.get("conditions"), RESOURCES_DEPLOYED)
+    if recorded is None:
+        return small
+    if recorded.get("status") in ("True", "Unknown"):
+        small |= {name: component.get(name) or "" for name in ("apiVersion", "kind", "name")}
+    if recorded.get("reason") not in (CREATED, DELETED):
+        recorded = {**recorded, "message": ""}
+    small["conditions"] = [recorded]
+    return small
+
+
+def _small_pod_sets(component: Mapping[str, Any]) -> list[Object]:
+    """Return the pod sets without annotations; none if their paths are too large, so that the spec's are used."""
+    pod_sets = [
+        {name: pod_set[name] for name in ("path", "replicas") if name in pod_set}
+        for pod_set in component.get("podSets") or ()
+    ]
+    if declared_bytes([{"podSets": pod_sets}]) > MAX_POD_SET_BYTES:
+        return []
+    return pod_sets

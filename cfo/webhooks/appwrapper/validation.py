@@ -21,12 +21,15 @@ from cfo.api.appwrapper.inference import (
 from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import (
+    MAX_POD_SET_BYTES,
     MAX_POD_SETS,
     PodSetError,
+    declared_bytes,
     is_submitter,
     pod_set_mismatches,
     pod_template_at,
     replicas_of,
+    too_large,
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
 from cfo.api.appwrapper.train_jobs import queue_errors
@@ -90,6 +93,7 @@ _POD_SET_FIELDS: Final = ("replicas", "path", "annotations")
 """The fields of a pod set, in the order of the Go type."""
 
 MAX_LABEL_VALUE: Final = 63
+_MAX_NAME: Final = 253
 
 _LABELS: Final = Path("metadata", "labels")
 _INFOS: Final = "podSetInfos"
@@ -161,6 +165,9 @@ def create_errors(
     errors = count_errors(appwrapper) or json_type_errors(appwrapper)
     if errors:
         return errors
+    declared = declared_bytes(_components(appwrapper))
+    if declared > MAX_POD_SET_BYTES:
+        return [invalid(COMPONENTS, OMIT, too_large(declared))]
     if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
         errors.append(too_long(Path("metadata", "name"), name_of(appwrapper), MAX_LABEL_VALUE))
     pod_sets = 0
@@ -364,9 +371,15 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
 def _name_errors(
     template: Object, path: Path, names: set[tuple[str, str, str]]
 ) -> Iterator[FieldError]:
-    """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components."""
+    """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components.
+
+    A name that no object can have is rejected, too, because the status repeats it.
+    """
     name = name_of(template)
     if not name or _is_nested(template):
+        return
+    if len(name.encode()) > _MAX_NAME:
+        yield too_long(path, name, _MAX_NAME)
         return
     gvk = gvk_of(template)
     key = (gvk.group, gvk.kind, name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfo.api.appwrapper.podsets import MAX_POD_SETS
+from cfo.api.appwrapper.podsets import MAX_POD_SET_BYTES, MAX_POD_SETS
 from cfo.api.flux.validation.containers import MAX_CONTAINERS
 from cfo.api.flux.validation.minicluster import MAX_BURSTED_CLUSTERS, MAX_SCRIPTS, MAX_SIZE
 from cfo.api.flux.validation.syntax import MAX_VALUES
@@ -35,7 +35,7 @@ DOCUMENT = " ".join(
     "claim",
     [
         f"| AppWrapper | {MAX_COMPONENTS} components",
-        f"; {MAX_POD_SETS} pod sets",
+        f"; {MAX_POD_SETS} pod sets; {MAX_POD_SET_BYTES >> 10} KiB of declared pod sets",
         f"| RayCluster | {MAX_WORKER_GROUPS} worker groups",
         f"| pod template of a RayCluster | {MAX_LIST:,} entries",
         f"| RayCluster, with the injected entries | {MAX_ENTRIES:,} entries",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from cfo.api.appwrapper.inference import infer_pod_sets
-from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
+from cfo.api.appwrapper.podsets import MAX_POD_SET_BYTES, PodSetError, pod_template_at
 from cfo.api.reading import MAX_SPEC_VALUES
 from cfo.runtime import GVK, Object
 from cfo.webhooks.access import Access
@@ -71,6 +72,34 @@ def test_counts_are_checked_before_templates(
     monkeypatch.setattr(validation, "infer_pod_sets", reads.append)
     assert [str(error) for error in create_errors(obj, "ns", ACCESS)] == [message]
     assert reads == []
+
+
+def with_annotation(length: int) -> dict[str, Any]:
+    """Return a component whose declared pod set has an annotation of this length."""
+    pod_set = {"path": "template", "annotations": {"a": "x" * length}}
+    return {"template": POD, "podSets": [pod_set]}
+
+
+def test_size_of_declared_pod_sets_is_limited_because_the_status_repeats_them() -> None:
+    largest = MAX_POD_SET_BYTES - len(orjson.dumps(with_annotation(0)["podSets"]))
+    assert "podSets" not in str(create_errors(appwrapper(with_annotation(largest)), "ns", ACCESS))
+    (error,) = create_errors(appwrapper(with_annotation(largest + 1)), "ns", ACCESS)
+    assert str(error) == (
+        "spec.components: Invalid value: podSets have 16385 bytes; at most 16384 are allowed, because the status "
+        "repeats them"
+    )
+    half = with_annotation(MAX_POD_SET_BYTES // 2)
+    assert "podSets have" in str(create_errors(appwrapper(half, half), "ns", ACCESS))
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(253, []), (254, ["may not be more than 253 bytes"])]
+)
+def test_name_that_no_component_can_have_is_rejected(length: int, expected: list[str]) -> None:
+    pod = {**POD, "metadata": {"name": "p" * length}}
+    errors = create_errors(appwrapper({"template": pod}), "ns", ACCESS)
+    path = "spec.components[0].template.metadata.name"
+    assert [error.detail for error in errors if error.field == path] == expected
 
 
 def test_template_of_equal_paths_is_read_once(reads: list[str]) -> None:
