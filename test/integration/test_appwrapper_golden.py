@@ -21,11 +21,12 @@ from msgspec import structs
 from cfo.api.appwrapper.inference import infer_pod_sets
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, Phase
 from cfo.api.appwrapper.podsets import pod_template_at
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.document import parse
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
-from cfo.runtime.objects.kinds import NODE
+from cfo.runtime.objects.kinds import JOB, NODE
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -151,11 +152,19 @@ class Scenario:
         (name,) = self.recording["phaseSequence"]
         return {"name": name, "namespace": self.namespace}
 
+    async def owner_of_pods(self) -> Object:
+        """Return the AppWrapper, or the Job in one of a queue, which admitted pods of components only."""
+        owner = await self.environment.get(APPWRAPPER, **self.wrapper_key())
+        if QUEUE_NAME_LABEL in labels_of(owner):
+            for component in owner["status"]["componentStatus"]:
+                if component["kind"] == JOB.kind:
+                    return await self.environment.get(JOB, component["name"], self.namespace)
+        return owner
+
     async def create(self, obj: Object) -> None:
         if obj["kind"] == "Pod" and APPWRAPPER_LABEL in labels_of(obj):
             # The recorder's pods have only the label, which does not prove that they belong to the AppWrapper.
-            owner = await self.environment.get(APPWRAPPER, **self.wrapper_key())
-            obj = set_controller_owner(obj, owner)
+            obj = set_controller_owner(obj, await self.owner_of_pods())
         is_queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)
         if is_queued:
             obj["spec"]["suspend"] = True

@@ -452,3 +452,6 @@ _WELL_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
     **dict.fromkeys(RAY_SPECS, _ray),
     RAY_JOB: _ray_job,
 }
+
+INFERRED_KINDS: Final = frozenset(_WELL_KNOWN)
+"""The kinds whose pod sets are inferred."""

@@ -45,8 +45,9 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``has_all_pods``:
     whether the cache had room for all pods of the namespace. ``deletion_seen_at``: when this process first saw that the
     components are being deleted, if they are. ``validation``: the new state of its condition
-    ``Validated``, or ``None`` if that does not change. ``refusal``: why missing pods cannot be created, if that was
-    asked for and is known.
+    ``Validated``, or ``None`` if that does not change. ``others``: objects that the AppWrapper controls, that are no
+    components, and from which pods with its label descend, as far as they are known. ``refusal``: why missing pods
+    cannot be created, if that was asked for and is known.
     """
 
     wrapper: Object
@@ -61,6 +62,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     has_all_pods: bool = True
     deletion_seen_at: datetime | None = None
     validation: ValidatedCondition | None = None
+    others: Sequence[Deletion] = ()
     refusal: PodFailure | None = None
 
     @property
@@ -99,6 +101,7 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
     """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
     With ``create`` the missing components are created first, and their result determines the remaining actions.
+    ``others`` are deletions of objects that users created, of any kind.
     ``deadline``: when to reconcile again even if nothing changes. ``unexplained``: a component that lacks pods; the
     decision is made again once it is known whether they are refused.
     """
@@ -108,6 +111,7 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
     remove_finalizer: bool = False
     create: bool = False
     deletions: list[Deletion] = msgspec.field(default_factory=list)
+    others: Sequence[Deletion] = ()
     events: list[PendingEvent] = msgspec.field(default_factory=list)
     deadline: datetime | None = None
     unexplained: Component | None = None
@@ -174,6 +178,8 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     status = decision.status
     status.set(DELETING_RESOURCES, True, "DeletionInitiated")
     remaining = _delete_objects(observation, status, decision)
+    if observation.is_queued:
+        decision.others = observation.others
     grace = forceful_grace(observation)
     deadline = status.last_transition(DELETING_RESOURCES) + grace
     if observation.now < deadline:

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from msgspec import structs
 
+from cfo.api.appwrapper.inference import INFERRED_KINDS
 from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Phase
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
@@ -25,6 +26,7 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.decision import (
     COUNTED_PHASES,
+    Deletion,
     WrapperObservation,
     force_deadline,
 )
@@ -44,6 +46,7 @@ from cfo.controllers.appwrapper.unlabelled_pods import descendants
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
+    POD,
     APIError,
     Client,
     Clock,
@@ -78,13 +81,20 @@ class _KnownPods(msgspec.Struct):
 
     ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
     being deleted, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a pod with a
-    node, when its forced deletion was.
+    node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls, that were no
+    components, and from which its pods descend.
     """
 
     wrapper_uid: str
     ancestors: dict[str, str] = {}
     deletion_seen_at: datetime | None = None
     forced_since: dict[str, datetime] = {}
+    others: dict[str, Deletion] = {}
+
+    def add_other(self, other: Deletion) -> None:
+        """Remember an object that the AppWrapper controls, up to a limit."""
+        if len(self.others) < _MAX_REMEMBERED:
+            self.others[other.uid] = other
 
 
 class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
@@ -156,7 +166,28 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             has_all_pods=self.pods.is_complete(namespace_of(wrapper)),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
-        return await self._with_ancestors(observation, pods)
+        return self._with_others(await self._with_ancestors(observation, pods))
+
+    def _with_others(self, observation: WrapperObservation) -> WrapperObservation:
+        """Return ``observation`` with the objects that the AppWrapper controls, as far as its pods led to them.
+
+        Only those of kinds that create pods: users can create a pod with any owner, such as the Workload.
+        """
+        known = self._ancestors.get(key_of(observation.wrapper))
+        if known is None or known.wrapper_uid != uid_of(observation.wrapper) or not known.others:
+            return observation
+        components = _component_uids(observation)
+        kinds = INFERRED_KINDS | {component.gvk for component in observation.components}
+        others = [
+            other
+            for uid, other in known.others.items()
+            if uid not in components and other.gvk in kinds
+        ]
+        return structs.replace(observation, others=others)
+
+    def forget_other(self, wrapper: Object, other: Deletion) -> None:
+        """Forget an object that was deleted."""
+        self._known(wrapper).others.pop(other.uid, None)
 
     async def remember_owned_pods(self, observation: WrapperObservation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
@@ -269,7 +300,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         wrapper = observation.wrapper
         namespace, name = key_of(wrapper)
         own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
-        remembered = self._known(wrapper).ancestors
+        known = self._known(wrapper)
+        remembered = known.ancestors
         resolved = 0
         for pod in listed:
             controller = pod.controller
@@ -277,7 +309,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 continue
             if controller.uid in own or controller.uid in remembered:
                 continue
-            await self._ancestor_of(controller, namespace, own, remembered)
+            await self._ancestor_of(controller, namespace, own, remembered, known)
             resolved += 1
             if resolved == _MAX_RESOLVED:
                 return
@@ -302,7 +334,12 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 controller = pod.meta.controller
                 ancestor = ""
                 if controller is not None:
-                    ancestor = await self._ancestor_of(controller, pod.key.namespace, own, known)
+                    namespace = pod.key.namespace
+                    ancestor = await self._ancestor_of(
+                        controller, namespace, own, known, remembered
+                    )
+                    if controller.uid == remembered.wrapper_uid:
+                        remembered.add_other(Deletion(POD, pod.key, uid))
             if not ancestor and before.get(uid) in own:
                 ancestor = before[uid]  # users can remove the controller of a running pod
             if ancestor:
@@ -318,11 +355,14 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         namespace: str,
         own: Mapping[str, str],
         known: MutableMapping[str, str],
+        pods: _KnownPods,
     ) -> str:
         """Return which of the objects ``own`` (uids) a pod with this controller descends from; empty if none.
 
-        Its owners are added to ``known``, and read once: anyone can create pods with the label.
+        Its owners are added to ``known``, and read once: anyone can create pods with the label. One that the AppWrapper
+        controls, and that is none of ``own``, is added to ``pods``.
         """
+        child: Deletion | None = None
         visited: list[str] = []
         gvk = GVK.parse(controller.api_version, controller.kind)
         name = controller.name
@@ -334,8 +374,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 ancestor = own.get(uid, remembered or "")
                 break
             visited.append(uid)
+            child = Deletion(gvk, NamespacedName(namespace, name), uid)
             try:
-                owner = await self._controller_of(gvk, NamespacedName(namespace, name), uid)
+                owner = await self._controller_of(gvk, child.key, uid)
             except (APIError, TransportError, DiscoveryIncomplete) as error:
                 if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
                     return ""  # only until the next attempt
@@ -345,6 +386,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
             name = owner.get("name") or ""
             uid = owner.get("uid") or ""
+        if child is not None and uid == ancestor == pods.wrapper_uid:
+            pods.add_other(child)
         known.update(dict.fromkeys([*visited, controller.uid], ancestor))
         return ancestor
 

@@ -33,7 +33,7 @@ from cfo.controllers.appwrapper.components import (
     desired_object,
     specified_infos,
 )
-from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
+from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
@@ -67,6 +67,7 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
+    Forbidden,
     Invalid,
     Manager,
     Object,
@@ -219,14 +220,25 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         deleting = decision.status.is_true(DELETING_RESOURCES)
         if deleting and self.observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
-        if len(decision.deletions) > DELETIONS_PER_STEP:
+        if max(len(decision.deletions), len(decision.others)) > DELETIONS_PER_STEP:
             decision.requeue_at(observation.now)
         await delete_objects(self.client, decision.deletions[:DELETIONS_PER_STEP])
+        await self._delete_others(wrapper, decision.others[:DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             if self.reservations is not None:
                 self.reservations.release(namespace_of(wrapper), uid_of(wrapper))
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)
             self.observer.forget(wrapper)
+
+    async def _delete_others(self, wrapper: Object, others: Iterable[Deletion]) -> None:
+        """Delete objects that users made the AppWrapper control: they would replace the pods that are deleted."""
+        for other in others:
+            try:
+                await delete_objects(self.client, [other])
+            except Forbidden:
+                # Its kind may not be one of this operator's components. Its pods are deleted.
+                _log.warning("Permission denied", kind=other.gvk.kind, object=str(other.key))
+            self.observer.forget_other(wrapper, other)
 
     async def _write_status(
         self, wrapper: Object, observation: WrapperObservation, decision: WrapperDecision

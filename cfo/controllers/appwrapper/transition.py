@@ -389,22 +389,34 @@ def _excess_message(observation: WrapperObservation) -> str:
     """Return which components have more pods than their queue admitted; empty if none has.
 
     As many pods as admitted may be ending in addition, because their controllers replace them at once. More of them
-    count: users choose how long their pods take to end.
+    count: users choose how long their pods take to end. Other pods that descend from the AppWrapper count as well; they
+    can be those of components whose creation is not recorded yet.
     """
     if not observation.is_queued:
         return ""
-    holding = [pod for pod in observation.pods if pod.holds_resources]
+    holding = [pod for pod in observation.pods if pod.ancestor and pod.holds_resources]
     active = Counter(pod.ancestor for pod in holding if not pod.deleting)
     ending = Counter(pod.ancestor for pod in holding if pod.deleting)
     found: list[str] = []
+    recorded: set[str] = set()
+    unrecorded = 0
     for component, obj in zip(observation.components, observation.objects, strict=True):
         uid = component.uid or (obj.uid if obj is not None else "")
         admitted = component.admitted_pods
+        if not uid:
+            unrecorded += admitted
+            continue
+        recorded.add(uid)
         pods = active[uid] + max(0, ending[uid] - admitted)
-        if uid and pods > admitted:
+        if pods > admitted:
             found.append(
                 f"{component.display_name} has {pods} pods, but its queue admitted {admitted}"
             )
+    # Those that are being deleted by force may remain from an earlier attempt.
+    others = [pod for pod in holding if pod.ancestor not in recorded and not pod.forced]
+    if len(others) > unrecorded:
+        message = f"{len(others)} pods are of no component, but its queue admitted {unrecorded}"
+        found.insert(0, message)
     return "; ".join(found[:_MAX_SHOWN_COMPONENTS])
 
 

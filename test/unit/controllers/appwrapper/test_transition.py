@@ -29,17 +29,18 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     desired_object,
 )
-from cfo.controllers.appwrapper.decision import WrapperDecision, force_deadline
+from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, force_deadline
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodFailure, PodStatus
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.kinds import JOB, POD
-from cfo.runtime.objects.unstructured import GVK, Object, find_condition
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
 from cfo.runtime.process import printable
 from test.support.observations import (
     CONFIG,
     NOW,
+    UID,
     observe,
     seconds_later,
     with_decided_status,
@@ -1104,6 +1105,63 @@ def test_no_component_is_created_while_another_one_has_more_pods_than_admitted()
     assert (phase(obj), decision.create) == (Phase.RESUMING, False)
     obj, _ = step(obj, objects=[None, None], pods=pods, now=seconds_later(60))
     assert phase(obj) == Phase.RESETTING
+
+
+def other_pods(number: int, **state: bool) -> list[WrapperPod]:
+    """Return pods that descend from the AppWrapper, and from none of its components."""
+    return [dataclasses.replace(RUNNING_POD, ancestor=UID, **state)] * number
+
+
+def test_pods_of_no_component_are_more_than_admitted() -> None:
+    """A tenant can create a Job that the AppWrapper controls, next to the components or in place of one."""
+    obj = queued(running_wrapper("Job"))
+    excess, decision = step(obj, pods=[RUNNING_POD, *other_pods(2)])
+    message = "2 pods are of no component, but its queue admitted 0"
+    assert condition(excess, UNHEALTHY)["message"] == message
+    assert decision.deadline == seconds_later(60)
+    ending, _ = step(obj, pods=[RUNNING_POD, *other_pods(1, deleting=True)])
+    assert condition(ending, UNHEALTHY)["reason"] == "ExcessPods"
+    for harmless in (other_pods(1, deleting=True, forced=True), [WrapperPod("Running")]):
+        tolerated = observe(obj, pods=harmless, owned=False)
+        decided = with_decided_status(obj, decide(tolerated))
+        assert condition(decided, UNHEALTHY)["status"] == "False"
+    unqueued, _ = step(running_wrapper("Job"), pods=[RUNNING_POD, *other_pods(2)])
+    assert condition(unqueued, UNHEALTHY)["status"] == "False"
+
+
+def test_pods_of_a_component_that_is_not_recorded_yet_are_admitted() -> None:
+    obj = queued(resumed_wrapper("Job"))
+    _, decision = step(obj, objects=[None], pods=other_pods(1))
+    assert decision.create
+    excess, decision = step(obj, objects=[None], pods=other_pods(2))
+    assert not decision.create
+    message = "2 pods are of no component, but its queue admitted 1"
+    assert condition(excess, UNHEALTHY)["message"] == message
+
+
+def test_failure_with_pods_in_place_of_a_component_is_not_kept() -> None:
+    obj = queued(running_wrapper("Job", deletionOnFailureGracePeriodDuration="24h"))
+    replacement = ComponentObject(uid="other")
+    pods = [dataclasses.replace(RUNNING_POD, ancestor="other")]
+    obj, _ = step(obj, objects=[replacement], pods=pods)
+    assert condition(obj, UNHEALTHY)["reason"] == "MissingComponent"
+    obj, decision = step(obj, objects=[replacement], pods=pods)
+    assert [item.uid for item in decision.deletions] == ["other"]
+    assert "failed before with MissingComponent" in condition(obj, UNHEALTHY)["message"]
+
+
+def test_objects_that_an_appwrapper_of_a_queue_controls_are_deleted_with_its_components() -> None:
+    other = Deletion(JOB, NamespacedName("ns", "extra"), "other")
+    obj = queued(running_wrapper("Job"))
+    _, decision = step(obj, others=[other])
+    assert not decision.others
+    obj["spec"]["suspend"] = True
+    obj, _ = step(obj, others=[other])
+    _, decision = step(obj, others=[other])
+    assert decision.others == [other]
+    del obj["metadata"]["labels"]
+    _, decision = step(obj, others=[other])
+    assert not decision.others
 
 
 def test_object_that_a_user_created_in_place_of_a_component_is_not_one() -> None:
