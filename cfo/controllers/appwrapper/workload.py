@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+import orjson
 
 from cfo.api.appwrapper.inference import pod_sets_of
 from cfo.api.appwrapper.names import (
@@ -53,6 +54,13 @@ _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 _HASH_LENGTH: Final = 5
 _PREFIX_LENGTH: Final = 252 - _HASH_LENGTH
 """The name has at most 253 characters: this prefix, a dash, and the hash."""
+
+MAX_WORKLOAD_BYTES: Final = 1280 << 10
+"""The maximum size of a new Workload, of which etcd accepts 1,536 KiB. The rest is for its status.
+
+Kueue evicts a Workload by its status. A template can be part of the template of another pod set, and is then copied
+with both, so a Workload can be larger than its AppWrapper.
+"""
 
 _PREBUILT: Final = f"{PREFIX}prebuilt-workload-name"
 _REQUIRED: Final = f"{PLACEMENT_PREFIX}required-topology"
@@ -98,7 +106,7 @@ def workload_name(wrapper: Mapping[str, Any]) -> str:
 def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> Object:
     """Return the Workload to create, of the version in ``gvk``.
 
-    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`.
+    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`, also for one that would be too large.
     """
     spec: Object = {
         "active": True,
@@ -124,6 +132,12 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> O
         spec=spec,
     )
     workload["metadata"]["finalizers"] = [QUOTA_FINALIZER]
+    size = len(orjson.dumps(workload))
+    if size > MAX_WORKLOAD_BYTES:
+        raise PodSetError(
+            f"the Workload would have {size} bytes: at most {MAX_WORKLOAD_BYTES} are allowed, so that its status can "
+            "be written"
+        )
     return set_controller_owner(workload, wrapper, block_owner_deletion=True)
 
 

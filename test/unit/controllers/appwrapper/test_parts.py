@@ -396,6 +396,22 @@ def test_workload_has_pod_sets_of_all_components() -> None:
     assert (old["spec"]["priorityClassName"], old["spec"]["priorityClassSource"]) == ("high", "g/k")
 
 
+def test_workload_has_room_for_its_status_although_templates_contain_others() -> None:
+    claim = {"metadata": {"annotations": {"a": "x" * (700 << 10)}}, "spec": {}}
+    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}
+    spec = {"containers": [{"name": "main", "image": "i"}], "volumes": [volume]}
+    template = {"apiVersion": "v1", "kind": "PodTemplate", "template": {"spec": spec}}
+    outer = "template.template"
+    paths = [outer, f"{outer}.spec.volumes[0].ephemeral.volumeClaimTemplate"]
+    obj = wrapper()
+    component = {"template": template, "podSets": [{"path": path} for path in paths]}
+    obj["spec"]["components"] = [component]
+    with pytest.raises(PodSetError, match="at most 1310720 are allowed, so that its status"):
+        desired_workload(obj, WORKLOAD, WorkloadPriority())
+    component["podSets"].pop()
+    assert len(orjson.dumps(desired_workload(obj, WORKLOAD, WorkloadPriority()))) > 700 << 10
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("5m", "5m"), (" 5m ", "5m"), ("soon", None), ("", None), ("9" * 1000 + "s", None)],
