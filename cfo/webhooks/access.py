@@ -28,9 +28,12 @@ from cfo.runtime import (
 from cfo.runtime.client import Resource, is_allowed
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path, forbidden, internal
+from cfo.runtime.process import printable
 from cfo.runtime.webhook import AdmissionRequest, UserInfo
 
 _MAX_CONCURRENT_REVIEWS: Final = 16
+_MAX_NAME: Final = 253
+"""The maximum number of characters of a user's name in a message, of which there is one for each kind."""
 
 RULES: Final = (Rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),)
 """The RBAC rules that an :class:`AccessReviewer` needs."""
@@ -156,6 +159,5 @@ class AccessReviewer:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}
         if await is_allowed(self._client, **spec):
             return ""
-        return (
-            f"User {user.username} is not authorized to create {resource.resource} in {namespace}"
-        )
+        name = printable(user.username, _MAX_NAME)
+        return f"User {name} is not authorized to create {resource.resource} in {namespace}"

@@ -16,7 +16,8 @@ A TLS handshake must be complete after 10 seconds, and the header of the first r
 
 Other clients get their turn before each request, also if a client sends thousands at once (pipelining): from Python
 3.12 on, aiohttp handles all that it has read without returning to the event loop. Compressed bodies are refused before
-they are read: 1 MB could contain 1 GB. No client of these servers compresses.
+they are read: 1 MB could contain 1 GB. No client of these servers compresses. What clients do not read is limited, too
+(:mod:`.large_responses`).
 
 Tried instead:
 
@@ -47,6 +48,8 @@ import anyio.lowlevel
 import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+
+from cfo.runtime.process.large_responses import LargeResponses
 
 KEEP_ALIVE: Final = 180.0
 """Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
@@ -175,6 +178,7 @@ class Listener:
         self._connections: dict[Any, _Connection] = {}
         self._unreported = 0
         self._next_log = 0.0
+        self._large_responses = LargeResponses()
         self._handler = server.request_handler
         server.request_handler = self._handle
         sock.setblocking(False)
@@ -323,12 +327,14 @@ class Listener:
         try:
             if "Content-Encoding" in request.headers:
                 return _refuse_encoded_body()
-            return await self._handler(request)
+            response = await self._handler(request)
         finally:
             if self._protect_requests:
                 connection.protections -= 1
             connection.is_answered = True
             connection.idle_since = asyncio.get_running_loop().time()
+        await self._large_responses.send(request, response)
+        return response
 
 
 def _refuse_encoded_body() -> web.Response:

@@ -11,6 +11,8 @@ from typing import Final
 
 from aiohttp import web
 
+from cfo.runtime.process.byte_budget import ByteBudget
+
 MAX_BODY: Final = 7 * 1024 * 1024
 """The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
 etcd. controller-runtime has the same limit."""
@@ -31,9 +33,7 @@ class RequestBodies:
     """The bodies that are being received; together they have at most :data:`MAX_BYTES`."""
 
     def __init__(self) -> None:
-        self._sizes: dict[asyncio.Timeout, int] = {}
-        self._total = 0
-        self._rejected: set[asyncio.Timeout] = set()
+        self._budget = ByteBudget(MAX_BYTES)
 
     async def read(self, request: web.BaseRequest) -> bytes | None:
         """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`.
@@ -44,31 +44,19 @@ class RequestBodies:
             return None
         timeout = asyncio.timeout(READ_TIMEOUT)
         chunks: list[bytes] = []
+        size = 0
         try:
             async with timeout:
-                self._sizes[timeout] = 0
                 async for chunk in request.content.iter_any():
-                    if self._sizes[timeout] + len(chunk) > MAX_BODY:
+                    size += len(chunk)
+                    if size > MAX_BODY:
                         return None
                     chunks.append(chunk)
-                    self._add(timeout, len(chunk))
+                    self._budget.add(timeout, len(chunk))
         except TimeoutError:
-            if timeout in self._rejected:
+            if self._budget.is_given_up(timeout):
                 raise TooManyBytes from None
             raise
         finally:
-            self._rejected.discard(timeout)
-            self._total -= self._sizes.pop(timeout, 0)
+            self._budget.remove(timeout)
         return b"".join(chunks)
-
-    def _add(self, timeout: asyncio.Timeout, size: int) -> None:
-        """Count a chunk of the body with this timeout; if all are too large, let the timeout of the oldest expire."""
-        self._sizes[timeout] += size
-        self._total += size
-        if self._total <= MAX_BYTES:
-            return
-        for oldest in self._sizes:
-            if oldest not in self._rejected:
-                self._rejected.add(oldest)
-                oldest.reschedule(asyncio.get_running_loop().time())
-                return

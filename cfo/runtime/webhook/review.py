@@ -71,6 +71,10 @@ class TooManyValues(RefusedObject):
     """Raised for an object that exceeds :data:`MAX_VALUES`."""
 
 
+class IdentityTooLarge(RefusedObject):
+    """Raised for a request whose user has more than :data:`MAX_OTHER_BYTES`."""
+
+
 class ObjectTooLarge(RefusedObject):
     """Raised for an object that exceeds :data:`MAX_OBJECT_BYTES`."""
 
@@ -143,8 +147,12 @@ the status can release nothing that the object holds.
 _ADMINISTRATORS: Final = "system:masters"
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
-_MAX_OTHER_VALUES: Final = 100_000
-"""The maximum number of those in the rest of a body: user, groups and options."""
+MAX_OTHER_BYTES: Final = 64 << 10
+"""The maximum size of a body without its objects: user, groups and options. Handlers send the user to the API server,
+with one request for each kind of object that they check."""
+
+_MAX_UID: Final = 256
+"""The maximum number of characters of a request's uid, which is a UUID. The response repeats it."""
 
 _MAX_STORED_BYTES: Final = 2 << 20
 """The maximum size of an object that exceeds :data:`MAX_VALUES`, because it was stored without webhook."""
@@ -174,8 +182,8 @@ _managed = msgspec.json.Decoder(_Managed | None)
 _user = msgspec.json.Decoder(_User)
 
 
-def _require_few_values(body: bytes, values: int, controllers: Collection[str]) -> None:
-    """Raise :class:`TooManyValues` or :class:`BadReview` for a body with so many ``values`` that it takes the memory.
+def _require_few_values(body: bytes, controllers: Collection[str]) -> None:
+    """Raise :class:`TooManyValues` or :class:`BadReview` for a body whose many values would take the memory.
 
     An update is allowed that adds none, or of a controller: otherwise an object that is stored already could not be
     changed any more, also not by the operator that suspends it.
@@ -183,9 +191,7 @@ def _require_few_values(body: bytes, values: int, controllers: Collection[str]) 
     request = _objects.decode(body).request or _Objects()
     new = bytes(request.object)
     old = bytes(request.old_object)
-    others = values - count_values(new) - count_values(old)
-    if others > _MAX_OTHER_VALUES:
-        raise BadReview(f"the body has about {others} values besides the objects")
+    _require_small_rest(len(body) - len(new) - len(old), request.uid)
     new_values = _own_values(new)
     old_values = _own_values(old)
     if old_values > MAX_VALUES and len(old) > _MAX_STORED_BYTES:
@@ -198,6 +204,18 @@ def _require_few_values(body: bytes, values: int, controllers: Collection[str]) 
     if adds_values or len(new) > _MAX_STORED_BYTES:
         message = f"the object has about {new_values} values: at most {MAX_VALUES} are allowed"
         raise TooManyValues(message, request.uid)
+
+
+def _require_small_rest(size: int, uid: str) -> None:
+    """Raise :class:`BadReview` or :class:`IdentityTooLarge` if a body is large without its objects.
+
+    ``size`` is the size of the rest in bytes, and ``uid`` that of the request, which is a part of it.
+    """
+    if len(uid) > _MAX_UID:
+        raise BadReview(f"uid: {len(uid)} characters: at most {_MAX_UID} are allowed")
+    if size > MAX_OTHER_BYTES:
+        message = f"the user and the options of the request have {size} bytes: at most {MAX_OTHER_BYTES} are allowed"
+        raise IdentityTooLarge(message, uid)
 
 
 def _require_room_for_status(request: _Request, controllers: Collection[str]) -> None:
@@ -253,7 +271,7 @@ def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequ
         try:
             if values > MAX_VALUES:
                 # Before the objects are decoded: small values take up to 90 times the memory of their JSON.
-                _require_few_values(body, values, controllers)
+                _require_few_values(body, controllers)
             review = _reviews.decode(body)
         except RecursionError:
             raise NestedTooDeeply("", _uid(body)) from None
@@ -265,6 +283,8 @@ def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequ
         request = review.request
         if request is None:
             raise BadReview("the review contains no request")
+        objects = len(memoryview(request.object)) + len(memoryview(request.old_object))
+        _require_small_rest(len(body) - objects, request.uid)
         uid = request.uid
         _require_room_for_status(request, controllers)
         user = request.user_info

@@ -13,10 +13,12 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from cfo.runtime.process import large_responses
 from cfo.runtime.process import listener as listener_module
 from cfo.runtime.process.listener import Listener, bind_socket, server_options
 
 LIMIT = 4
+LARGE = bytes(large_responses.MAX_BYTES // 3)
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -33,13 +35,21 @@ class Server:
         self.listener = Listener("test", self.http, self._socket, limit=LIMIT)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
+        if request.path == "/large":
+            return web.Response(body=LARGE)
         if request.path == "/wait":
             self.waiting += 1
             await self.release.wait()
         return web.Response(text="ok")
 
     async def connect(self, source: str = "127.0.0.1") -> Stream:
-        stream = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))
+        sock = socket.socket()
+        # Otherwise the kernel reads megabytes for the client.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)
+        sock.bind((source, 0))
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        stream = await asyncio.open_connection(sock=sock)
         self.streams.append(stream)
         return stream
 
@@ -210,3 +220,29 @@ async def test_many_malformed_requests_are_one_line_of_the_log(
                 assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
     assert [entry["event"] for entry in logs] == ["Refused malformed requests"]
     assert not caplog.records
+
+
+async def request_large(server: Server) -> Stream:
+    """Request a large response, and read its start only."""
+    reader, writer = await server.connect()
+    writer.write(b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n")
+    assert f"Content-Length: {len(LARGE)}".encode() in await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def test_large_responses_that_are_not_read_are_limited_together() -> None:
+    async with running() as server:
+        unread = [await request_large(server) for _ in range(LIMIT)]
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await unread[0][0].readexactly(len(LARGE))
+        for reader, _ in unread[1:]:
+            assert await reader.readexactly(len(LARGE)) == LARGE
+        assert await get(unread[1]) == b"200ok"
+
+
+async def test_large_response_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_responses, "SEND_TIMEOUT", 0.05)
+    async with running() as server:
+        reader, _ = await request_large(server)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(len(LARGE))

@@ -27,6 +27,7 @@ from cfo.runtime.webhook.admission import (
 from cfo.runtime.webhook.review import (
     MAX_OBJECT_BYTES,
     BadReview,
+    IdentityTooLarge,
     ObjectTooLarge,
     TooManyValues,
     json_patch,
@@ -115,7 +116,8 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
         (b"nonsense", "cannot decode the body"),
         (review(uid="?").replace(b"?", b"\xff"), "cannot decode the body"),
         (review(operation="x" * 10_000), "cannot decode the body"),
-        (review(options={"a": [0] * 400_000}), "has about 400[0-9]* values besides the objects"),
+        (review(uid="u" * 257), "uid: 257 characters: at most 256 are allowed"),
+        (review(uid="u" * 257, options={"a": [0] * 400_000}), "uid: 257 characters"),
         (
             review(oldObject={"a": [0] * 700_000, "b": "x" * 1_000_000}),
             "oldObject has about 70[0-9]* values, and [0-9]* bytes",
@@ -230,6 +232,25 @@ def test_large_object_can_be_written_if_it_does_not_grow_or_is_not_stored_as_jso
 ) -> None:
     found = read_review(review(operation="UPDATE", **fields), {"kueue-system"})
     assert found.object == FULL
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"userInfo": {"username": "u" * 65_536}},
+        {"userInfo": {"username": "u", "groups": ["dev"] * 20_000}},
+        {"userInfo": {"username": "u", "extra": {"scopes": ["s" * 65_536]}}},
+        {"namespace": "n" * 65_536},
+        {"options": {"a": [0] * 400_000}},
+        {"unknown": "x" * 65_536},
+    ],
+)
+def test_request_that_is_large_besides_its_objects_is_refused(fields: dict[str, Any]) -> None:
+    allowed = {"object": {"data": "x" * 100_000}, "oldObject": {"data": "x" * 100_000}}
+    assert read_review(review(**allowed)).user_info.username == "alice"
+    with pytest.raises(IdentityTooLarge, match="at most 65536 are allowed") as refused:
+        read_review(review(**allowed, **fields))
+    assert refused.value.uid == "u1"
 
 
 def test_repr_of_a_request_contains_no_object() -> None:

@@ -702,8 +702,9 @@ async def test_large_reviews_in_flight_lock_out_only_large_ones(
 async def test_oldest_incomplete_body_is_rejected_if_all_are_too_large(
     harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (server_module, request_bodies):
-        monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(request_bodies, "MAX_BYTES", 1000)
+    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
+    harness.server._bodies = request_bodies.RequestBodies()
     never = asyncio.Event()
 
     async def incomplete() -> AsyncIterator[bytes]:
@@ -713,7 +714,7 @@ async def test_oldest_incomplete_body_is_rejected_if_all_are_too_large(
     headers = {"Content-Type": "application/json"}
     async with asyncio.timeout(TIMEOUT_SECONDS):
         slow = asyncio.create_task(session.post(harness.url(), data=incomplete(), headers=headers))
-        while not harness.server._bodies._total:  # noqa: ASYNC110 (the server has no event for it)
+        while not harness.server._bodies._budget._total:  # noqa: ASYNC110 (the server has no event for it)
             await asyncio.sleep(0.01)
         assert (await post(session, harness.url(), review(object={"a": "x" * 500})))[0] == 200
         response = await slow

@@ -1,0 +1,40 @@
+"""Limits the bytes that are held for slow clients: beyond the limit, the oldest transfer is given up."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class ByteBudget:
+    """The bytes of transfers that are not complete, which together have at most ``limit``.
+
+    Each transfer runs in an :class:`asyncio.Timeout`, which identifies it. If all are too large, that of the oldest
+    transfer expires at once.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sizes: dict[asyncio.Timeout, int] = {}
+        self._total = 0
+        self._given_up: set[asyncio.Timeout] = set()
+
+    def add(self, transfer: asyncio.Timeout, size: int) -> None:
+        """Count ``size`` more bytes of ``transfer``, until :meth:`remove`."""
+        self._sizes[transfer] = self._sizes.get(transfer, 0) + size
+        self._total += size
+        if self._total <= self._limit:
+            return
+        for oldest in self._sizes:
+            if oldest not in self._given_up:
+                self._given_up.add(oldest)
+                oldest.reschedule(asyncio.get_running_loop().time())
+                return
+
+    def is_given_up(self, transfer: asyncio.Timeout) -> bool:
+        """Return whether ``transfer`` has expired because others needed the bytes."""
+        return transfer in self._given_up
+
+    def remove(self, transfer: asyncio.Timeout) -> None:
+        """Forget ``transfer``, which is complete or has failed."""
+        self._given_up.discard(transfer)
+        self._total -= self._sizes.pop(transfer, 0)
