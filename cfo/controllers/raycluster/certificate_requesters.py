@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 import orjson
 from anyio.lowlevel import checkpoint
 
@@ -46,6 +45,7 @@ from cfo.runtime.client import (
     BucketRateLimiters,
     Child,
     Outcome,
+    listed_items,
     reconcile_children,
 )
 from cfo.runtime.manager import SelectionKeywords
@@ -57,28 +57,13 @@ _SELECTION: Final[SelectionKeywords] = {
 }
 
 
-_PAGE_SIZE: Final = "20"
-_MAX_PAGE_BYTES: Final = 64 << 20
+_PAGE_SIZE: Final = 20
 
 _LISTS_PER_SECOND: Final = 1 / 30
 _LIST_BURST: Final = 2
 """How often the RayClusters of a namespace are listed: on average, and at once."""
 
 _LIST_RETRY_SECONDS: Final = 30.0
-
-
-class _ListMeta(msgspec.Struct):
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct):
-    """A page of RayClusters, which are not decoded."""
-
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-_page = msgspec.json.Decoder(_Page)
 
 
 class CertificateRequesters:
@@ -137,26 +122,19 @@ class CertificateRequesters:
 
     async def _are_requested_live(self, namespace: str) -> bool:
         """Like :meth:`_are_requested`, according to the API server; 20 RayClusters are in memory at a time."""
-        params = {"limit": _PAGE_SIZE}
-        while True:
-            request = APIRequest(
-                "GET",
-                f"/apis/{RAY_CLUSTER.api_version}/namespaces/{namespace}/rayclusters",
-                params=params,
-                compress=True,
-                max_response_bytes=_MAX_PAGE_BYTES,
-                verb="list",
-                resource="rayclusters",
-            )
-            page = _page.decode((await self._client.transport.request(request)).body)
-            for raw in page.items or ():
-                if REQUEST_VOLUME.encode() in bytes(raw):
-                    if requests_certificates(orjson.loads(memoryview(raw))):
-                        return True
-                    await checkpoint()
-            if not page.metadata.continue_:
-                return False
-            params = {**params, "continue": page.metadata.continue_}
+        request = APIRequest(
+            "GET",
+            f"/apis/{RAY_CLUSTER.api_version}/namespaces/{namespace}/rayclusters",
+            compress=True,
+            verb="list",
+            resource="rayclusters",
+        )
+        async for raw in listed_items(self._client.transport, request, _PAGE_SIZE):
+            if REQUEST_VOLUME.encode() in raw:
+                if requests_certificates(orjson.loads(raw)):
+                    return True
+                await checkpoint()
+        return False
 
     async def _are_requested(self, namespace: str) -> bool:
         """Return whether a RayCluster of the namespace requests certificates; large ones are decoded one at a time."""

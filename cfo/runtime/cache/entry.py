@@ -33,6 +33,7 @@ from cfo.runtime.objects.unstructured import (
     owner_part,
 )
 from cfo.runtime.process.large_objects import admit
+from cfo.runtime.process.nested_json import MAX_LEVELS
 
 Parts: TypeAlias = dict[str, msgspec.Raw]
 """The JSON of each top-level field of an object."""
@@ -56,9 +57,6 @@ _MAX_MANAGERS_BYTES: Final = 64 << 10
 """Larger entries of field managers are not stored, because any client can write as our manager; applies are sent."""
 
 _MAX_SHARED_BYTES: Final = 8 << 10
-
-_MAX_LEVELS: Final = 1024
-"""The maximum number of levels that readers decode: the limit of orjson."""
 
 MAX_METADATA_BYTES: Final = 64 << 10
 """How much metadata, without annotations, an object in a store may have.
@@ -367,7 +365,7 @@ class EntryDecoder:
         raw = bytes(memoryview(_encode(parts)))
         entry = Entry.of(raw, _meta_of(wire), managers, parts)
         # No reader gets an object with more metadata, so the check, which decodes it, is not needed.
-        if len(raw) > 2 * _MAX_LEVELS and entry.metadata_bytes <= MAX_METADATA_BYTES:
+        if len(raw) > 2 * MAX_LEVELS and entry.metadata_bytes <= MAX_METADATA_BYTES:
             _require_readable(raw)
         return entry
 
@@ -393,7 +391,7 @@ def _require_readable(raw: bytes) -> None:
     would fail each reader of a list with it.
     """
     openings = raw.count(b"{") + raw.count(b"[")
-    if openings <= _MAX_LEVELS:
+    if openings <= MAX_LEVELS:
         return
     try:
         orjson.loads(raw)

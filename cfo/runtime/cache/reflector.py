@@ -35,7 +35,7 @@ If only metadata is stored, the nesting does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from random import random as default_random
 from typing import Final, NoReturn
@@ -62,9 +62,7 @@ from cfo.runtime.cache.wire import (
     decode_event,
     decode_page,
     decode_status,
-    split_members,
     split_page,
-    with_reserved_depth,
 )
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import (
@@ -80,6 +78,12 @@ from cfo.runtime.client.page_size import SMALL_PAGE_SIZE, PageSize
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.process.clock import Clock, sleep_unless
+from cfo.runtime.process.nested_json import (
+    decode_without_managed_fields,
+    readable_object,
+    split_members,
+    with_reserved_depth,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -463,9 +467,16 @@ class Reflector:
         try:
             return with_reserved_depth(decode_page, response.body)
         except RecursionError:
-            return await to_thread.run_sync(split_page, response.body)
+            return await self._get_nested_page(response.body)
         except INVALID as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
+
+    @staticmethod
+    async def _get_nested_page(body: bytes) -> Page | SplitPage:
+        try:
+            return await decode_without_managed_fields(decode_page, body)
+        except RecursionError:
+            return await to_thread.run_sync(split_page, body)
 
     # Watching.
 
@@ -562,21 +573,26 @@ class Reflector:
     async def _process_nested_line(self, line: bytes) -> None:
         """Process the event of an object that is nested too deeply.
 
-        A deletion is processed, and any event if only the metadata is stored. A new state is skipped, except for its
-        version.
+        Of one that cannot be read, a deletion is processed. A new state is skipped, except for its version.
         """
+        with suppress(RecursionError):
+            self._process_line(await readable_object(line))
+            return
         event = await to_thread.run_sync(split_members, line)
         type_name = event.get("type", b"").decode().strip('"')
         event_type = _EVENTS.get(type_name)
-        entry = await self._items.decode_without_nesting(event.get("object", b""))
-        if event_type is None or entry is None:
+        raw = event.get("object", b"")
+        identity = await self._items.decode_without_nesting(raw)
+        if event_type is None or identity is None:
             return  # bookmarks and errors are never nested; invalid metadata was reported
-        self._version = entry.meta.resource_version or self._version
-        if self._items.metadata_only or event_type is EventType.DELETED:
-            self._feed.observe(event_type, entry)
+        self._version = identity.meta.resource_version or self._version
+        entry = await self._items.decode_nested(raw)
+        if entry is None and event_type is EventType.DELETED:
+            entry = identity
+        if entry is None:
+            self._feed.advance(identity.version)
         else:
-            self._items.report_nesting(entry)
-            self._feed.advance(entry.version)
+            self._feed.observe(event_type, entry)
 
     def _raise_status(self, parts: Parts) -> NoReturn:
         """Raise the Status of an ERROR event as an :class:`APIError`."""

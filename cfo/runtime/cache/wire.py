@@ -1,45 +1,36 @@
 """The JSON of list pages and watch lines, with only the outer structure and the objects' metadata decoded.
 
-Custom resources with free-form fields can be nested as deeply as their size allows, and their managedFields are just as
-deep. The decoders recurse, and raise :class:`RecursionError` for them. Such an object is found in a list page or watch
-line, and its metadata is read, without recursion. This takes about 0.3 s for 1.5 MB, the largest object in etcd, so it
-runs in a thread.
+The decoders raise :class:`RecursionError` for objects that are nested too deeply. Such an object is found in a list
+page or watch line without recursion, and is read without managedFields (:mod:`~cfo.runtime.process.nested_json`). A
+custom resource can be nested as deeply in free-form fields; of such a one, only the metadata is read.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import structlog
 from anyio import to_thread
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder, Parts
+from cfo.runtime.process.nested_json import (
+    join_members,
+    readable_object,
+    split_items,
+    split_members,
+    with_reserved_depth,
+)
 
 _log = structlog.get_logger(__name__)
 
 MAX_LINE_BYTES: Final = 64 << 20
 """The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
 
-RESERVED_FRAMES: Final = 64
-"""How many more frames than the reflector a reader may have on its stack; until Python 3.11 they count as depth."""
-
-_TOKEN: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*:)?|[\[\]{}]', re.DOTALL)
-_STRING: Final = ord('"')
-_OPENING: Final = frozenset(b"[{")
-_BETWEEN: Final = b" \t\r\n,"
-
-_string = msgspec.json.Decoder(str)
-
 _UNDECODABLE: Final = "Failed to decode object, skipping it"
 
 _MAX_REPORTED: Final = 1000
 """The number of skipped objects that a decoder remembers, in order to report each only once."""
-
-_Argument = TypeVar("_Argument")
-_Result = TypeVar("_Result")
 
 
 class BrokenStreamError(Exception):
@@ -161,13 +152,16 @@ class ItemDecoder:
             return None
 
     async def decode_nested(self, raw: bytes) -> Entry | None:
-        """Like :meth:`decode`, for an object that may be nested too deeply, which is reported."""
+        """Like :meth:`decode`, for an object that may be nested too deeply, which is reported.
+
+        One of which only the managedFields are nested too deeply is decoded without these.
+        """
         try:
-            return with_reserved_depth(self.decode, raw)
+            return with_reserved_depth(self.decode, await readable_object(raw))
         except RecursionError:
             entry = await self.decode_without_nesting(raw)
             if entry is not None and not self.metadata_only:
-                self.report_nesting(entry)
+                self._report_nesting(entry)
                 return None
             return entry
 
@@ -175,8 +169,7 @@ class ItemDecoder:
         """Return an entry with only the metadata of an object that is nested too deeply."""
         return self.decode(await to_thread.run_sync(object_without_nesting, raw))
 
-    def report_nesting(self, entry: Entry) -> None:
-        """Log that an object is skipped because it is nested too deeply."""
+    def _report_nesting(self, entry: Entry) -> None:
         self._report(
             _UNDECODABLE,
             entry.meta.uid or entry.key,
@@ -195,73 +188,13 @@ class ItemDecoder:
         _log.error(message, resource=self._resource, **fields)
 
 
-def with_reserved_depth(
-    function: Callable[[_Argument], _Result], argument: _Argument, frames: int = RESERVED_FRAMES
-) -> _Result:
-    """Call ``function`` with ``frames`` more frames on the stack.
-
-    An object that it decodes can later be decoded by readers with up to so many more frames.
-    """
-    if frames:
-        return with_reserved_depth(function, argument, frames - 1)
-    return function(argument)
-
-
-def split_items(array: bytes) -> list[bytes]:
-    """Return the JSON of each item in an array of objects; an empty list for ``null``."""
-    items: list[bytes] = []
-    depth = 0
-    start = 0
-    for token in _TOKEN.finditer(array):
-        character = array[token.start()]
-        if character == _STRING:
-            continue
-        if character in _OPENING:
-            depth += 1
-            if depth == 2:
-                start = token.start()
-        else:
-            depth -= 1
-            if depth == 1:
-                items.append(array[start : token.end()])
-    return items
-
-
-def split_members(raw: bytes) -> dict[str, bytes]:
-    """Return the JSON of each value of an object, by key. Raises :class:`msgspec.DecodeError` for an invalid key."""
-    members: dict[str, bytes] = {}
-    key = ""
-    value_start = 0  # the first key ends after the opening brace, so 0 means that there is none
-    depth = 0
-    for token in _TOKEN.finditer(raw):
-        character = raw[token.start()]
-        if character == _STRING:
-            is_key = depth == 1 and token[2] is not None
-            if not is_key:
-                continue
-            if value_start:
-                members[key] = raw[value_start : token.start()].strip(_BETWEEN)
-            key = _string.decode(token[1])
-            value_start = token.end()
-        elif character in _OPENING:
-            depth += 1
-        else:
-            depth -= 1
-            if depth == 0 and value_start:
-                members[key] = raw[value_start : token.start()].strip(_BETWEEN)
-                break
-    return members
-
-
 def object_without_nesting(raw: bytes) -> bytes:
     """Return an object's apiVersion, kind and metadata without managedFields: all other fields can be nested."""
     parts = split_members(raw)
     metadata = split_members(parts.get("metadata", b"{}"))
     metadata.pop("managedFields", None)
-    raw_metadata = {key: msgspec.Raw(value) for key, value in metadata.items()}
-    kept: dict[str, msgspec.Raw] = {}
+    kept = {"metadata": join_members(metadata)}
     for field in ("apiVersion", "kind"):
         if field in parts:
-            kept[field] = msgspec.Raw(parts[field])
-    kept["metadata"] = msgspec.Raw(msgspec.json.encode(raw_metadata))
-    return msgspec.json.encode(kept)
+            kept[field] = parts[field]
+    return join_members(kept)

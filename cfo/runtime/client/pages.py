@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import msgspec
+from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from cfo.runtime.client.errors import Expired, ResponseTooLarge
 from cfo.runtime.client.page_size import PageSize
 from cfo.runtime.client.transport import APIRequest, Transport
+from cfo.runtime.process.nested_json import (
+    decode_without_managed_fields,
+    readable_object,
+    split_items,
+    split_members,
+    with_reserved_depth,
+)
 
 METADATA_LIST: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -30,20 +38,48 @@ class _PageMeta(msgspec.Struct, gc=False):
 
 
 class _Page(msgspec.Struct, gc=False):
-    metadata: _PageMeta
+    metadata: _PageMeta = msgspec.field(default_factory=_PageMeta)
     items: list[msgspec.Raw] | None = None
 
 
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """The encoded objects of one page, and the position of the next one; empty for the last page."""
+
+    items: Sequence[msgspec.Raw | bytes]
+    position: str
+
+
 _pages = msgspec.json.Decoder(_Page)
+_page_meta = msgspec.json.Decoder(_PageMeta)
+
+
+async def read_page(body: bytes) -> Page:
+    """Return a page, of which each object must become readable (:func:`.readable_object`) before it is decoded."""
+    try:
+        page = with_reserved_depth(_pages.decode, body)
+    except RecursionError:
+        return await _read_nested_page(body)
+    return Page(page.items or [], page.metadata.continue_)
+
+
+async def _read_nested_page(body: bytes) -> Page:
+    try:
+        page = await decode_without_managed_fields(_pages.decode, body)
+    except RecursionError:
+        members = await to_thread.run_sync(split_members, body)
+        items = await to_thread.run_sync(split_items, members.get("items", b"null"))
+        return Page(items, _page_meta.decode(members.get("metadata", b"{}")).continue_)
+    return Page(page.items or [], page.metadata.continue_)
 
 
 async def listed_items(
     transport: Transport, request: APIRequest, page_size: int
-) -> AsyncIterator[msgspec.Raw]:
-    """Yield the encoded objects that ``request`` lists; at most ``page_size`` of them, and 16 MiB, are in memory.
+) -> AsyncIterator[bytes]:
+    """Yield the encoded objects that ``request`` lists, without managedFields that no decoder can read.
 
-    If the continue token expires, the remaining objects are those that exist then. Raises the errors of API requests,
-    and :class:`~cfo.runtime.client.errors.ResponseTooLarge` for an object that does not fit into a page.
+    At most ``page_size`` of them, and 16 MiB, are in memory. If the continue token expires, the remaining objects are
+    those that exist then. Raises the errors of API requests, and
+    :class:`~cfo.runtime.client.errors.ResponseTooLarge` for an object that does not fit into a page.
     """
     size = PageSize(page_size)
     position = ""
@@ -65,11 +101,11 @@ async def listed_items(
             position = remaining
             continue
         size.count_page()
-        page = _pages.decode(response.body)
-        for item in page.items or ():
-            yield item
+        page = await read_page(response.body)
+        for item in page.items:
+            yield await readable_object(bytes(item))
             if len(memoryview(item)) > _LARGE_BYTES:
                 await checkpoint()
-        position = page.metadata.continue_
+        position = page.position
         if not position:
             return

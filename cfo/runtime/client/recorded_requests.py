@@ -28,7 +28,7 @@ from cfo.runtime.client.errors import (
     UnknownSubresource,
 )
 from cfo.runtime.client.object_cache import CachedObjects, ClientCache
-from cfo.runtime.client.pages import METADATA_LIST, listed_items
+from cfo.runtime.client.pages import METADATA_LIST, listed_items, read_page
 from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.objects.errors import TerminalError
 from cfo.runtime.objects.unstructured import (
@@ -42,6 +42,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.process.large_objects import admit
+from cfo.runtime.process.nested_json import readable_object
 
 T = TypeVar("T")
 
@@ -258,7 +259,7 @@ class RecordedRequests:
         found: builtins.list[T] = []
         try:
             async for item in listed_items(self.transport, request, _PAGE_SIZE):
-                selected = select(_listed_object(gvk, bytes(item), metadata_only=metadata_only))
+                selected = select(_listed_object(gvk, item, metadata_only=metadata_only))
                 if selected is not None:
                     found.append(selected)
         except NotFound as error:
@@ -273,17 +274,15 @@ class RecordedRequests:
             request = APIRequest(
                 "GET", target.path, params=params, compress=True, verb="list", resource=target.label
             )
-            body = await self.send(request)
-            page = decoded(body)
-            for item in page.get("items") or ():
-                item.setdefault("apiVersion", target.gvk.api_version)
-                item.setdefault("kind", target.gvk.kind)
-                if reader is None or reader.selects(item):
-                    yield item
-            token = (page.get("metadata") or {}).get("continue")
-            if not token:
+            page = await read_page(await self._send(request))
+            for item in page.items:
+                readable = await readable_object(bytes(item))
+                obj = _listed_object(target.gvk, readable, metadata_only=False)
+                if reader is None or reader.selects(obj):
+                    yield obj
+            if not page.position:
                 return
-            params = {**params, "continue": token}
+            params = {**params, "continue": page.position}
 
     # Writes.
 
@@ -452,6 +451,10 @@ class RecordedRequests:
         )
 
     async def send(self, request: APIRequest) -> bytes:
+        """Send a request for one object; return the object in the response."""
+        return await readable_object(await self._send(request))
+
+    async def _send(self, request: APIRequest) -> bytes:
         """Send a request; return the body of the response."""
         try:
             response = await self.transport.request(request)

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 import structlog
 
-from cfo.runtime.cache.wire import object_without_nesting, split_items, split_members
+from cfo.runtime.cache.wire import object_without_nesting
+from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.nested_json import split_items, split_members
 from test.support.reflectors import running_reflector, start_watch
 from test.support.scripted_transport import list_response, raw_response, ray_cluster
 
@@ -30,10 +32,10 @@ def nested_cluster(name: str, version: int, depth: int) -> bytes:
     return head.encode().replace(b"0", fields, 1) + b'"spec": ' + nested(depth) + tail.encode()
 
 
-def nested_page(depth: int) -> bytes:
+def nested_page(depth: int, deep: bytes = b"") -> bytes:
     items = [
         json.dumps(ray_cluster("a", 1)).encode(),
-        nested_cluster("deep", 2, depth),
+        deep or nested_cluster("deep", 2, depth),
         json.dumps(ray_cluster("b", 3)).encode(),
     ]
     return (
@@ -57,6 +59,33 @@ async def test_item_of_a_page_is_skipped_and_the_others_are_kept(depth: int) -> 
         assert harness.version("deep") is None
         (error,) = [entry for entry in logs if entry["log_level"] == "error"]
         assert (error["object"], error["error"]) == ("ns/deep", "nested too deeply")
+
+
+def managed_cluster(version: int, fields: bytes) -> bytes:
+    """Return a RayCluster with these fields in its managedFields, and in those of a pod template."""
+    managed = [{"manager": "m", "fieldsV1": 0}]
+    cluster = ray_cluster(
+        "deep", version, spec={"template": {"metadata": {"managedFields": managed}}}
+    )
+    cluster["metadata"]["managedFields"] = managed
+    return json.dumps(cluster).encode().replace(b'"fieldsV1": 0', b'"fieldsV1": ' + fields)
+
+
+@pytest.mark.parametrize("depth", [500, 930, 960, 990, 1030, 9000])
+async def test_object_with_nested_managed_fields_is_stored(depth: int) -> None:
+    """Anyone can write managedFields into own objects, and must not hide objects so."""
+    fields = nested(depth)
+    async with running_reflector() as (server, harness):
+        server.respond_with(raw_response(nested_page(0, managed_cluster(2, fields))))
+        watch = await start_watch(server, harness)
+        await harness.wait_for_version("deep", 2)
+        await watch.send_raw(
+            b'{"type": "MODIFIED", "object": ' + managed_cluster(10, fields) + b"}\n"
+        )
+        await harness.wait_for_version("deep", 10)
+        stored = harness.store.get(NamespacedName("ns", "deep"))
+        assert stored is not None
+        assert "template" in stored.object()["spec"]
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

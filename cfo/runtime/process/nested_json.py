@@ -1,0 +1,177 @@
+"""Reads objects whose JSON is nested more deeply than decoders accept, or is no UTF-8.
+
+The attack: API servers store managedFields as they are in a request, with up to 10,000 levels and any bytes, also those
+in the pod template of a Job. Decoders fail after about 1,000 levels, so such an object would be hidden from its
+readers, and would fail each list that contains it. It is read without managedFields, wherever they are: no reader needs
+those of another client. They are found without recursion: by a pattern, which takes some milliseconds for 1.5 MB, the
+largest object in etcd, or by counting brackets, which takes 0.3 s. Both run in a thread.
+
+Custom resources with free-form fields can be nested as deeply in other fields; these stay unreadable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+import orjson
+from anyio import to_thread
+
+MAX_LEVELS: Final = 1024
+"""The number of levels that orjson decodes; msgspec decodes about 100 fewer with Python 3.11."""
+
+RESERVED_FRAMES: Final = 64
+"""How many more frames than a decoder its readers may have on their stack; until Python 3.11 they count as depth."""
+
+_FEW_LEVELS: Final = 800
+"""The number of levels that all decoders accept on any stack."""
+
+_TOKEN: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*:)?|[\[\]{}]', re.DOTALL)
+_STRING: Final = ord('"')
+_OPENING: Final = frozenset(b"[{")
+_BETWEEN: Final = b" \t\r\n,"
+
+_MANAGED_FIELDS_START: Final = re.compile(rb'"managedFields"\s*+:\s*+\[')
+"""A string cannot contain it, because quotes in strings are escaped."""
+
+_MANAGED_FIELDS: Final = re.compile(
+    rb'"managedFields"\s*+:\s*+\[(?:[^"\]]++|"(?:[^"\\]++|\\.)*+")*+\]', re.DOTALL
+)
+"""managedFields without arrays in them, as API servers maintain them."""
+
+_NO_MANAGED_FIELDS: Final = b'"managedFields":[]'
+
+_UNREADABLE: Final = (RecursionError, msgspec.MsgspecError, ValueError)
+
+_string = msgspec.json.Decoder(str)
+_raw = msgspec.json.Decoder(msgspec.Raw)
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
+
+
+async def readable_object(raw: bytes) -> bytes:
+    """Return the JSON of an object without managedFields if this makes it readable, otherwise as it is."""
+    has_few_levels = raw.count(b"{") + raw.count(b"[") <= _FEW_LEVELS
+    if has_few_levels and raw.isascii():
+        return raw
+    try:
+        with_reserved_depth(_require_readable, raw, 2 * RESERVED_FRAMES)
+    except _UNREADABLE:
+        with suppress(RecursionError):
+            return await decode_without_managed_fields(_require_readable, raw)
+    return raw
+
+
+def _require_readable(raw: bytes) -> bytes:
+    _raw.decode(raw)
+    orjson.loads(
+        raw
+    )  # also checks the encoding of strings, and from Python 3.12 on it accepts fewer levels
+    return raw
+
+
+async def decode_without_managed_fields(decode: Callable[[bytes], _Result], raw: bytes) -> _Result:
+    """Decode JSON without the managedFields of all objects in it. Raises :class:`RecursionError` if that fails, too."""
+    for cut in (_cut_by_pattern, _cut_by_brackets):
+        try:
+            return with_reserved_depth(decode, await to_thread.run_sync(cut, raw))
+        except _UNREADABLE:
+            continue
+    raise RecursionError("nested too deeply")
+
+
+def with_reserved_depth(
+    function: Callable[[_Argument], _Result], argument: _Argument, frames: int = RESERVED_FRAMES
+) -> _Result:
+    """Call ``function`` with ``frames`` more frames on the stack.
+
+    An object that it decodes can later be decoded by readers with up to so many more frames.
+    """
+    if frames:
+        return with_reserved_depth(function, argument, frames - 1)
+    return function(argument)
+
+
+def _cut_by_pattern(raw: bytes) -> bytes:
+    return _MANAGED_FIELDS.sub(_NO_MANAGED_FIELDS, raw)
+
+
+def _cut_by_brackets(raw: bytes) -> bytes:
+    """Like :func:`_cut_by_pattern`, for managedFields that contain arrays, as those in a pod template can."""
+    kept: list[bytes] = []
+    position = 0
+    for found in _MANAGED_FIELDS_START.finditer(raw):
+        if found.start() < position:
+            continue  # a part of the last ones
+        kept += [raw[position : found.start()], _NO_MANAGED_FIELDS]
+        position = _end_of_value(raw, found.end() - 1)
+    kept.append(raw[position:])
+    return b"".join(kept)
+
+
+def _end_of_value(raw: bytes, start: int) -> int:
+    """Return where the array or object that begins at ``start`` ends."""
+    depth = 0
+    for token in _TOKEN.finditer(raw, start):
+        character = raw[token.start()]
+        if character == _STRING:
+            continue
+        depth += 1 if character in _OPENING else -1
+        if depth == 0:
+            return token.end()
+    return len(raw)
+
+
+def join_members(members: dict[str, bytes]) -> bytes:
+    """Return the JSON of an object with these values, each of which is JSON."""
+    return msgspec.json.encode({key: msgspec.Raw(value) for key, value in members.items()})
+
+
+def split_items(array: bytes) -> list[bytes]:
+    """Return the JSON of each item in an array of objects; an empty list for ``null``."""
+    items: list[bytes] = []
+    depth = 0
+    start = 0
+    for token in _TOKEN.finditer(array):
+        character = array[token.start()]
+        if character == _STRING:
+            continue
+        if character in _OPENING:
+            depth += 1
+            if depth == 2:
+                start = token.start()
+        else:
+            depth -= 1
+            if depth == 1:
+                items.append(array[start : token.end()])
+    return items
+
+
+def split_members(raw: bytes) -> dict[str, bytes]:
+    """Return the JSON of each value of an object, by key. Raises :class:`msgspec.DecodeError` for an invalid key."""
+    members: dict[str, bytes] = {}
+    key = ""
+    value_start = 0  # the first key ends after the opening brace, so 0 means that there is none
+    depth = 0
+    for token in _TOKEN.finditer(raw):
+        character = raw[token.start()]
+        if character == _STRING:
+            is_key = depth == 1 and token[2] is not None
+            if not is_key:
+                continue
+            if value_start:
+                members[key] = raw[value_start : token.start()].strip(_BETWEEN)
+            key = _string.decode(token[1])
+            value_start = token.end()
+        elif character in _OPENING:
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0 and value_start:
+                members[key] = raw[value_start : token.start()].strip(_BETWEEN)
+                break
+    return members
