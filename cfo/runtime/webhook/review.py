@@ -164,6 +164,7 @@ class _ManagedFields(msgspec.Struct, rename="camel"):
 
 class _Managed(msgspec.Struct):
     metadata: _ManagedFields | None = None
+    status: msgspec.Raw = _NULL
 
 
 class _Objects(msgspec.Struct, rename="camel"):
@@ -221,10 +222,16 @@ def _require_small_rest(size: int, uid: str) -> None:
 def _require_room_for_status(request: _Request, controllers: Collection[str]) -> None:
     """Raise :class:`ObjectTooLarge` if a custom resource becomes larger than :data:`MAX_OBJECT_BYTES`.
 
-    Controllers can use the room: a suspension, for example, adds their managedFields if a user has removed them.
+    A larger one may not grow. Its content does not grow either: managedFields and status, which reviews do not see,
+    could be exchanged for it, and could then not be removed to make room. Controllers can use the room: a suspension,
+    for example, adds their managedFields if a user has removed them.
     """
-    size = len(memoryview(request.object))
-    if size <= MAX_OBJECT_BYTES or size <= len(memoryview(request.old_object)):
+    new = memoryview(request.object)
+    old = memoryview(request.old_object)
+    size = len(new)
+    if size <= MAX_OBJECT_BYTES:
+        return
+    if size <= len(old) and _content_bytes(new) <= _content_bytes(old):
         return
     group = request.kind.get("group", "")
     is_custom = "." in group and not group.endswith(".k8s.io")
@@ -246,6 +253,14 @@ def _is_controller(user: _User, namespaces: Collection[str]) -> bool:
         return False
     namespace, _, _ = user.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
     return namespace in namespaces
+
+
+def _content_bytes(encoded: memoryview) -> int:
+    """Return the size of an object without managedFields and status."""
+    decoded = _managed.decode(encoded) or _Managed()
+    metadata = decoded.metadata or _ManagedFields()
+    removable = len(memoryview(metadata.managed_fields)) + len(memoryview(decoded.status))
+    return len(encoded) - removable
 
 
 def _own_values(encoded: bytes) -> int:

@@ -235,6 +235,19 @@ def test_large_object_can_be_written_if_it_does_not_grow_or_is_not_stored_as_jso
 
 
 @pytest.mark.parametrize(
+    "unseen",
+    [{"metadata": {"managedFields": [{"manager": "x" * 900_000}]}}, {"status": "x" * 900_000}],
+)
+def test_large_object_cannot_exchange_what_no_webhook_sees_for_content(
+    unseen: dict[str, Any],
+) -> None:
+    old = {"spec": "x" * 600_000, **unseen}
+    assert read_review(review(operation="UPDATE", object=old, oldObject=old)).object == old
+    with pytest.raises(ObjectTooLarge):
+        read_review(review(operation="UPDATE", object={"spec": "x" * 1_400_000}, oldObject=old))
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {"userInfo": {"username": "u" * 65_536}},
