@@ -33,7 +33,7 @@ from cfo.runtime.webhook import AdmissionRequest, UserInfo
 
 _MAX_CONCURRENT_REVIEWS: Final = 16
 _MAX_NAME: Final = 253
-"""The maximum number of characters of a user's name in a message, of which there is one for each kind."""
+"""The maximum length of a user's name in a message, in characters; there is one message for each kind."""
 
 RULES: Final = (Rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),)
 """The RBAC rules that an :class:`AccessReviewer` needs."""

@@ -20,7 +20,7 @@ SEND_TIMEOUT: Final = 30.0
 """The time in seconds in which a client must read a large response."""
 
 MAX_BYTES: Final = 16 << 20
-"""The maximum number of bytes of all large responses of a server that are being sent."""
+"""The maximum number of bytes in all large responses that a server is sending."""
 
 _LARGE: Final = 64 << 10
 """The size in bytes from which a response is large."""

@@ -34,13 +34,11 @@ _STRING: Final = ord('"')
 _OPENING: Final = frozenset(b"[{")
 _BETWEEN: Final = b" \t\r\n,"
 
-_MANAGED_FIELDS_START: Final = re.compile(rb'"managedFields"\s*+:\s*+\[')
-"""A string cannot contain it, because quotes in strings are escaped."""
+_MANAGED_FIELDS: Final = re.compile(rb'"managedFields"\s*+:\s*+\[')
+"""The start of managedFields. A string cannot contain it, because quotes in strings are escaped."""
 
-_MANAGED_FIELDS: Final = re.compile(
-    rb'"managedFields"\s*+:\s*+\[(?:[^"\]]++|"(?:[^"\\]++|\\.)*+")*+\]', re.DOTALL
-)
-"""managedFields without arrays in them, as API servers maintain them."""
+_UNTIL_BRACKET: Final = re.compile(rb'(?:[^"\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""What is before the first closing bracket that is in no string."""
 
 _NO_MANAGED_FIELDS: Final = b'"managedFields":[]'
 
@@ -76,9 +74,10 @@ def _require_readable(raw: bytes) -> bytes:
 
 async def decode_without_managed_fields(decode: Callable[[bytes], _Result], raw: bytes) -> _Result:
     """Decode JSON without the managedFields of all objects in it. Raises :class:`RecursionError` if that fails, too."""
-    for cut in (_cut_by_pattern, _cut_by_brackets):
+    for end_of_array in (_first_bracket, _matching_bracket):
+        cut = await to_thread.run_sync(_without_managed_fields, raw, end_of_array)
         try:
-            return with_reserved_depth(decode, await to_thread.run_sync(cut, raw))
+            return with_reserved_depth(decode, cut)
         except _UNREADABLE:
             continue
     raise RecursionError("nested too deeply")
@@ -96,26 +95,28 @@ def with_reserved_depth(
     return function(argument)
 
 
-def _cut_by_pattern(raw: bytes) -> bytes:
-    return _MANAGED_FIELDS.sub(_NO_MANAGED_FIELDS, raw)
-
-
-def _cut_by_brackets(raw: bytes) -> bytes:
-    """Like :func:`_cut_by_pattern`, for managedFields that contain arrays, as those in a pod template can."""
+def _without_managed_fields(raw: bytes, end_of_array: Callable[[bytes, int], int]) -> bytes:
     kept: list[bytes] = []
     position = 0
-    for found in _MANAGED_FIELDS_START.finditer(raw):
+    for found in _MANAGED_FIELDS.finditer(raw):
         if found.start() < position:
             continue  # a part of the last ones
         kept += [raw[position : found.start()], _NO_MANAGED_FIELDS]
-        position = _end_of_value(raw, found.end() - 1)
+        position = end_of_array(raw, found.end())
     kept.append(raw[position:])
     return b"".join(kept)
 
 
-def _end_of_value(raw: bytes, start: int) -> int:
-    """Return where the array or object that begins at ``start`` ends."""
-    depth = 0
+def _first_bracket(raw: bytes, start: int) -> int:
+    """Return the end of the array whose content begins at ``start``, and has no array, as API servers maintain them."""
+    content = _UNTIL_BRACKET.match(raw, start)
+    assert content is not None  # the pattern also matches nothing
+    return content.end() + 1
+
+
+def _matching_bracket(raw: bytes, start: int) -> int:
+    """Like :func:`_first_bracket`, for content with arrays, as the managedFields of a pod template can have."""
+    depth = 1
     for token in _TOKEN.finditer(raw, start):
         character = raw[token.start()]
         if character == _STRING:

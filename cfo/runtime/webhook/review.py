@@ -210,7 +210,7 @@ def _require_few_values(body: bytes, controllers: Collection[str]) -> None:
 def _require_small_rest(size: int, uid: str) -> None:
     """Raise :class:`BadReview` or :class:`IdentityTooLarge` if a body is large without its objects.
 
-    ``size`` is the size of the rest in bytes, and ``uid`` that of the request, which is a part of it.
+    ``size`` is the size of the rest in bytes, and ``uid`` the request's, which is a part of it.
     """
     if len(uid) > _MAX_UID:
         raise BadReview(f"uid: {len(uid)} characters: at most {_MAX_UID} are allowed")

@@ -35,7 +35,7 @@ from test.support.scripted_transport import (
     wait_until,
 )
 
-MAX_MODULES_OF_AN_EVENT = 14
+MAX_MODULES_OF_AN_EVENT = 15
 MAX_MODULES_OF_AN_APPLY = 11
 
 RAY = GVK("ray.io", "v1", "RayCluster")
