@@ -13,9 +13,19 @@ from pathlib import Path
 import anyio
 import yaml
 
+from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.console.demo.run import CONFIGURATION, control_plane
 from cfo.features import all_views
-from cfo.runtime import NAMESPACE, Client, NamespacedName, Object, RESTMapper, Transport, gvk_of
+from cfo.runtime import (
+    NAMESPACE,
+    Client,
+    NamespacedName,
+    Object,
+    RESTMapper,
+    Transport,
+    gvk_of,
+    key_of,
+)
 from cfo.runtime.objects import new_object
 
 ROOT = Path(__file__).parents[2]
@@ -159,3 +169,27 @@ def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> No
     assert "exit code 3" in done.stdout
     assert "https://ray-dashboard-interactive-default.apps.example.test" in done.stdout
     assert "authentication none" not in done.stdout
+
+
+async def test_volume_claim_can_be_deleted(tmp_path: Path) -> None:
+    config_map = NamespacedName("default", "codeflare-operator-config")
+    claim = new_object(PERSISTENT_VOLUME_CLAIM, "cache", "default")
+    claim["spec"] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    async with (
+        control_plane(
+            config_map, {"config.yaml": CONFIGURATION}, tmp_path / "kubeconfig"
+        ) as target,
+        Transport(target) as transport,
+    ):
+        client = Client(transport, RESTMapper(transport), field_manager="test")
+        created = await client.create(claim)
+        assert created["metadata"]["finalizers"]
+        await client.delete(PERSISTENT_VOLUME_CLAIM, key_of(claim))
+        with anyio.fail_after(30):
+            is_deleted = False
+            while not is_deleted:
+                is_deleted = await client.get(PERSISTENT_VOLUME_CLAIM, key_of(claim)) is None
+                await anyio.sleep(0.05)

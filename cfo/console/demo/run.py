@@ -83,8 +83,10 @@ _CONTROLLERS = (
     "job",
     "resourcequota",
     "clusterrole-aggregation",
+    "persistentvolume",
 )
-"""The controllers of the control plane: garbage collection, namespaces, quotas, roles, and those that create pods."""
+"""The controllers of the control plane: garbage collection, namespaces, quotas, roles, volumes (without these, claims
+cannot be deleted), and those that create pods."""
 
 _SIMULATED = (
     "KubeRay and pods (no container runs, so no command fails: those of Jobs, FluxJobs and MiniClusters succeed after "
