@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES
-from cfo.api.raycluster.cluster import head_pod_spec
+from cfo.api.raycluster.cluster import PROXY_CONTAINER, head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
 from cfo.api.raycluster.ports import PROXY_PORT_NAME
@@ -72,15 +72,28 @@ def _client_port(facts: RayClusterFacts, children: Children) -> str:
 
 
 def authentication(facts: RayClusterFacts, actor: Actor) -> str:
-    """Return who authenticates the users of the dashboard, of which ``actor`` is responsible."""
+    """Return how users of the dashboard, of which ``actor`` is responsible, are authenticated.
+
+    The proxies in the head decide it, because a RayCluster keeps them when the configuration changes.
+    """
     if actor in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
         return str(actor.value)
+    has_login = _proxy_of_dashboard(facts) == PROXY_CONTAINER
     if facts.has_injected_auth_proxy:
-        return "OIDC (oauth2-proxy)"
-    containers = items(head_pod_spec(facts.cluster).get("containers"))
-    if any(container.get("name") == PROXY_PORT_NAME for container in containers):
-        return "OpenShift (oauth-proxy)"
+        if has_login:
+            return "OIDC login (oauth2-proxy) or bearer token (kube-rbac-proxy)"
+        return "bearer token (kube-rbac-proxy)"
+    if has_login:
+        return "OpenShift login (oauth-proxy)"
     return "Ray token" if facts.requests_ray_token else "none"
+
+
+def _proxy_of_dashboard(facts: RayClusterFacts) -> str:
+    """Return the name of the container to which the Service of the proxy leads: the first that has the named port."""
+    for container in items(head_pod_spec(facts.cluster).get("containers")):
+        if any(port.get("name") == PROXY_PORT_NAME for port in items(container.get("ports"))):
+            return text(container.get("name"), _DNS_LABEL_LIMIT)
+    return ""
 
 
 def _urls(name: str, children: Children) -> Iterator[str]:

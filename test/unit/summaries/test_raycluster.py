@@ -88,6 +88,35 @@ def test_facts_name_address_authentication_certificates_and_policies() -> None:
     assert (summary.level, summary.problems) == (Level.OK, ())
 
 
+RAY_CONTAINER = {"name": "ray"}
+PROXY_PORTS = [{"name": "oauth-proxy", "containerPort": 8443}]
+LOGIN_PROXY = {"name": "oauth-proxy", "ports": PROXY_PORTS}
+
+
+@pytest.mark.parametrize(
+    ("proxies", "expected"),
+    [
+        ([], "none"),
+        ([{"name": "oauth-proxy"}], "none"),
+        ([{"name": "rbac-proxy", "ports": PROXY_PORTS}], "bearer token (kube-rbac-proxy)"),
+        (
+            [{"name": "rbac-proxy", "ports": PROXY_PORTS}, LOGIN_PROXY],
+            "bearer token (kube-rbac-proxy)",
+        ),
+        (
+            [LOGIN_PROXY, {"name": "rbac-proxy"}],
+            "OIDC login (oauth2-proxy) or bearer token (kube-rbac-proxy)",
+        ),
+        ([LOGIN_PROXY], "OpenShift login (oauth-proxy)"),
+    ],
+)
+def test_authentication_is_that_of_the_proxies_in_the_head(
+    proxies: list[Object], expected: str
+) -> None:
+    ray_cluster = cluster(pod={"containers": [RAY_CONTAINER, *proxies]})
+    assert summarize(RAY_CLUSTER, ray_cluster).fact("authentication") == expected
+
+
 def test_what_cannot_be_read_is_neither_a_fact_nor_a_problem() -> None:
     summary = summarize(RAY_CLUSTER, cluster(pod=TLS_HEAD), related())
     assert dict(summary.facts) == {"authentication": "none", "mTLS": "by the operator"}
