@@ -63,6 +63,7 @@ from cfo.summaries.problems import (
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
+"""The levels of the phases that are final."""
 
 _KEPT_FOR: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
 _FIRST_ATTEMPT: Final = f'with {ANNOTATION_PREFIX}retryLimit: "0", those of the first'
@@ -133,7 +134,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
         of_pods += pod_problems(related.pods or ())
-    if level is Level.PROGRESSING:
+    if level is Level.PROGRESSING and phase not in _LEVELS:
         events = _causes(related.created_events, phase, conditions)
         of_pods += created_problems(events, related.pods, shown=found)
         of_pods = of_pods or _pod_failure(conditions)

@@ -375,15 +375,20 @@ def _start_problems(
 ) -> Iterator[Problem]:
     """Yield why pods do not start: what the pods say, or else the condition of the object that was launched.
 
-    ``shown`` are the other problems, which can have the same cause.
+    ``shown`` are the other problems, which can have the same cause. After the end, only failed pods of an object that
+    has failed still say something about it.
     """
+    is_finished = is_true(conditions, JobState.FINISHED)
+    if is_finished and is_true(conditions, SUCCEEDED):
+        return
     pods_ready = condition_of(conditions, PODS_READY)
     found: list[Problem] = []
     if pods_ready is None or pods_ready.status == "False":
         found += pod_problems(_pods_to_explain(related.pods or ()))
-        found += created_problems(
-            related.created_events, related.pods, remedies=_POD_REMEDIES, shown=shown
-        )
+        if not is_finished:
+            found += created_problems(
+                related.created_events, related.pods, remedies=_POD_REMEDIES, shown=shown
+            )
     is_wrong = pods_ready is not None and pods_ready.status == "False"
     if pods_ready is not None and is_wrong and not found and pods_ready.reason != STARTING:
         message = message_of(pods_ready)

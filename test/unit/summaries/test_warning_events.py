@@ -182,6 +182,43 @@ def test_refusal_of_pods_is_no_problem_once_one_was_created_after_it(
     assert len([each for each in messages(summary) if "why" in each]) == is_problem
 
 
+FINISHED = condition("JobFinished", "True")
+SUCCESS = {"conditions": [FINISHED, condition("Succeeded", "True")], "miniCluster": "x"}
+FAILURE = {"conditions": [FINISHED, condition("Succeeded", "False")], "miniCluster": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "deletion", "expected"),
+    [
+        (FLUX_JOB, SUCCESS, "", []),
+        (FLUX_JOB, FAILURE, "", ["message"]),
+        (MINICLUSTER, SUCCESS, "", []),
+        (MINICLUSTER, FAILURE, "", ["message"]),
+        (APPWRAPPER, {"phase": "Succeeded"}, "", []),
+        (APPWRAPPER, {"phase": "Succeeded"}, "2026-06-01T00:00:00Z", []),
+        (APPWRAPPER, {"phase": "Failed"}, "", ["The AppWrapper has failed"]),
+    ],
+)
+def test_refusal_of_pods_is_no_problem_of_a_finished_object(
+    kind: GVK, status: Object, deletion: str, expected: list[str]
+) -> None:
+    refusal = event("FailedCreate", "2026-01-01T00:00:10Z")
+    refusal["involvedObject"] = {"kind": "Job", "name": "x"}
+    finished = obj(kind, status=status)
+    if deletion:
+        finished["metadata"]["deletionTimestamp"] = deletion
+    summary = summarize(kind, finished, related(pods=[], created_events=[refusal]))
+    assert messages(summary) == expected
+
+
+def test_failed_pod_of_a_flux_job_that_has_succeeded_is_no_problem() -> None:
+    """The Job has replaced it."""
+    ended = {"name": "x", "state": {"terminated": {"exitCode": 3}}}
+    failed = pod("Failed", containerStatuses=[ended])
+    summary = summarize(FLUX_JOB, obj(FLUX_JOB, status=SUCCESS), related(pods=[failed]))
+    assert (summary.level, messages(summary)) == (Level.OK, [])
+
+
 def test_warning_events_are_the_newest_first_and_not_repeated() -> None:
     events = [
         event("A", "2026-01-01T00:00:00Z"),
