@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
@@ -62,6 +63,7 @@ from cfo.runtime.objects.unstructured import (
     name_of,
     uid_of,
 )
+from cfo.version import CONFIG_MAP_NAME
 from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
 from test.support.raycluster_environment import (
     ROUTE_CRD,
@@ -269,6 +271,39 @@ async def test_mixed_clusters_are_planned_and_migrated(
             assert "20 RayClusters: 0 to change, 4 blocked" in again.stdout
             for name in BLOCKED:
                 assert f"RayCluster {NAMESPACE}/{name} " in again.stdout
+
+
+async def test_takeover_depends_on_the_configuration_of_the_operator_that_is_installed(
+    tmp_path: Path,
+) -> None:
+    takeover = ("--to", "cfo", "-n", NAMESPACE)
+    async with start_environment(*crds.load()) as env:
+        await env.create_namespace(NAMESPACE)
+        cluster = injected(user_cluster("rc"), go=True, oauth=False)
+        await create(env, cluster, oauth=False)
+        unknown = await run(env, tmp_path, *takeover)
+        note = "Note: namespace openshift-operators has neither an operator nor its ConfigMap"
+        assert unknown.stderr.startswith(note)
+        assert "assumes that finalizers are needed; --operator-namespace selects" in unknown.stderr
+        assert "remove the finalizer" not in unknown.stdout, "an operator elsewhere may need it"
+        elsewhere = await run(env, tmp_path, "--to", "kuberay", "-n", NAMESPACE)
+        assert "so the plan assumes the default configuration; " in elsewhere.stderr
+
+        namespace = await env.create_namespace("ops")
+        binding = cluster_role_binding("operator", namespace, OPERATOR_ACCOUNT, "manager-role")
+        await env.create(binding)
+        config_map = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": namespace, "name": CONFIG_MAP_NAME},
+        }
+        for enabled in (True, False):
+            document = {"kuberay": {"authentication": {"enabled": enabled}}}
+            data = {"config.yaml": yaml.safe_dump(document)}
+            await env.client.apply({**config_map, "data": data})
+            found = await run(env, tmp_path, *takeover)
+            assert "Note" not in found.stderr
+            assert ("remove the finalizer, which nothing needs" in found.stdout) is not enabled
 
 
 async def test_plan_needs_no_more_of_the_children_than_is_read() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
-from click.core import ParameterSource
 
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
@@ -24,7 +23,7 @@ from cfo.console.execution import (
 from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed
 from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
-from cfo.console.migrate.raycluster.obstacles import obstacles
+from cfo.console.migrate.raycluster.obstacles import find_operator, obstacles
 from cfo.console.migrate.raycluster.planning import (
     Options,
     is_managed_by_cfo,
@@ -44,6 +43,7 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
+from cfo.version import CONFIG_MAP_NAME
 
 _FIELD_MANAGER: Final = "cfo-migrate"
 """The field manager of all writes of the migration."""
@@ -87,17 +87,15 @@ _INCOMPLETE_EXIT_CODE: Final = 3
 )
 @click.option(
     "--operator-namespace",
-    default=DEFAULT_NAMESPACE,
-    show_default=True,
-    help="Namespace of the operator's configuration.",
+    metavar="NAMESPACE",
+    help="Namespace of the operator's configuration; by default that of the operator with the webhooks, otherwise of "
+    f"the only one with a ClusterRoleBinding, or {DEFAULT_NAMESPACE}.",
 )
 @timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster.")
 @kubeconfig_option("it needs cluster-admin permissions.")
 @CONTEXT
 @YES
-@click.pass_context
 def command(
-    ctx: click.Context,
     names: tuple[str, ...],
     target: str,
     namespace: str | None,
@@ -107,7 +105,7 @@ def command(
     features: tuple[str, ...],
     without_tls: bool,
     finalizers_only: bool,
-    operator_namespace: str,
+    operator_namespace: str | None,
     timeout: float,
     kubeconfig: str | None,
     context: str | None,
@@ -141,22 +139,25 @@ def command(
         )
     where = namespace or ""
 
-    is_named = ctx.get_parameter_source("operator_namespace") is ParameterSource.COMMANDLINE
-
-    async def require_namespaces(client: Client) -> None:
+    async def check_namespaces(client: Client) -> str:
+        """Return the namespace of the operator."""
         if where:
             await require_namespace(client, where, "--namespace")
-        if is_named:  # the default one is missing if the operator was never installed, or removed with its namespace
-            await require_namespace(client, operator_namespace, "--operator-namespace")
+        if operator_namespace is None:
+            return await find_operator(client)
+        await require_namespace(client, operator_namespace, "--operator-namespace")
+        return operator_namespace
 
     async def show_takeover(client: Client) -> int:
-        await require_namespaces(client)
-        return await _show_takeover(client, where, names, operator_namespace)
+        return await _show_takeover(client, where, names, await check_namespaces(client))
 
     async def migrate(client: Client) -> int:
-        await require_namespaces(client)
+        namespace_of_operator = await check_namespaces(client)
         observer = Observer(client)
-        config = await _configuration(observer, operator_namespace)
+        keys = await _keys(client, observer, where, names)
+        config = await _configuration(
+            observer, namespace_of_operator, assumption="the default configuration"
+        )
         kuberay = KubeRay()
         if target == Target.KUBERAY:
             kuberay = await observer.kuberay(features)
@@ -166,11 +167,10 @@ def command(
             allow_downtime=allow_downtime,
             without_tls=without_tls,
             finalizers_only=finalizers_only,
-            settings=known_settings(config),
+            settings=known_settings(config or KubeRayConfiguration()),
         )
-        found = await obstacles(client, operator_namespace)
+        found = await obstacles(client, namespace_of_operator)
         _echo_obstacles(found, "before --apply, because they would revert the migration")
-        keys = await _keys(client, observer, where, names)
         if not apply:
             return await _show(observer, keys, options)
         if found:
@@ -192,14 +192,27 @@ def command(
     raise SystemExit(exit_code)
 
 
-async def _configuration(observer: Observer, namespace: str) -> KubeRayConfiguration:
-    """Return the operator's configuration. Raises :class:`InvalidInput` if the user is not allowed to read it."""
+async def _configuration(
+    observer: Observer, namespace: str, *, assumption: str
+) -> KubeRayConfiguration | None:
+    """Return the operator's configuration, or ``None`` if ``namespace`` has no operator.
+
+    In the latter case, ``assumption``, with which the plan continues, is printed. Raises :class:`InvalidInput` if the
+    user is not allowed to read the configuration.
+    """
     try:
-        return await observer.configuration(namespace)
+        config = await observer.configuration(namespace)
     except Forbidden as error:
         raise InvalidInput(
             f"the configuration of the operator in namespace {namespace} cannot be read: {one_line(error)}"
         ) from None
+    if config is None:
+        echo(
+            f"Note: namespace {namespace} has neither an operator nor its ConfigMap {CONFIG_MAP_NAME}, so the plan "
+            f"assumes {assumption}; --operator-namespace selects another namespace",
+            err=True,
+        )
+    return config
 
 
 async def _keys(
@@ -259,11 +272,13 @@ async def _show_takeover(
 ) -> int:
     """Print what this operator changes when it starts; return the exit code."""
     observer = Observer(client)
-    config = await _configuration(observer, operator_namespace)
-    has_proxies = await _has_proxies(client, config)
+    keys = await _keys(client, observer, namespace, names)
+    assumption = "that finalizers are needed"
+    config = await _configuration(observer, operator_namespace, assumption=assumption)
+    has_proxies = config is None or await _has_proxies(client, config)
     totals = Totals()
     are_managed = True
-    for key in await _keys(client, observer, namespace, names):
+    for key in keys:
         observed = await observer.cluster(key)
         if observed is not None:
             plan = plan_takeover(observed, has_proxies=has_proxies)

@@ -12,8 +12,9 @@ from typing import Final, TypeVar
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import items, path
-from cfo.config.document import default_document, parse
+from cfo.config.document import parse, single_document
 from cfo.config.kuberay import KubeRayConfiguration
+from cfo.console.doctor.facts import first_configuration
 from cfo.console.migrate.raycluster.children import (
     CHILD_KINDS,
     binding_names,
@@ -23,8 +24,10 @@ from cfo.console.migrate.raycluster.children import (
 )
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import KubeRay
+from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
+    DEPLOYMENT,
     GVK,
     NETWORK_POLICY,
     POD,
@@ -115,15 +118,22 @@ class Observer:
         )
         return KubeRay(_fields_of(crd or {}), frozenset(features), certificates is not None)
 
-    async def configuration(self, namespace: str) -> KubeRayConfiguration:
-        """Return the operator's configuration for RayClusters, or the defaults if there is none in ``namespace``.
+    async def configuration(self, namespace: str) -> KubeRayConfiguration | None:
+        """Return the configuration for RayClusters of the operator in ``namespace``; ``None`` if there is no operator.
 
-        Raises :class:`cfo.config.document.ConfigurationError`.
+        Without a ConfigMap, it is the one with which the Deployment creates it. Raises
+        :class:`cfo.config.document.ConfigurationError`.
         """
         key = NamespacedName(namespace, CONFIG_MAP_NAME)
         config_map = await self._client.get(CONFIG_MAP, key, live=True)
-        text = path(config_map or {}, "data", "config.yaml") or default_document()
-        return parse(text).configuration.kuberay
+        if config_map is not None:
+            _, document = single_document(config_map.get("data") or {})
+            return parse(document).configuration.kuberay
+        key = NamespacedName(namespace, DEPLOYMENT_NAME)
+        deployment = await self._client.get(DEPLOYMENT, key, live=True)
+        if deployment is None:
+            return None
+        return first_configuration(deployment).configuration.kuberay
 
     async def _select(
         self,

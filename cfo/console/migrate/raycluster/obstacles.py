@@ -1,16 +1,32 @@
-"""Finds the operators and webhooks that would revert or reject a migration."""
+"""Finds the operator of a migration, and the operators and webhooks that would revert or reject it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 from cfo.config.model import LeaderElection
+from cfo.console.doctor.facts import find_namespace
 from cfo.console.lease_holder import living_holder
-from cfo.console.operator_namespaces import operator_namespaces, raycluster_webhooks
+from cfo.console.namespaces import has_namespace
+from cfo.console.operator_namespaces import (
+    bound_namespaces,
+    operator_namespaces,
+    raycluster_webhooks,
+)
+from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.runtime import DEPLOYMENT, Client, NamespacedName, Object, name_of, namespace_of
+from cfo.runtime import (
+    DEPLOYMENT,
+    Client,
+    Forbidden,
+    NamespacedName,
+    Object,
+    name_of,
+    namespace_of,
+)
 from cfo.runtime.objects import (
     CLUSTER_ROLE_BINDING,
     LEASE,
@@ -20,6 +36,21 @@ from cfo.runtime.objects import (
 
 _LEASE_NAME: Final = LeaderElection().resource_name
 """The name of the Lease of both operators, unless the configuration sets another one."""
+
+
+async def find_operator(client: Client) -> str:
+    """Return the namespace of the operator: that of the webhooks, or the only one that has a ClusterRoleBinding.
+
+    The default namespace if neither is known, as before the first installation.
+    """
+    serving = await find_namespace(client)
+    if serving:
+        return serving
+    bound: set[str] = set()
+    with suppress(Forbidden):
+        bound = bound_namespaces(await client.list(CLUSTER_ROLE_BINDING, live=True))
+    existing = [namespace for namespace in sorted(bound) if await has_namespace(client, namespace)]
+    return existing[0] if len(existing) == 1 else DEFAULT_NAMESPACE
 
 
 async def obstacles(client: Client, namespace: str, *, with_webhooks: bool = True) -> list[str]:

@@ -86,7 +86,7 @@ async def test_forbidden_configuration_is_reported_without_an_option() -> None:
     observer.configuration.side_effect = Forbidden(403, {"message": "not allowed"})
     expected = "^the configuration of the operator in namespace ops cannot be read: not allowed"
     with pytest.raises(InvalidInput, match=expected):
-        await _configuration(observer, "ops")
+        await _configuration(observer, "ops", assumption="nothing")
 
 
 class ReferencedObject(dict[str, Any]):

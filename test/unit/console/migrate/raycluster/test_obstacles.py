@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from cfo.console.migrate.raycluster.obstacles import find_obstacles
+from cfo.console.migrate.raycluster.obstacles import find_obstacles, find_operator
+from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
+from cfo.runtime import GVK, NAMESPACE, Client, Forbidden, NamespacedName, Object
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -62,3 +65,51 @@ def test_hostile_lease_is_shown_as_one_printable_line(renewed: str) -> None:
     )
     assert line.isprintable()
     assert len(line) < 400
+
+
+class Cluster:
+    """A client for these namespaces, in which operators have webhooks or ClusterRoleBindings."""
+
+    def __init__(self, *namespaces: str, serving: str = "", bound: tuple[str, ...] = ()) -> None:
+        self.namespaces = namespaces
+        self.serving = serving
+        self.bound = bound
+
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
+        if gvk == NAMESPACE:
+            return {} if key.name in self.namespaces else None
+        if gvk != MUTATING_WEBHOOK_CONFIGURATION or not self.serving:
+            return None
+        service = {"namespace": self.serving, "name": "webhook"}
+        webhook = {"name": "mraycluster.ray.openshift.ai", "clientConfig": {"service": service}}
+        return {"metadata": {"name": key.name}, "webhooks": [webhook]}
+
+    async def list(self, _: GVK, **__: Any) -> list[Object]:
+        if "forbidden" in self.bound:
+            raise Forbidden(403, {"message": "forbidden"})
+        bindings: list[Object] = []
+        for namespace in self.bound:
+            account = {
+                "kind": "ServiceAccount",
+                "name": SERVICE_ACCOUNT,
+                "namespace": namespace,
+            }
+            bindings.append({"roleRef": {"name": "manager-role"}, "subjects": [account]})
+        return bindings
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        (Cluster("laptop", "ops", serving="laptop", bound=("ops",)), "laptop"),
+        (Cluster("ops", serving="deleted", bound=("ops",)), "ops"),
+        (Cluster("ops", bound=("deleted", "ops")), "ops"),
+        (Cluster("ops", "second", bound=("ops", "second")), DEFAULT_NAMESPACE),
+        (Cluster("ops", bound=("forbidden",)), DEFAULT_NAMESPACE),
+        (Cluster("ops"), DEFAULT_NAMESPACE),
+    ],
+)
+async def test_operator_is_the_one_with_the_webhooks_or_the_only_one(
+    cluster: Cluster, expected: str
+) -> None:
+    assert await find_operator(cast("Client", cluster)) == expected
