@@ -208,6 +208,33 @@ def test_function_that_fails_for_objects_fails_the_tests_of_a_new_project(
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
 
 
+SECOND_CHILD = """\
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"namespace": obj.metadata.namespace, "name": obj.metadata.name},
+        }
+        children = [Child.present(desired_config_map(obj)), Child.present(account)]
+"""
+
+
+def test_second_child_of_a_new_project_does_not_hide_that_the_first_is_refused(
+    tmp_path: Path,
+) -> None:
+    folder = new_project(tmp_path / "project", "website-operator")
+    reconciler = folder / "website_operator" / "reconciler.py"
+    code = reconciler.read_text()
+    rule = '        Rule("", "configmaps", CRUD),\n'
+    code = code.replace(rule, rule + '        Rule("", "serviceaccounts", CRUD),\n')
+    code = code.replace(
+        "        children = [Child.present(desired_config_map(obj))]\n", SECOND_CHILD
+    )
+    assert "serviceaccounts" in code
+    assert SECOND_CHILD in code
+    reconciler.write_text(code)
+    run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "another_owner or refusal")
+
+
 def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
     tmp_path: Path,
 ) -> None:
