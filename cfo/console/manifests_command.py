@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import click
@@ -19,7 +19,7 @@ from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails
 from cfo.manifests.additional import FIRST_ONLY, configuration, note
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
-from cfo.manifests.overlays import COMPONENTS, render
+from cfo.manifests.overlays import COMPONENTS, render, render_roles
 from cfo.runtime import Object
 from cfo.runtime.objects import is_dns_label
 from cfo.version import CONFIG_MAP_NAME
@@ -60,6 +60,12 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     "monitoring. Repeatable.",
 )
 @click.option(
+    "--roles-only",
+    is_flag=True,
+    help="Print only the roles of the components in --with, and their bindings: for an operator that runs outside the "
+    "cluster, which the other manifests would replace.",
+)
+@click.option(
     "--api-server-cidr",
     "api_servers",
     multiple=True,
@@ -81,6 +87,7 @@ def command(
     label_selector: str | None,
     image: str,
     components: tuple[str, ...],
+    roles_only: bool,
     api_servers: tuple[str, ...],
     tenant: str | None,
 ) -> None:
@@ -91,9 +98,9 @@ def command(
     if tenant is not None:
         if not is_dns_label(tenant):
             raise InvalidInput(f"--tenant: {tenant!r}: must be a lower-case DNS label")
-        if components or api_servers or additional:
+        if components or api_servers or additional or roles_only:
             raise InvalidInput(
-                "--tenant: must not be combined with --with, --api-server-cidr or --additional"
+                "--tenant: must not be combined with --with, --api-server-cidr, --additional or --roles-only"
             )
         if _is_of_the_system(tenant) or tenant == namespace:
             raise InvalidInput(
@@ -105,6 +112,16 @@ def command(
         return
     if not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
+    if roles_only:
+        has_image = ctx.get_parameter_source("image") is ParameterSource.COMMANDLINE
+        if has_image or watch_namespaces or label_selector or api_servers:
+            raise InvalidInput(
+                "--roles-only: must not be combined with --image, --watch-namespace, --label-selector or "
+                "--api-server-cidr, which change no role"
+            )
+        _check_roles(components)
+        _print(render_roles(namespace, components, is_additional=additional))
+        return
     if not _IMAGE.fullmatch(image):
         raise InvalidInput(f"--image: {image!r}: must be an image reference")
     if api_servers and "network-policy" not in components:
@@ -147,6 +164,17 @@ def command(
         echo(f"Note: {note(part)}", err=True)
     selected = part or None
     _print(render(namespace, image, components, api_servers, selected))
+
+
+def _check_roles(components: Collection[str]) -> None:
+    """Raise :class:`InvalidInput` unless all of ``components``, of which there must be one, are roles."""
+    roles = [role.name for role in OPTIONAL_ROLES]
+    others = sorted(set(components).difference(roles))
+    if others or not components:
+        found = ", ".join(others) or "no component"
+        raise InvalidInput(
+            f"--roles-only: --with: {found}: must name components with a role: {', '.join(sorted(roles))}"
+        )
 
 
 def _is_of_the_system(namespace: str) -> bool:

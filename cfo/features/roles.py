@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -64,7 +64,7 @@ async def warn_about_missing_roles(
     """
     for role in roles:
         try:
-            is_installed = await _has_all(client, role.probes)
+            is_installed = await has_all(client, role.probes)
         except (APIError, TransportError):
             continue
         if not is_installed:
@@ -75,10 +75,16 @@ async def warn_about_missing_roles(
             )
 
 
-async def _has_all(client: Client, permissions: Iterable[Rule]) -> bool:
-    """Return whether this process has the first permission of each rule."""
+async def has_all(
+    client: Client, permissions: Iterable[Rule], user: Mapping[str, Any] | None = None
+) -> bool:
+    """Return whether ``user``, or this process, has the first permission of each rule.
+
+    ``user``: as :func:`cfo.runtime.client.service_account` returns it.
+    """
     for rule in permissions:
-        if not await is_allowed(client, resourceAttributes=attributes_of(rule)):
+        attributes = attributes_of(rule)
+        if not await is_allowed(client, resourceAttributes=attributes, **(user or {})):
             return False
     return True
 

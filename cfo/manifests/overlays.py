@@ -203,6 +203,26 @@ def render(
         objects += network_policies(namespace, blocks)
     if part is not None:
         objects = additional.adapt(objects, namespace, part)
+    return _sorted(objects)
+
+
+def render_roles(
+    namespace: str, components: Iterable[str], *, is_additional: bool = False
+) -> list[Object]:
+    """Return only the roles of ``components``, which must be optional roles, and their bindings.
+
+    They change nothing that runs. ``is_additional``: they are those of the additional operator in ``namespace``.
+    """
+    objects: list[Object] = []
+    for role in OPTIONAL_ROLES:
+        if role.name in components:
+            objects += copied(rbac.optional_access(role, namespace))
+    if is_additional:
+        objects = additional.adapt(objects, namespace, {})
+    return _sorted(objects)
+
+
+def _sorted(objects: Iterable[Object]) -> list[Object]:
     return sorted(
         objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj))
     )

@@ -26,7 +26,7 @@ from cfo.console.doctor.permissions import read_permissions
 from cfo.manifests.additional import configuration as additional_configuration
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import MANAGER_BINDING, SERVICE_ACCOUNT
-from cfo.manifests.overlays import render
+from cfo.manifests.overlays import render, render_roles
 from cfo.runtime import (
     CONFIG_MAP,
     SECRET,
@@ -67,6 +67,7 @@ SETTINGS = {
     "health": LOOPBACK,
     "kuberay": {"ingressDomain": "apps.example.test"},
 }
+WITH_PROXIES = {**SETTINGS["kuberay"], "authentication": {"enabled": True}}
 KEY = NamespacedName(NAMESPACE, CONFIG_MAP_NAME)
 
 
@@ -646,7 +647,7 @@ async def test_remedies_install_nothing_while_the_operator_runs_outside_the_clus
 
         before = remedies(await findings())
         assert any("cfo manifests" in each for each in before["permissions"])
-        await write_configuration(environment)
+        await write_configuration(environment, kuberay=WITH_PROXIES)
         target = ClientConfig.for_control_plane(environment.plane)
         async with run_operator(environment, target=target, serves_webhooks=False):
 
@@ -657,10 +658,23 @@ async def test_remedies_install_nothing_while_the_operator_runs_outside_the_clus
                 return remedies(found) if is_seen else None
 
             found = await eventually(findings_with_operator, "the operator renews its Lease")
+            (remedy,) = found.pop("permissions")
+            roles = f"cfo manifests --roles-only --namespace {NAMESPACE} --with authentication | kubectl"
+            assert roles in remedy, "it contains neither Deployment nor webhooks"
             assert not any("cfo manifests" in each for check in found.values() for each in check)
             # They are those of the Deployment, which does not run.
-            assert found["permissions"] == found["version"] == found["images"] == {""}
+            assert found["version"] == found["images"] == {""}
             assert found["webhooks"] == {RESTART_OUTSIDE}
+
+            for obj in render_roles("other", ["authentication"]):
+                await environment.client.apply(obj)
+            found = await eventually(findings_with_operator, "the operator renews its Lease")
+            (remedy,) = found["permissions"]
+            assert f"--namespace {NAMESPACE} --additional --with" in remedy, "keeps that of other"
+            for obj in render_roles(NAMESPACE, ["authentication"], is_additional=True):
+                await environment.client.apply(obj)
+            found = await eventually(findings_with_operator, "the operator renews its Lease")
+            assert found["permissions"] == {""}
 
 
 async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_deleted(

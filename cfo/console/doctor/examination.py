@@ -22,6 +22,7 @@ from cfo.checks.findings import (
 from cfo.config.missing_namespaces import missing_namespaces
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
+from cfo.console.doctor.outside_roles import check_outside_roles
 from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
 from cfo.console.doctor.report import Findings, with_options, without_manifests
 from cfo.console.errors import InvalidInput, one_line
@@ -137,10 +138,10 @@ async def examine(
     async def permissions() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
+        if is_outside:
+            return await check_outside_roles(client, installation)
         if installation.deployment is None:
             return [skip("no Deployment, so no ServiceAccount to check")]
-        if is_outside:
-            return [not_needed("the operator runs outside the cluster as another user")]
         if is_go:
             return [not_needed("the Go operator has other permissions")]
         pod = installation.deployment["spec"]["template"]["spec"]

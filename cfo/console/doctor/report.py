@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import MANIFESTS, CheckStatus, Finding
+from cfo.checks.findings import APPLY, MANIFESTS, CheckStatus, Finding
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -34,7 +34,7 @@ def without_manifests(findings: Findings, remedy: str) -> Findings:
     """Replace all remedies that apply manifests, which would install a second operator, by ``remedy``."""
     return {
         check: [
-            replace(finding, remedy=remedy) if MANIFESTS in finding.remedy else finding
+            replace(finding, remedy=remedy) if APPLY in finding.remedy else finding
             for finding in found
         ]
         for check, found in findings.items()

@@ -221,6 +221,11 @@ def test_additional_operator_has_no_permissions_for_webhooks() -> None:
         ((*ADDITIONAL, "--with", "reserved-hosts"), "only for the first operator"),
         ((*ADDITIONAL, "--watch-namespace", "No_Such"), "watchNamespaces"),
         ((*ADDITIONAL, "--label-selector", "a=b=c"), "labelSelector"),
+        (("--tenant", "a", "--roles-only"), "--tenant"),
+        (("--roles-only",), "no component: must name components with a role: appwrapper, "),
+        (("--roles-only", "--with", "csr", "--with", "certmanager"), "--with: certmanager: must"),
+        (("--roles-only", "--with", "csr", "--image", "a"), "must not be combined with --image"),
+        (("--roles-only", *ADDITIONAL, "--with", "csr"), "must not be combined with --image"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -> None:
@@ -237,6 +242,22 @@ def test_note_names_the_settings_of_the_first_operator() -> None:
         "and overwrite each other's writes; cfo doctor checks this\n"
     )
     assert all(isinstance(obj, dict) for obj in yaml.safe_load_all(result.stdout))
+
+
+@pytest.mark.parametrize(("options", "suffix"), [((), ""), (("--additional",), "-ops")])
+def test_roles_only_are_those_of_the_installation(options: tuple[str, ...], suffix: str) -> None:
+    """Also of an additional operator, whose roles have other names."""
+    arguments = ["manifests", "--roles-only", "--namespace", "ops", "--with", "gateway", *options]
+    result = CliRunner().invoke(cli, arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = list(yaml.safe_load_all(result.stdout))
+    part = {"watchNamespaces": ["team"]} if options else None
+    installation = render("ops", components=["gateway"], part=part)
+    assert [(obj["kind"], obj["metadata"]["name"]) for obj in found] == [
+        ("ClusterRole", f"codeflare-operator-manager-gateway-role{suffix}"),
+        ("ClusterRoleBinding", f"codeflare-operator-manager-gateway-rolebinding{suffix}"),
+    ]
+    assert all(obj in installation for obj in found)
 
 
 def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
