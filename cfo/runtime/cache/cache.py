@@ -46,6 +46,7 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.process.arguments import require_plain_function, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.process.nested_json import UnreadableObject
 from cfo.runtime.process.strings import require_strings
 
 MAX_UNCERTAIN: Final = 10_000
@@ -390,7 +391,7 @@ class Cache(ClientCache):
             self._uncertain.pop((gvk, key), None)
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, RecursionError, UnreadableObject) as error:
             _log.warning(
                 "Failed to decode write response, relying on the watch",
                 kind=str(gvk),

@@ -33,7 +33,7 @@ from cfo.runtime.objects.unstructured import (
     owner_part,
 )
 from cfo.runtime.process.large_objects import admit
-from cfo.runtime.process.nested_json import MAX_LEVELS
+from cfo.runtime.process.nested_json import MAX_LEVELS, UnreadableObject
 
 Parts: TypeAlias = dict[str, msgspec.Raw]
 """The JSON of each top-level field of an object."""
@@ -330,7 +330,8 @@ class EntryDecoder:
 
         The entry keeps the parts, and with them the buffer that they refer to, until :meth:`Entry.drop_meta`. If
         ``content`` is a dict, managedFields are removed from it. Raises :class:`msgspec.DecodeError` if ``content`` is
-        not an object with valid metadata, and :class:`RecursionError` if it is nested too deeply for readers.
+        not an object with valid metadata, and :class:`RecursionError` or :class:`.UnreadableObject` if it is nested too
+        deeply for readers, or is no Unicode.
         """
         parts = content if isinstance(content, dict) else _split(content)
         raw_metadata = parts.get("metadata")
@@ -364,6 +365,7 @@ class EntryDecoder:
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
         raw = bytes(memoryview(_encode(parts)))
         entry = Entry.of(raw, _meta_of(wire), managers, parts)
+        _require_unicode(raw)
         # No reader gets an object with more metadata, so the check, which decodes it, is not needed.
         if len(raw) > 2 * MAX_LEVELS and entry.metadata_bytes <= MAX_METADATA_BYTES:
             _require_readable(raw)
@@ -385,7 +387,7 @@ class EntryDecoder:
 
 
 def _require_readable(raw: bytes) -> None:
-    """Raise :class:`RecursionError` for an object that :meth:`Entry.object` cannot decode.
+    """Raise :class:`.UnreadableObject` for an object that is nested too deeply for :meth:`Entry.object`.
 
     The decoder of the metadata, which skips all other fields, accepts more levels since Python 3.12. One such object
     would fail each reader of a list with it.
@@ -396,7 +398,17 @@ def _require_readable(raw: bytes) -> None:
     try:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise RecursionError(str(error)) from None
+        raise UnreadableObject(str(error)) from None
+
+
+def _require_unicode(raw: bytes) -> None:
+    """Raise :class:`.UnreadableObject` for bytes that are not UTF-8, which msgspec does not check in what it skips."""
+    if raw.isascii():
+        return
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableObject(str(error)) from None
 
 
 def _fields_of(paths: Iterable[str]) -> _Fields:

@@ -35,7 +35,7 @@ If only metadata is stored, the nesting does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from enum import StrEnum
 from random import random as default_random
 from typing import Final, NoReturn
@@ -79,6 +79,8 @@ from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.process.clock import Clock, sleep_unless
 from cfo.runtime.process.nested_json import (
+    UNREADABLE,
+    UnreadableObject,
     decode_without_managed_fields,
     readable_object,
     split_members,
@@ -405,7 +407,7 @@ class Reflector:
             return await self._items.decode_nested(raw)
         try:
             return self._items.decode(raw)
-        except RecursionError:
+        except (RecursionError, UnreadableObject):
             return await self._items.decode_nested(bytes(raw))
 
     def _check_version(self, listing: Listing, version: str, *, quorum: bool) -> bool:
@@ -466,17 +468,18 @@ class Reflector:
         )
         try:
             return with_reserved_depth(decode_page, response.body)
-        except RecursionError:
-            return await self._get_nested_page(response.body)
-        except INVALID as error:
-            raise BrokenStreamError(f"the response is not a list: {error}") from error
+        except UNREADABLE as error:
+            return await self._get_nested_page(response.body, error)
 
     @staticmethod
-    async def _get_nested_page(body: bytes) -> Page | SplitPage:
+    async def _get_nested_page(body: bytes, error: Exception) -> Page | SplitPage:
+        """Return a page that cannot be decoded as it is because of ``error``."""
         try:
             return await decode_without_managed_fields(decode_page, body)
         except RecursionError:
-            return await to_thread.run_sync(split_page, body)
+            if isinstance(error, RecursionError):
+                return await to_thread.run_sync(split_page, body)
+            raise BrokenStreamError(f"the response is not a list: {error}") from error
 
     # Watching.
 
@@ -544,23 +547,20 @@ class Reflector:
                     for line in splitter.split(chunk):
                         try:
                             self._process_line(line)
-                        except RecursionError:
+                        except (*UNREADABLE, UnreadableObject):
                             await self._process_nested_line(line)
                         if len(line) > _LARGE_LINE:
                             await checkpoint()  # it may have taken 40 ms, and others may wait
                     silence.deadline = anyio.current_time() + self._options.idle_seconds
 
     def _process_line(self, line: bytes) -> None:
-        try:
-            event = with_reserved_depth(decode_event, line)
-            if event.type == "ERROR":
-                self._raise_status(event.object)
-            if event.type == "BOOKMARK":
-                self._version = decode_bookmark(event.object).resource_version or self._version
-                self._feed.advance(version_number(self._version))
-        except INVALID as error:
-            self.state = ReflectorState.LISTING
-            raise BrokenStreamError(f"a line is not a watch event: {error}") from error
+        """Process an event. Raises the errors in :data:`.UNREADABLE` for a line that cannot be decoded."""
+        event = with_reserved_depth(decode_event, line)
+        if event.type == "ERROR":
+            self._raise_status(event.object)
+        if event.type == "BOOKMARK":
+            self._version = decode_bookmark(event.object).resource_version or self._version
+            self._feed.advance(version_number(self._version))
         event_type = _EVENTS.get(event.type)
         if event_type is None:
             return
@@ -571,13 +571,20 @@ class Reflector:
         self._feed.observe(event_type, entry)
 
     async def _process_nested_line(self, line: bytes) -> None:
-        """Process the event of an object that is nested too deeply.
-
-        Of one that cannot be read, a deletion is processed. A new state is skipped, except for its version.
-        """
-        with suppress(RecursionError):
+        """Process the event of an object that cannot be decoded as it is."""
+        try:
             self._process_line(await readable_object(line))
-            return
+        except (RecursionError, UnreadableObject):
+            await self._process_line_without_state(line)
+        except INVALID as error:
+            self.state = ReflectorState.LISTING
+            raise BrokenStreamError(f"a line is not a watch event: {error}") from error
+
+    async def _process_line_without_state(self, line: bytes) -> None:
+        """Process the event of an object that cannot be read, also without managedFields.
+
+        A deletion is processed. A new state is skipped, except for its version.
+        """
         event = await to_thread.run_sync(split_members, line)
         type_name = event.get("type", b"").decode().strip('"')
         event_type = _EVENTS.get(type_name)

@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder, Parts
 from cfo.runtime.process.nested_json import (
+    UnreadableObject,
     join_members,
     readable_object,
     split_items,
@@ -158,7 +159,7 @@ class ItemDecoder:
         """
         try:
             return with_reserved_depth(self.decode, await readable_object(raw))
-        except RecursionError:
+        except (RecursionError, UnreadableObject):
             entry = await self.decode_without_nesting(raw)
             if entry is not None and not self.metadata_only:
                 self._report_nesting(entry)

@@ -14,6 +14,7 @@ from cfo.runtime.client.errors import Expired, ResponseTooLarge
 from cfo.runtime.client.page_size import PageSize
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.process.nested_json import (
+    UNREADABLE,
     decode_without_managed_fields,
     readable_object,
     split_items,
@@ -57,15 +58,18 @@ async def read_page(body: bytes) -> Page:
     """Return a page, of which each object must become readable (:func:`.readable_object`) before it is decoded."""
     try:
         page = with_reserved_depth(_pages.decode, body)
-    except RecursionError:
-        return await _read_nested_page(body)
+    except UNREADABLE as error:
+        return await _read_nested_page(body, error)
     return Page(page.items or [], page.metadata.continue_)
 
 
-async def _read_nested_page(body: bytes) -> Page:
+async def _read_nested_page(body: bytes, error: Exception) -> Page:
+    """Return a page that cannot be decoded because of ``error``, which is raised if the body is not valid JSON."""
     try:
         page = await decode_without_managed_fields(_pages.decode, body)
     except RecursionError:
+        if not isinstance(error, RecursionError):
+            raise error from None
         members = await to_thread.run_sync(split_members, body)
         items = await to_thread.run_sync(split_items, members.get("items", b"null"))
         return Page(items, _page_meta.decode(members.get("metadata", b"{}")).continue_)

@@ -1,10 +1,11 @@
-"""Reads objects whose JSON is nested more deeply than decoders accept, or is no UTF-8.
+"""Reads objects whose JSON is nested more deeply than decoders accept, or is no Unicode.
 
 The attack: API servers store managedFields as they are in a request, with up to 10,000 levels and any bytes, also those
-in the pod template of a Job. Decoders fail after about 1,000 levels, so such an object would be hidden from its
-readers, and would fail each list that contains it. It is read without managedFields, wherever they are: no reader needs
-those of another client. They are found without recursion: by a pattern, which takes some milliseconds for 1.5 MB, the
-largest object in etcd, or by counting brackets, which takes 0.3 s. Both run in a thread.
+in the pod template of a Job, where a string can be half of a surrogate pair. Decoders fail after about 1,000 levels, so
+such an object would be hidden from its readers, and would fail each list and watch that contains it. It is read without
+managedFields, wherever they are: no reader needs those of another client. They are found without recursion: by a
+pattern, which takes some milliseconds for 1.5 MB, the largest object in etcd, or by counting brackets, which takes
+0.3 s. Both run in a thread.
 
 Custom resources with free-form fields can be nested as deeply in other fields; these stay unreadable.
 """
@@ -42,7 +43,13 @@ _UNTIL_BRACKET: Final = re.compile(rb'(?:[^"\]]++|"(?:[^"\\]++|\\.)*+")*+', re.D
 
 _NO_MANAGED_FIELDS: Final = b'"managedFields":[]'
 
-_UNREADABLE: Final = (RecursionError, msgspec.MsgspecError, ValueError)
+UNREADABLE: Final = (RecursionError, msgspec.MsgspecError, ValueError)
+"""What decoders raise for JSON that they do not accept."""
+
+
+class UnreadableObject(Exception):
+    """Raised for an object that is stored as JSON, and that its readers could not decode."""
+
 
 _string = msgspec.json.Decoder(str)
 _raw = msgspec.json.Decoder(msgspec.Raw)
@@ -54,11 +61,11 @@ _Result = TypeVar("_Result")
 async def readable_object(raw: bytes) -> bytes:
     """Return the JSON of an object without managedFields if this makes it readable, otherwise as it is."""
     has_few_levels = raw.count(b"{") + raw.count(b"[") <= _FEW_LEVELS
-    if has_few_levels and raw.isascii():
+    if has_few_levels and raw.isascii() and b"\\u" not in raw:
         return raw
     try:
         with_reserved_depth(_require_readable, raw, 2 * RESERVED_FRAMES)
-    except _UNREADABLE:
+    except UNREADABLE:
         with suppress(RecursionError):
             return await decode_without_managed_fields(_require_readable, raw)
     return raw
@@ -78,7 +85,7 @@ async def decode_without_managed_fields(decode: Callable[[bytes], _Result], raw:
         cut = await to_thread.run_sync(_without_managed_fields, raw, end_of_array)
         try:
             return with_reserved_depth(decode, cut)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
     raise RecursionError("nested too deeply")
 

@@ -71,10 +71,17 @@ def managed_cluster(version: int, fields: bytes) -> bytes:
     return json.dumps(cluster).encode().replace(b'"fieldsV1": 0', b'"fieldsV1": ' + fields)
 
 
-@pytest.mark.parametrize("depth", [500, 930, 960, 990, 1030, 9000])
-async def test_object_with_nested_managed_fields_is_stored(depth: int) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *[nested(depth) for depth in (500, 930, 960, 990, 1030, 9000)],
+        b'[["' + rb"\ud800" + b'"]]',
+        b'"\xff"',
+    ],
+    ids=lambda fields: f"{len(fields)} bytes",
+)
+async def test_object_with_unreadable_managed_fields_is_stored(fields: bytes) -> None:
     """Anyone can write managedFields into own objects, and must not hide objects so."""
-    fields = nested(depth)
     async with running_reflector() as (server, harness):
         server.respond_with(raw_response(nested_page(0, managed_cluster(2, fields))))
         watch = await start_watch(server, harness)

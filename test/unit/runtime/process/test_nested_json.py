@@ -35,6 +35,8 @@ EXPECTED["metadata"]["managedFields"] = []
         job("{}", template=f"[{nested(2000)}]"),
         job(nested(2000), template=f'[{{"fieldsV1": [[1], {nested(2000)}]}}]'),
         job('{"f:X":{}}').replace(b"X", b"\xff\xfe"),
+        job('{"f:\\ud800":{}}'),
+        job("{}", template='[{"fieldsV1": [["\\ud800"]]}]'),
     ],
 )
 async def test_managed_fields_are_left_out(raw: bytes) -> None:
