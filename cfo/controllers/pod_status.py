@@ -11,7 +11,9 @@ from cfo.controllers.cached_fields import CachedCondition, field_reader
 from cfo.runtime import Event
 
 
-class _Terminated(msgspec.Struct, gc=False, rename="camel"):
+class Terminated(msgspec.Struct, gc=False, rename="camel"):
+    """The end of a run of a container."""
+
     exit_code: int = 0
     reason: str = ""
     finished_at: str | None = None
@@ -24,7 +26,7 @@ class _Waiting(msgspec.Struct, gc=False):
 
 class _State(msgspec.Struct, gc=False):
     waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
@@ -52,6 +54,10 @@ status_of_pod = field_reader("status", kind=PodStatus, default=PodStatus())
 """Return the status of a pod; empty if it has none."""
 
 _MAX_MESSAGE: Final = 300
+_MAX_REASON: Final = 80
+
+ERROR: Final = "Error"
+"""Kubelet's reason for the end of a container with an exit code other than 0, of which it knows no more."""
 
 MAX_WHOLE_MESSAGE: Final = 800
 """The limit for a message of its own: an Event of at most 1,024 bytes has room for it and the names before it."""
@@ -84,7 +90,8 @@ def failure_of(status: PodStatus, limit: int = _MAX_MESSAGE) -> PodFailure | Non
             )
     if status.phase == "Failed" and status.reason:
         return PodFailure(
-            _reason(status.reason), shortened(status.message or "the pod failed", limit)
+            _reason(status.reason, "PodFailed"),
+            shortened(status.message or "the pod failed", limit),
         )
     for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         if (failure := _container_failure(container, limit)) is not None:
@@ -143,8 +150,30 @@ def _container_failure(container: ContainerStatus, limit: int) -> PodFailure | N
     return None
 
 
-def _reason(text: str) -> str:
-    return text if text.isascii() and text.isalnum() and text[0].isalpha() else "PodFailed"
+_LOST_REASONS: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""Reasons of kubelet and containerd for the end of a container that they lost, as when its node was restarted."""
+
+
+def failed_by_itself(status: PodStatus, ended: Terminated) -> bool:
+    """Return whether a container ended with an error, and neither was its pod evicted, nor did the node lose it.
+
+    That a pod is being deleted is not in its status.
+    """
+    is_disrupted = any(
+        condition.type == "DisruptionTarget" and condition.status == "True"
+        for condition in status.conditions or ()
+    )
+    return ended.exit_code != 0 and not is_disrupted and ended.reason not in _LOST_REASONS
+
+
+def end_reason(ended: Terminated) -> str:
+    """Return kubelet's reason for the end of a container with an error, such as ``OOMKilled``, in CamelCase."""
+    return _reason(ended.reason, ERROR)
+
+
+def _reason(text: str, default: str) -> str:
+    is_valid = text.isascii() and text.isalnum() and text[0].isalpha() and len(text) <= _MAX_REASON
+    return text if is_valid else default
 
 
 def shortened(message: str, limit: int = _MAX_MESSAGE) -> str:

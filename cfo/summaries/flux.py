@@ -9,6 +9,7 @@ from typing import Any, Final
 from cfo.api.flux.facts import own_queue, queue_of
 from cfo.api.flux.names import (
     BROKERS_READY,
+    COMMAND_FAILED,
     COMPLETION_INDEX,
     COVERS,
     EVICTED,
@@ -152,6 +153,8 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     is_launched = bool(path(job, "status", "miniCluster"))
     of_launched = related if is_launched else Related()
     problems += _start_problems(job, conditions, of_launched, problems)
+    for cluster in of_launched.children.get(MINICLUSTER, ()):
+        problems += _restart_problems(job, conditions_of(cluster), of_launched)
     problems += hung_pods(of_launched.pods or (), related.now)
     if level is not Level.OK:
         problems += _event_problems(conditions, related)
@@ -260,6 +263,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     if level is not Level.OK:
         problems += _start_problems(cluster, conditions, related, problems)
         problems += _event_problems(conditions, related)
+    problems += _restart_problems(cluster, conditions, related)
     problems += hung_pods(related.pods or (), related.now)
     ready = number(path(cluster, "status", "ready"))
     return new_summary(
@@ -400,6 +404,27 @@ def _start_problems(
         yield Problem(problem.message, f"{problem.remedy}{advice}")
 
 
+def _restart_problems(
+    obj: Object, of_cluster: tuple[SummaryCondition, ...], related: Related
+) -> Iterator[Problem]:
+    """Yield how the last run of a command failed that is run again, from the conditions of its MiniCluster."""
+    failed = condition_of(of_cluster, COMMAND_FAILED)
+    if (
+        failed is not None
+        and failed.status == "True"
+        and not is_true(of_cluster, JobState.FINISHED)
+    ):
+        message = message_of(failed)
+        yield Problem(message, _failure_remedy(obj, message, related))
+
+
+def _failure_remedy(obj: Object, message: str, related: Related) -> str:
+    """Return what to do about a command that has failed: what ``message`` calls for, or else how to read its log."""
+    log = _log_remedy(obj, related)
+    remedy = remedy_for(message, log)
+    return log if remedy == log else f"{remedy}{_change_remedy(obj)}"
+
+
 def _change_remedy(obj: Object) -> str:
     """Return what else is necessary if a remedy changes the spec; empty if another controller writes the spec."""
     advice = _change_of_job(obj)
@@ -446,7 +471,9 @@ def _outcome_problems(
     if succeeded is not None and has_failed and is_true(conditions, JobState.FINISHED):
         code = number(path(obj, "status", "exitCode"))
         has_log = any(map(_is_lead, related.pods or ()))
-        remedy = _log_remedy(obj, related) if code or has_log else DESCRIBE
+        remedy = DESCRIBE
+        if code or has_log:
+            remedy = _failure_remedy(obj, message_of(succeeded), related)
         if succeeded.reason == "DeadlineExceeded":
             advice = "create it again with more deadlineSeconds, or find out why it took so long"
             remedy = f"{advice}: {remedy}" if has_log else advice
@@ -459,12 +486,23 @@ def _log_remedy(obj: Object, related: Related) -> str:
     if leads:
         newest = max(leads, key=_age_key)
         command = f"kubectl logs -n NAMESPACE {shlex.quote(name_of(newest))} -c {shlex.quote(name_of(obj))}"
+        if _runs_again(newest, name_of(obj)):
+            command += " --previous"
         return f"read the log of the lead broker: {command}"
     if related.pods is None:
         return "read the log of the lead broker, if its pod still exists"
     return (
         "the pod of the lead broker no longer exists, so its log is not in the cluster: create the job again, and "
         "follow the log while it runs (a FluxJob with template.ttlSecondsAfterFinished keeps its pods)"
+    )
+
+
+def _runs_again(pod: Object, container: str) -> bool:
+    """Return whether a container of a pod runs that was restarted."""
+    return any(
+        bool(number(status.get("restartCount"))) and path(status, "state", "running") is not None
+        for status in items(path(pod, "status", "containerStatuses"))
+        if status.get("name") == container
     )
 
 

@@ -379,6 +379,7 @@ _CAUSES: Final = (
     ((" max limit to request ratio per ",), _CHANGE_LIMITS),
     (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
     (("Unschedulable: ",), _ADD_NODES),
+    ((f"({OOM_KILLED})",), WAITING_REASONS[OOM_KILLED]),
     (
         ("error looking up service account ",),
         "create the ServiceAccount that the message names, or correct its name",

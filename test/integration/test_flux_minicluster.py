@@ -135,12 +135,13 @@ async def test_finished_cluster_keeps_its_result_and_does_not_run_again(
         assert await env.find(JOB, "flux-sample") is None
 
 
+@pytest.mark.parametrize("code", [3, 137])
 @pytest.mark.parametrize(("spec", "failed"), [({}, range(1, 50)), ({"backoffLimit": 2}, [3])])
 async def test_failed_command_fails_the_cluster(
-    env: FluxEnvironment, spec: dict[str, Any], failed: Sequence[int]
+    env: FluxEnvironment, spec: dict[str, Any], failed: Sequence[int], code: int
 ) -> None:
     async with run_minicluster_controller(env):
-        pod = pod_annotations(phase="Failed", exit_code="3", finish_after="0.1")
+        pod = pod_annotations(phase="Failed", exit_code=str(code), finish_after="0.1")
         await env.create(mini_cluster(size=1, pod=pod, **spec))
 
         async def has_finished() -> bool:
@@ -152,9 +153,9 @@ async def test_failed_command_fails_the_cluster(
         cluster = await env.get(MINICLUSTER, "flux-sample")
         outcome = condition(cluster, "Succeeded")
         assert (outcome["status"], outcome["reason"]) == ("False", "BackoffLimitExceeded")
-        assert "exit code 3" in outcome["message"]
-        assert cluster["status"]["exitCode"] == 3
-        assert "exit code 3" in await env.wait_for_event("Failed")
+        assert f"exit code {code}" in outcome["message"]
+        assert cluster["status"]["exitCode"] == code
+        assert f"exit code {code}" in await env.wait_for_event("Failed")
         assert (await env.get(JOB, "flux-sample"))["status"]["failed"] in failed
         cells = await printed_columns(env, "flux-sample")
         assert {"JobFinished", "BackoffLimitExceeded"} <= set(cells)

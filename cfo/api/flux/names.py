@@ -66,6 +66,10 @@ PODS_READY: Final = "PodsReady"
 
 A MiniCluster has it once a pod could not start."""
 
+COMMAND_FAILED: Final = "CommandFailed"
+"""Condition type of a MiniCluster: ``True`` if the last run of its command that has ended failed, also while the
+command runs again. The reason is kubelet's, such as ``OOMKilled``."""
+
 BROKERS_READY: Final = "BrokersReady"
 """The reason of a FluxJob's ``PodsReady`` when it is true."""
 

@@ -141,6 +141,50 @@ def test_deadline_of_a_flux_job_is_one_problem() -> None:
         assert messages(summary) == [f"The Job failed: {cause}"]
 
 
+@pytest.mark.parametrize("kind", [FLUX_JOB, MINICLUSTER])
+@pytest.mark.parametrize(
+    ("exit_code", "remedy"),
+    [
+        ("137 (OOMKilled)", "raise the memory limit of the container; to change the spec"),
+        ("3", "read the log of the lead broker: kubectl logs -n n x-0-a -c x --previous"),
+    ],
+)
+def test_restart_of_a_command_that_failed_is_a_problem_while_it_runs(
+    kind: GVK, exit_code: str, remedy: str
+) -> None:
+    message = f"The command ended with exit code {exit_code}. It was started again once."
+    failed = condition("CommandFailed", "True", "Any", message)
+    runs = [condition("JobRunning", "True"), condition("PodsReady", "True", "BrokersReady")]
+    status = {"miniCluster": "x", "conditions": [*runs, failed]}
+    of_cluster = [obj(MINICLUSTER, status=status)]
+    restarted = lead_pod("x-0-a")
+    restarted["status"] = {
+        "phase": "Running",
+        "containerStatuses": [
+            {"name": "x", "ready": True, "restartCount": 1, "state": {"running": {}}}
+        ],
+    }
+    found = obj(kind, status={**status, "conditions": runs} if kind is FLUX_JOB else status)
+    others = related(children={MINICLUSTER: of_cluster}, pods=[restarted])
+    (problem,) = summarize(kind, found, others).problems
+    assert problem.message == message
+    assert problem.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("kind", [FLUX_JOB, MINICLUSTER])
+def test_command_that_was_killed_for_its_memory_has_the_remedy(kind: GVK) -> None:
+    message = "The command failed with exit code 137 (OOMKilled): Job has reached the limit"
+    conditions = [
+        condition("JobFinished", "True"),
+        condition("Succeeded", "False", "BackoffLimitExceeded", message),
+        condition("CommandFailed", "True", "OOMKilled", "The command ended"),
+    ]
+    found = obj(kind, status={"miniCluster": "x", "exitCode": 137, "conditions": conditions})
+    children = {MINICLUSTER: [obj(MINICLUSTER, status=found["status"])]}
+    (problem,) = summarize(kind, found, related(pods=[], children=children)).problems
+    assert problem.remedy.startswith("raise the memory limit of the container; to change the spec")
+
+
 def test_fluxsetup_shows_used_and_total_quota() -> None:
     status = {
         "conditions": [condition("Active", "True", "Ready")],

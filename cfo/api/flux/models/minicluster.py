@@ -101,8 +101,8 @@ class MiniClusterSpec(APIModel):
 
     archive: Archive | None = optional("A saved state of the Flux instance.")
     backoff_limit: Int32 | None = optional(
-        "Number of retries before the Job fails; if unset or 0, 100, but only for failures of pods: "
-        "a command that fails is not run again."
+        "Number of retries before the Job fails; if unset or 0, 100, but only for pods that were deleted, evicted "
+        "or lost with their node: a command that fails or is killed is not run again."
     )
     cleanup: bool = Field(
         default=False, description="Whether the MiniCluster is deleted when its command has ended."

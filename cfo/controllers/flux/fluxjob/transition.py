@@ -24,6 +24,7 @@ from cfo.api.flux.facts import (
 )
 from cfo.api.flux.names import (
     BROKERS_READY,
+    COMMAND_FAILED,
     EVICTED,
     OBJECTS_READY,
     PODS_MISSING,
@@ -473,6 +474,8 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     elif is_true(cluster, JobState.RUNNING):
         reason = BROKERS_READY
         message = "The brokers are ready"
+        if is_true(cluster, COMMAND_FAILED):
+            message += f". {message_of(cluster, COMMAND_FAILED)}"
     else:
         reason = STARTING
         message = "The pods are being started"

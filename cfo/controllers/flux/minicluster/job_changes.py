@@ -31,8 +31,6 @@ from cfo.controllers.flux.minicluster.scripts import scripts_hash
 from cfo.runtime import Object, annotations_of, find_condition, labels_of
 from cfo.runtime.objects import parse_time
 
-_SIGNALLED = 128
-
 
 def end_condition(job: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the condition ``Complete`` or ``Failed`` of a Job that has ended, otherwise ``None``."""
@@ -149,20 +147,18 @@ def known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> in
     return maximum_size(cluster, job)
 
 
-def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) -> Object:
+def job_patch(job: Mapping[str, Any], plan: Plan, *, command_failed: bool = False) -> Object:
     """Return the merge patch that makes the Job follow the spec; empty if nothing changes.
 
     A suspension comes alone, and the rest after it: what is added to a Job that its tenant has filled up to the limit
-    of etcd is refused. ``exit_code`` is that of the command. A Job whose command failed and is not to be run again gets
-    no more retries, so that it fails. Exit codes from 128 mean a signal, which is not the command's fault, and do not
-    count.
+    of etcd is refused. A Job whose command failed (see :class:`.lead.LeadPod`) and is not to be run again gets no more
+    retries, so that it fails.
     """
     suspension = suspension_patch(job, plan.cluster)
     if suspension and not is_suspended(job):
         return suspension
     current = job.get("spec") or {}
-    is_failure = exit_code is not None and 0 < exit_code < _SIGNALLED
-    has_failed = is_failure and not plan.retries_command
+    has_failed = command_failed and not plan.retries_command
     gets_no_retries = has_failed or current.get("backoffLimit") == 0
     spec: Object = {
         "activeDeadlineSeconds": deadline_seconds(plan.spec),

@@ -15,6 +15,8 @@ from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import (
     MAX_WHOLE_MESSAGE,
     PodFailure,
+    end_reason,
+    failed_by_itself,
     failure_has_changed,
     failure_of,
     status_of_pod,
@@ -24,10 +26,18 @@ from cfo.runtime import Entry, Event
 
 @dataclass(frozen=True, slots=True)
 class LeadPod:
-    """The state of the lead broker's pod; ``exit_code`` is that of its last run of Flux, if one has ended."""
+    """The state of the lead broker's pod.
+
+    ``exit_code`` is that of its last run of Flux, if one has ended. ``has_failed``: that run ended with an error, for
+    ``reason``, and not because its pod was deleted, evicted or lost with its node. ``restarts``: how often Flux was
+    started again, also in other pods.
+    """
 
     phase: str = ""
     exit_code: int | None = None
+    has_failed: bool = False
+    reason: str = ""
+    restarts: int = 0
 
 
 CLUSTERS: Final = NamingLabel(MINICLUSTER_LABEL)
@@ -59,9 +69,16 @@ def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None
     if not found:
         return None
     states = [_state_of(pod, cluster) for pod in sorted(found, key=lambda pod: pod.version)]
-    exit_codes = [state.exit_code for state in states if state.exit_code is not None]
-    last = exit_codes[-1] if exit_codes else None
-    return LeadPod(states[-1].phase, last)
+    newest = states[-1]
+    ended = [state for state in states if state.exit_code is not None]
+    last = ended[-1] if ended else newest
+    return LeadPod(
+        phase=newest.phase,
+        exit_code=last.exit_code,
+        has_failed=last.has_failed,
+        reason=last.reason,
+        restarts=len(states) - 1 + sum(state.restarts for state in states),
+    )
 
 
 _MAX_EXAMINED: Final = 200
@@ -119,7 +136,12 @@ def _state_of(pod: Entry, container: str) -> LeadPod:
     status = status_of_pod(pod)
     for item in status.container_statuses or ():
         if item.name == container:
+            restarts = item.restart_count
             for state in (item.state, item.last_state):
                 if state is not None and state.terminated is not None:
-                    return LeadPod(status.phase, state.terminated.exit_code)
+                    ended = state.terminated
+                    has_failed = not pod.meta.is_deleting and failed_by_itself(status, ended)
+                    reason = end_reason(ended) if has_failed else ""
+                    return LeadPod(status.phase, ended.exit_code, has_failed, reason, restarts)
+            return LeadPod(status.phase, restarts=restarts)
     return LeadPod(status.phase)

@@ -262,9 +262,11 @@ def new_job(plan: Plan) -> Child:
 
 def followed_job(plan: Plan, existing: ExistingObjects, job: Object) -> Child:
     """Return the Job, which follows size, deadline, retries, labels and suspension."""
-    exit_code = existing.lead.exit_code if existing.lead is not None else None
+    has_failed = existing.lead is not None and existing.lead.has_failed
     return Child.present(
-        job, update=lambda current: job_patch(current, plan, exit_code), current=job
+        job,
+        update=lambda current: job_patch(current, plan, command_failed=has_failed),
+        current=job,
     )
 
 

@@ -8,7 +8,7 @@ new cluster is *Requested* and then *Ready*. Beyond that:
 * it is *Finished*, and nothing else of these, when its Job has ended.
 
 Further conditions follow: ``ObjectsReady``; ``Succeeded`` once it has ended; ``Valid``, ``UpToDate`` and
-``PodsReady`` if they are, or were, false.
+``PodsReady`` if they are, or were, false; ``CommandFailed`` if the last run of the command failed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, message_of, needed_brokers, queue_of
 from cfo.api.flux.names import (
+    COMMAND_FAILED,
     OBJECTS_READY,
     PODS_READY,
     STATES,
@@ -30,7 +31,7 @@ from cfo.api.flux.names import (
 )
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
-from cfo.controllers.pod_status import PodFailure, is_same_failure
+from cfo.controllers.pod_status import ERROR, PodFailure, is_same_failure
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 from cfo.runtime.objects import copied
 
@@ -117,8 +118,14 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
         set_state(PODS_READY, True, "Started", "No pod reports a problem.")
     end = end_condition(job)
     exit_code = _exit_code(before, observed)
+    lead = observed.lead
+    if lead is not None and lead.has_failed:
+        set_state(COMMAND_FAILED, True, lead.reason, _failed_command(lead))
+    elif not exit_code or (lead is not None and lead.exit_code is not None):
+        conditions = [item for item in conditions if item["type"] != COMMAND_FAILED]
     if end is not None:
-        succeeded, reason, message = _outcome(end, exit_code)
+        failed_command = find_condition(conditions, COMMAND_FAILED) or {}
+        succeeded, reason, message = _outcome(end, exit_code, failed_command)
         set_state(SUCCEEDED, succeeded, reason, message)
     elif job is not None:
         conditions = [item for item in conditions if item["type"] != SUCCEEDED]
@@ -241,14 +248,33 @@ def _exit_code(before: Mapping[str, Any], observed: Observed) -> int | None:
     return None if code is None else int(code)
 
 
-def _outcome(end: Mapping[str, Any], exit_code: int | None) -> tuple[bool, str, str]:
-    """Return the condition Succeeded of a MiniCluster whose Job has ended: status, reason and message."""
+def _failed_command(lead: LeadPod) -> str:
+    """Return how the last run of the command failed, and how often it was started again."""
+    message = f"The command ended with exit code {lead.exit_code}{_cause(lead.reason)}."
+    if lead.restarts:
+        times = "once" if lead.restarts == 1 else f"{lead.restarts} times"
+        message += f" It was started again {times}."
+    return message
+
+
+def _cause(reason: str) -> str:
+    return "" if reason in ("", ERROR) else f" ({reason})"
+
+
+def _outcome(
+    end: Mapping[str, Any], exit_code: int | None, failed_command: Mapping[str, Any]
+) -> tuple[bool, str, str]:
+    """Return the condition Succeeded of a MiniCluster whose Job has ended: status, reason and message.
+
+    ``failed_command`` is the condition CommandFailed; empty if the command did not fail.
+    """
     if end.get("type") == "Complete":
         return True, "Succeeded", "The command succeeded."
     reason = str(end.get("reason") or "Failed")
     cause = end.get("message") or reason
     if exit_code:
-        return False, reason, f"The command failed with exit code {exit_code}: {cause}"
+        why = _cause(str(failed_command.get("reason") or ""))
+        return False, reason, f"The command failed with exit code {exit_code}{why}: {cause}"
     return False, reason, f"The Job failed: {cause}"
 
 

@@ -211,21 +211,19 @@ def test_patch_of_an_unchanged_job_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "exit_code", "limit"),
+    ("spec", "failed", "limit"),
     [
-        ({}, None, None),
-        ({}, 0, None),
-        ({}, 3, 0),
-        ({}, 137, None),
-        ({"logging": {"strict": True}}, 3, None),
-        ({"backoffLimit": 5}, 3, None),
+        ({}, False, None),
+        ({}, True, 0),
+        ({"logging": {"strict": True}}, True, None),
+        ({"backoffLimit": 5}, True, None),
     ],
 )
 def test_job_gets_no_retries_after_its_command_failed(
-    spec: Object, exit_code: int | None, limit: int | None
+    spec: Object, limit: int | None, *, failed: bool
 ) -> None:
     cluster, job = stored(mini_cluster(**spec))
-    patch = job_patch(job, Plan.of(cluster), exit_code)
+    patch = job_patch(job, Plan.of(cluster), command_failed=failed)
     assert patch.get("spec", {}).get("backoffLimit") == limit
     if limit == 0:
         job["spec"]["backoffLimit"] = 0
@@ -321,9 +319,10 @@ def pod(
     uid: str = "j",
     version: str = "1",
     labels: dict[str, str] | None = None,
+    deleted: str | None = None,
     **status: Any,
 ) -> Entry:
-    """Return a pod of a Job as an informer stores it."""
+    """Return a pod of a Job as an informer stores it; ``deleted`` is the time of its deletion."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -343,6 +342,8 @@ def pod(
         },
         "ownerReferences": [owner],
     }
+    if deleted is not None:
+        metadata["deletionTimestamp"] = deleted
     raw = orjson.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status})
     return EntryDecoder(GVK("", "v1", "Pod")).decode(raw)
 
@@ -379,14 +380,100 @@ def test_exit_code_is_that_of_the_container_that_runs_flux() -> None:
     older = pod(version="3", phase="Failed", **container())
     foreign = pod(version="99", uid="other", phase="Failed", **container(exit_code=7))
     worker = pod("1", version="98", phase="Failed", **container(exit_code=8))
-    assert lead_of([newest, older, foreign, worker], "j", "flux-sample") == LeadPod("Running", 4)
-    assert lead_of([pod(version="10", phase="Pending"), older], "j", "flux-sample") == LeadPod(
-        "Pending", 3
-    )
-    assert lead_of([pod(phase="Running", **container(name="side"))], "j", "flux-sample") == LeadPod(
-        "Running"
-    )
+    assert ended_lead([newest, older, foreign, worker]) == ("Running", 4)
+    assert ended_lead([pod(version="10", phase="Pending"), older]) == ("Pending", 3)
+    assert ended_lead([pod(phase="Running", **container(name="side"))]) == ("Running", None)
     assert lead_of([foreign, worker], "j", "flux-sample") is None
+
+
+def ended_lead(pods: list[Entry]) -> tuple[str, int | None]:
+    """Return the phase of the lead broker's newest pod, and Flux's last exit code."""
+    lead = lead_of(pods, "j", "flux-sample")
+    assert lead is not None
+    return lead.phase, lead.exit_code
+
+
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+
+
+@pytest.mark.parametrize("state_name", ["state", "lastState"])
+@pytest.mark.parametrize(
+    ("exit_code", "reason", "status", "deleted", "expected"),
+    [
+        (0, "Completed", {}, None, (False, "")),
+        (3, "Error", {}, None, (True, "Error")),
+        (3, "", {}, None, (True, "Error")),
+        (3, "not a reason", {}, None, (True, "Error")),
+        (134, "Error", {}, None, (True, "Error")),
+        (137, "OOMKilled", {}, None, (True, "OOMKilled")),
+        (139, "Error", {}, None, (True, "Error")),
+        (1, "Error", {}, "2026-01-01T00:00:00Z", (False, "")),
+        (143, "Error", {}, "2026-01-01T00:00:00Z", (False, "")),
+        (137, "Error", {"conditions": DISRUPTED}, None, (False, "")),
+        (255, "Unknown", {}, None, (False, "")),
+        (137, "ContainerStatusUnknown", {}, None, (False, "")),
+    ],
+)
+def test_command_has_failed_unless_its_pod_was_deleted_evicted_or_lost(
+    state_name: str,
+    exit_code: int,
+    reason: str,
+    status: Object,
+    deleted: str | None,
+    expected: tuple[bool, str],
+) -> None:
+    containers = container(state_name, exit_code)
+    containers["containerStatuses"][0][state_name]["terminated"]["reason"] = reason
+    lead = lead_of([pod(deleted=deleted, **containers, **status)], "j", "flux-sample")
+    assert lead is not None
+    assert (lead.has_failed, lead.reason) == expected
+
+
+def test_restarts_of_flux_are_those_in_all_pods_of_the_lead_broker() -> None:
+    restarted = container("lastState")
+    restarted["containerStatuses"][0]["restartCount"] = 2
+    first = pod(version="1", phase="Failed", **container())
+    second = pod(version="2", phase="Running", **restarted)
+    lead = lead_of([first, second], "j", "flux-sample")
+    assert lead is not None
+    assert lead.restarts == 3
+
+
+@pytest.mark.parametrize(
+    ("lead", "expected"),
+    [
+        (LeadPod("Failed", 3, True, "Error"), "The command ended with exit code 3."),
+        (
+            LeadPod("Running", 137, True, "OOMKilled", 1),
+            "The command ended with exit code 137 (OOMKilled). It was started again once.",
+        ),
+        (
+            LeadPod("Running", 139, True, "Error", 2),
+            "The command ended with exit code 139. It was started again 2 times.",
+        ),
+    ],
+)
+def test_failed_run_of_the_command_is_a_condition_until_one_succeeds(
+    lead: LeadPod, expected: str
+) -> None:
+    cluster, job = stored(mini_cluster(backoffLimit=5))
+    failed = written(cluster, Observed(job=job, lead=lead))
+    found = condition(failed, "CommandFailed")
+    assert (found["status"], found["reason"], found["message"]) == ("True", lead.reason, expected)
+    assert written(failed, Observed(job=job)) == failed
+    for ended in (LeadPod("Running", 0), LeadPod("Running", 143)):
+        after = written(failed, Observed(job=job, lead=ended))
+        assert "CommandFailed" not in true_conditions(after)
+
+
+def test_outcome_names_why_the_command_was_killed_after_its_pod_was_deleted() -> None:
+    cluster, job = stored(mini_cluster())
+    killed = LeadPod("Running", 137, True, "OOMKilled", 1)
+    cluster = written(cluster, Observed(job=job, lead=killed))
+    job["status"] = ended("Failed", "BackoffLimitExceeded")
+    finished = written(cluster, Observed(job=job))
+    message = "The command failed with exit code 137 (OOMKilled): m"
+    assert condition(finished, "Succeeded")["message"] == message
 
 
 def test_only_relevant_changes_of_pods_cause_a_reconcile() -> None:
