@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -51,7 +52,8 @@ from cfo.console.execution import (
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import check_name, has_namespace, no_namespace
 from cfo.console.operator_namespaces import operator_namespaces
-from cfo.features import KINDS, all_views
+from cfo.features import KINDS, OPTIONAL_ROLES, all_views
+from cfo.manifests import guardrails
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
@@ -78,7 +80,7 @@ from cfo.runtime import (
     namespace_of,
     set_finalizer,
 )
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING, LEASE
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, CUSTOM_RESOURCE_DEFINITION, LEASE
 from cfo.runtime.webhook import owner_of
 from cfo.summaries.kind_view import summarize
 from cfo.version import CONFIG_MAP_NAME, __version__
@@ -170,6 +172,7 @@ _NAMESPACE_OF_RUN = "default"
 """The namespace of ``cfo run`` in the documentation, in which tenants have no permissions."""
 _MAX_NAMED = 5
 """How many objects a line about several of one kind names."""
+_NOTHING: Final = "the cluster has no operator and none of its finalizers"
 _STATE: Final = {
     SECRET: WEBHOOK_SECRET_NAME,
     LEASE: LeaderElection().resource_name,
@@ -242,8 +245,9 @@ async def check_installation(
             raise UninstallRefused(abandoned)
         remains = await _remains(client, namespace, stored, delete_crds=delete_crds)
         if not remains:
-            nothing = "the cluster has no operator and none of its finalizers"
-            return nothing + await _state_elsewhere(client, namespace)
+            parts = [_NOTHING + await _state_elsewhere(client, namespace)]
+            parts += await _unguarded(client)
+            return "; it has ".join(parts)
         raise UninstallRefused(
             f"namespace {namespace} has no operator, but {remains}; --namespace selects another one, and --leftovers "
             "removes what an operator left behind"
@@ -483,6 +487,14 @@ async def uninstall(
         for obj in objects:
             if obj["kind"] == "CustomResourceDefinition":
                 await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
+    if not removal.has_found:
+        report(f"nothing to remove: {_NOTHING}")
+    kept = "would keep" if dry_run else "kept"
+    if not delete_crds:
+        for line in await _kept_crds(client, objects, namespace):
+            report(f"{kept} {line}")
+    for line in [*await _unguarded(client), *await _kept_guardrails(client)]:
+        report(f"{kept} {line}")
     await removal.conclude()
 
 
@@ -492,6 +504,55 @@ async def _remove_finalizers(removal: _Removal, client: Client) -> None:
         for gvk, finalizer in kind.finalizers().items():
             for key in await _keys_with_finalizer(client, gvk, finalizer):
                 await removal.remove_finalizer(gvk, key, finalizer)
+
+
+async def _kept_crds(client: Client, objects: Iterable[Object], namespace: str) -> list[str]:
+    """Describe which CRDs of ``objects``, an installation in ``namespace``, exist, and how they are deleted."""
+    own = {key_of(obj) for obj in objects if gvk_of(obj) == CUSTOM_RESOURCE_DEFINITION}
+    keys = [key for key in await _keys(client, CUSTOM_RESOURCE_DEFINITION) if key in own]
+    if not keys:
+        return []
+    command = f"cfo uninstall --namespace {namespace} --crds --leftovers"
+    return [
+        f"{_named(CUSTOM_RESOURCE_DEFINITION, keys)} with their objects; to delete both: {command}"
+    ]
+
+
+async def _unguarded(client: Client) -> list[str]:
+    """Describe the objects outside namespaces that only an operator deletes, and how they are deleted without one."""
+    lines: list[str] = []
+    for role in OPTIONAL_ROLES:
+        if role.retained is None:
+            continue
+        gvk = role.retained.gvk
+        label = role.retained.label
+        keys = await _keys(client, gvk, label_selector=label)
+        if keys:
+            lines.append(
+                f"{_named(gvk, keys)}, which objects of users need and no operator deletes any more; after these "
+                f"objects, delete them: kubectl delete {gvk.kind.lower()} --selector {label}"
+            )
+    return lines
+
+
+async def _kept_guardrails(client: Client) -> list[str]:
+    """Describe what ``cfo manifests --tenant`` has created in namespaces of tenants, and how it is deleted."""
+    names: dict[GVK, set[str]] = defaultdict(set)
+    for obj in guardrails.namespaced():
+        names[gvk_of(obj)].add(name_of(obj))
+    found: list[str] = []
+    for gvk, own in names.items():
+        keys = await _keys(client, gvk, label_selector=_SELECTOR)
+        kept = [key for key in keys if key.name in own]
+        if kept:
+            found.append(_named(gvk, kept))
+    if not found:
+        return []
+    kinds = ",".join(gvk.kind.lower() for gvk in names)
+    command = f"kubectl delete {kinds} --all-namespaces --selector {_SELECTOR}"
+    return [
+        f"{', '.join(found)} of cfo manifests --tenant, with the labels of their namespaces; to delete them: {command}"
+    ]
 
 
 _KEPT = (
@@ -615,6 +676,8 @@ class _Removal:
         self._waited: list[tuple[GVK, Mapping[str, str]]] = []
         """What still existed after the time to wait for it: kinds and options that select their objects."""
         self._problems = 0
+        self.has_found = False
+        """Whether an object or a finalizer was removed, or would be."""
 
     async def delete(self, gvk: GVK, key: NamespacedName) -> None:
         """Delete an object if it exists."""
@@ -622,6 +685,7 @@ class _Removal:
             if self._dry_run:
                 await self._plan_deletion(gvk, key)
             elif await self._client.delete(gvk, key):
+                self.has_found = True
                 self._report(f"deleted {gvk.kind} {key}")
         except (UnknownKind, NotFound):
             return
@@ -631,6 +695,7 @@ class _Removal:
             return
         if await self._client.get(gvk, key, live=True) is not None:
             self._planned.add((gvk, key))
+            self.has_found = True
             self._report(f"would delete {gvk.kind} {key}")
 
     async def wait_for_deletion(self, gvk: GVK, timeout: float, **options: str) -> None:
@@ -667,6 +732,7 @@ class _Removal:
             obj = await self._client.get(gvk, key, live=True)
             if obj is None or not has_finalizer(obj, finalizer):
                 return
+            self.has_found = True
             if self._dry_run:
                 self._report(f"would remove finalizer {finalizer} from {gvk.kind} {key}")
                 return

@@ -21,7 +21,13 @@ from click.testing import CliRunner
 
 from cfo.api.flux.names import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.conditions import EXPOSED
-from cfo.api.raycluster.names import DEFAULT_DENY_NAME, RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    DEFAULT_DENY_NAME,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    ROUTE,
+)
 from cfo.cli import cli
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects
@@ -502,6 +508,17 @@ async def create_cluster_with_finalizer(environment: Environment) -> Object:
     return await environment.create(cluster)
 
 
+def proxy_binding(name: str) -> Object:
+    """Return a ClusterRoleBinding as the operator creates it for the proxy of the RayCluster ``rc``."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": {CLUSTER_LABEL: "rc", NAMESPACE_LABEL: "ns"}},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:auth-delegator"},
+    }
+
+
 def held_lease(namespace: str, holder: str) -> Object:
     """Return the Lease of an operator in ``namespace`` that ``holder`` renews for a long time."""
     return {
@@ -553,6 +570,9 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
             "metadata": {"name": DEFAULT_DENY_NAME, "namespace": "default"},
         }
         await environment.create(foreign)
+        await environment.create(proxy_binding("rc-ns-auth"))
+        for guardrail in guardrails.namespaced("ns"):
+            await environment.create(guardrail)
 
         options = ["--crds"] if everything else []
         output = await run_uninstall(
@@ -573,6 +593,13 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
             in output
         )
         assert "deleted ClusterRoleBinding codeflare-certificate-requesters-ns" in output
+        unguarded = (
+            "1 ClusterRoleBinding (rc-ns-auth), which objects of users need and no operator deletes any more; after "
+            "these objects, delete them: kubectl delete clusterrolebinding --selector ray.openshift.ai/cluster-name"
+        )
+        assert f"kept {unguarded}\n" in output
+        assert "kept 1 ResourceQuota (ns/codeflare-operator-tenant-quota), 1 LimitRange (" in output
+        assert ("--namespace openshift-operators --crds --leftovers\n" in output) is not everything
         remaining = [
             obj
             for obj in render(components=FEATURE_NAMES)
@@ -589,12 +616,16 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert wrapper["metadata"]["finalizers"] == ["test/other"]
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
         again = await run_uninstall(environment, tmp_path, "--timeout", "1")
-        assert (
-            again == "nothing to remove: the cluster has no operator and none of its finalizers\n"
-        )
-        assert "deleted" not in await run_uninstall(
-            environment, tmp_path, "--timeout", "1", "--leftovers"
-        )
+        nothing = "nothing to remove: the cluster has no operator and none of its finalizers"
+        assert again == f"{nothing}; it has {unguarded}\n"
+        repeated = await run_uninstall(environment, tmp_path, "--timeout", "1", "--leftovers")
+        assert repeated.startswith(f"{nothing}\nkept ")
+        assert f"\nkept {unguarded}\n" in repeated
+        for command in re.findall("kubectl (delete .+)", repeated):
+            code, output = await kubectl(environment, tmp_path, *command.split())
+            assert code == 0, output
+        left = await run_uninstall(environment, tmp_path, "--timeout", "1", "--leftovers")
+        assert re.findall("ClusterRoleBinding|ResourceQuota", left) == []
         refusal = await run_uninstall(environment, tmp_path, "--timeout", "1", "--crds", code=1)
         assert "namespace openshift-operators has no operator, but CustomResource" in refusal
         assert "--leftovers removes" in refusal
@@ -774,6 +805,7 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
         await create_cluster_with_finalizer(environment)
+        await environment.create(proxy_binding("rc-ns-auth"))
         await install(environment, tmp_path)
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
@@ -785,6 +817,7 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
             assert lines.count(line) == (0 if obj["kind"] == "Namespace" else 1), line
             assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
+        assert "would keep 1 ClusterRoleBinding (rc-ns-auth), which" in output
 
 
 async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
