@@ -63,7 +63,8 @@ class FluxJobSpec(APIModel):
         "Spec of the MiniCluster, for everything that the other fields do not set."
     )
     ttl_seconds_after_finished: _Count | None = optional(
-        "Time in seconds after its end until the FluxJob is deleted; never if unset."
+        "Time in seconds after its end until the FluxJob is deleted, and its MiniCluster unless the template has "
+        "another time; never if unset."
     )
     working_dir: str | None = optional("Working directory of the command.")
 

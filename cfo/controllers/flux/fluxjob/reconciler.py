@@ -22,7 +22,7 @@ from cfo.api.flux.names import (
 )
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_job
-from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
+from cfo.controllers.flux.fluxjob.rendering import desired_minicluster, keep_seconds
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStep, MiniClusterAction
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.governance import kueue_queue_of
@@ -117,11 +117,10 @@ class FluxJobReconciler:
         setup = self._setup_of(job)
         template = (job.get("spec") or {}).get("template") or {}
         defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
-        ttl = template.get("ttlSecondsAfterFinished")
-        keep_seconds = ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0
         cleanup = template.get("cleanup")
         if cleanup is None:
-            cleanup = ttl is not None or defaults.get("cleanup") is not False
+            has_ttl = template.get("ttlSecondsAfterFinished") is not None
+            cleanup = has_ttl or defaults.get("cleanup") is not False
         errors = validate_flux_job(job)
         generation = int(job["metadata"].get("generation") or 0)
         return JobObservation(
@@ -134,7 +133,7 @@ class FluxJobReconciler:
             is_drained=self.ledger.is_drained(key),
             deletes_cluster=cleanup,
             kueue_queue=kueue_queue_of(setup.get("spec") or {}),
-            keep_seconds=int(keep_seconds),
+            keep_seconds=keep_seconds(job, setup),
             warmup_grace=self.warmup_grace,
         )
 

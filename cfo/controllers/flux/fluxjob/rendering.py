@@ -63,6 +63,20 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
     return set_controller_owner(cluster, job, block_owner_deletion=True)
 
 
+def keep_seconds(job: Object, setup: Mapping[str, Any]) -> int:
+    """Return how long the finished MiniCluster of ``job`` is kept, with its pods and their logs.
+
+    That is as long as the template says, or else as long as the job itself is kept, or else the default of ``setup``.
+    """
+    spec = job.get("spec") or {}
+    defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
+    for part in (spec.get("template") or {}, spec, defaults):
+        seconds: int | None = part.get("ttlSecondsAfterFinished")
+        if seconds is not None:
+            return seconds
+    return 0
+
+
 def has_command(cluster: Object) -> bool:
     """Return whether a MiniCluster runs a command, and does not only wait for users."""
     spec = cluster.get("spec") or {}

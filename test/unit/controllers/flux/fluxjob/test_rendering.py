@@ -12,6 +12,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
     is_spec_outdated,
+    keep_seconds,
     priority_patch,
     size_patch,
 )
@@ -34,6 +35,24 @@ def job(**spec: Any) -> Object:
     obj = flux_job(**spec)
     obj["metadata"]["uid"] = "1"
     return obj
+
+
+@pytest.mark.parametrize(
+    ("template", "own", "default", "expected"),
+    [
+        ({}, {}, {}, 0),
+        ({}, {}, {"ttlSecondsAfterFinished": 5}, 5),
+        ({}, {"ttlSecondsAfterFinished": 60}, {"ttlSecondsAfterFinished": 5}, 60),
+        ({}, {"ttlSecondsAfterFinished": 0}, {"ttlSecondsAfterFinished": 5}, 0),
+        ({"ttlSecondsAfterFinished": 0}, {"ttlSecondsAfterFinished": 60}, {}, 0),
+        ({"ttlSecondsAfterFinished": 90}, {"ttlSecondsAfterFinished": 60}, {}, 90),
+    ],
+)
+def test_finished_minicluster_is_kept_for_the_most_specific_time(
+    template: Object, own: Object, default: Object, expected: int
+) -> None:
+    setup = {"spec": {"mini-cluster": default}}
+    assert keep_seconds(job(template=template, **own), setup) == expected
 
 
 def render(obj: Object, setup: Object = SETUP, queue: str = "") -> Object:
