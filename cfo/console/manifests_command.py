@@ -162,6 +162,12 @@ def command(
         )
     if additional:
         echo(f"Note: {note(part)}", err=True)
+    if ctx.get_parameter_source("image") is ParameterSource.DEFAULT:
+        echo(
+            f"Note: the image is {image}, the default: check that its registry has it, and that the tag is not one of "
+            "the Go operator, whose images have the same name; or set --image",
+            err=True,
+        )
     selected = part or None
     _print(render(namespace, image, components, api_servers, selected))
 

@@ -250,7 +250,7 @@ main()
         ["run", "--help"],
         ["version"],
         ["config", "default"],
-        ["manifests"],
+        ["manifests", "--image", "mirror.test/cfo:v1"],
         ["status", "--help"],
     ],
 )

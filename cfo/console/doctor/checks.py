@@ -36,7 +36,7 @@ from cfo.console.doctor.facts import (
     started_at,
 )
 from cfo.console.doctor.permissions import PermissionFacts
-from cfo.manifests.names import DEPLOYMENT, MANAGER_BINDING
+from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, MANAGER_BINDING
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule, key_of, name_of, policy_rules
@@ -166,10 +166,15 @@ def _missing_deployment(
 
 
 def check_version(
-    installation: Installation, version: str, *, is_go: bool = False
+    installation: Installation,
+    webhooks: Iterable[WebhookConfigurationFacts],
+    version: str,
+    *,
+    is_go: bool = False,
 ) -> Iterator[Finding]:
     """Compare the image of the Deployment with its pods, and with this program, whose version is ``version``.
 
+    The Go operator has images of the same name, so only the mark in ``webhooks`` shows whose a tag is.
     ``is_go``: the Deployment is that of the Go operator.
     """
     if installation.deployment is None:
@@ -188,6 +193,12 @@ def check_version(
         yield warn(
             f"the operator is {tag_of(image)}, this program v{version}",
             "use the same version, because checks and manifests of this program are those of its own version",
+        )
+    elif image.startswith(f"{IMAGE_REPOSITORY}:") and not any(fact.is_marked for fact in webhooks):
+        yield skip(
+            f"the tag {tag_of(image)} is that of this program, but the Go operator has images of the same name, and "
+            "this operator has not served webhooks yet",
+            "check whose image it is, or build one and apply the manifests with --image",
         )
     else:
         yield ok(f"the operator is {tag_of(image)}, like this program")

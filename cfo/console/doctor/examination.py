@@ -117,7 +117,7 @@ async def examine(
     def version() -> Iterable[Finding]:
         if is_outside:
             return [not_needed("the operator runs outside the cluster, so its version is unknown")]
-        return checks.check_version(installation, __version__, is_go=is_go)
+        return checks.check_version(installation, seen, __version__, is_go=is_go)
 
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:

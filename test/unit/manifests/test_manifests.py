@@ -151,6 +151,10 @@ def test_references_between_objects_are_valid() -> None:
             assert ("Service", hook["clientConfig"]["service"]["name"]) in existing
 
 
+IMAGE_NOTE = (
+    f"Note: the image is {default_image()}, the default: check that its registry has it, and that the tag is not one "
+    "of the Go operator, whose images have the same name; or set --image\n"
+)
 ADDITIONAL = ("--additional", "--namespace", "b", "--watch-namespace", "team")
 
 
@@ -239,7 +243,7 @@ def test_note_names_the_settings_of_the_first_operator() -> None:
     assert result.stderr == (
         "Note: first set watchNamespaces without team or a labelSelector that excludes a=b in the ConfigMap "
         "codeflare-operator-config of the first operator, and restart it: otherwise both reconcile the same objects, "
-        "and overwrite each other's writes; cfo doctor checks this\n"
+        f"and overwrite each other's writes; cfo doctor checks this\n{IMAGE_NOTE}"
     )
     assert all(isinstance(obj, dict) for obj in yaml.safe_load_all(result.stdout))
 
@@ -266,8 +270,18 @@ def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
     )
     assert result.stderr == (
         "Note: --with kueue adds permissions; the ConfigMap codeflare-operator-config has to enable what uses them, "
-        "which is off by default\n"
+        f"which is off by default\n{IMAGE_NOTE}"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "note"),
+    [((), IMAGE_NOTE), (("--image", "mirror.test/cfo:v1"), ""), (("--tenant", "team"), "")],
+)
+def test_default_image_prints_a_note(arguments: tuple[str, ...], note: str) -> None:
+    result = CliRunner().invoke(cli, ["manifests", *arguments])
+    assert (result.exit_code, result.stderr) == (0, note)
+    assert "Note:" not in result.stdout
 
 
 def test_compatibility_matrix_is_consistent() -> None:

@@ -19,7 +19,7 @@ from cfo.console.doctor.facts import (
 )
 from cfo.console.doctor.other_operators import OtherOperator
 from cfo.console.doctor.permissions import PermissionFacts
-from cfo.manifests.names import DEPLOYMENT
+from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule
@@ -262,9 +262,27 @@ def test_operator_has_ready_replicas_of_this_version(
     installation = Installation("ops", deployment=installed, pods=pods)
     found = [
         *checks.check_operator(installation, [], NOW),
-        *checks.check_version(installation, "0.1.0"),
+        *checks.check_version(installation, [], "0.1.0"),
     ]
     assert states(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "is_marked", "expected"),
+    [
+        (f"{IMAGE_REPOSITORY}:v0.1.0", False, "skip"),
+        (f"{IMAGE_REPOSITORY}:v0.1.0@sha256:0", False, "skip"),
+        (f"{IMAGE_REPOSITORY}:v0.1.0", True, "ok"),
+        (f"mirror.test/{IMAGE_REPOSITORY}:v0.1.0", False, "ok"),
+    ],
+)
+def test_tag_of_a_name_that_the_go_operator_has_is_no_version(
+    image: str, expected: str, *, is_marked: bool
+) -> None:
+    installation = Installation("ops", deployment=deployment(image))
+    webhooks = [WebhookConfigurationFacts(name="w", exists=True, is_marked=is_marked)]
+    (finding,) = checks.check_version(installation, webhooks, "0.1.0")
+    assert finding.status == expected
 
 
 def waiting_pod(name: str, reason: str, message: str = "") -> Object:
