@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from itertools import zip_longest
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from cfo.api.raycluster.cluster import PROXY_CONTAINERS
+from cfo.api.reading import text
 from cfo.runtime import Object
 from cfo.runtime.objects import copied
 
 PodSpec: TypeAlias = dict[str, Any]
+
+_MISSING: Final = object()
+_MAX_STEPS: Final = 5
+_MAX_STEP: Final = 63
+"""The maximum numbers of steps in a path, and of characters in a step."""
 
 
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:
@@ -31,6 +38,30 @@ def ray_container_index(pod: Mapping[str, Any]) -> int | None:
 def are_equal_entries(one: Object, other: Object) -> bool:
     """Return whether both entries are equal, apart from an empty ``resources``, which Go adds to every container."""
     return one == other or _without_empty_resources(one) == _without_empty_resources(other)
+
+
+def first_difference(one: Object, other: Object) -> str:
+    """Return the path of the first field in which unequal entries differ, of at most five steps: ``env[0].value``."""
+    left: Any = _without_empty_resources(one)
+    right: Any = _without_empty_resources(other)
+    steps: list[str] = []
+    while len(steps) < _MAX_STEPS:
+        if isinstance(left, dict) and isinstance(right, dict):
+            fields = dict.fromkeys([*right, *left])
+            key = next(key for key in fields if not _are_equal_fields(left, right, key))
+            steps.append(f".{text(key, _MAX_STEP)}")
+            left, right = left.get(key), right.get(key)
+        elif isinstance(left, list) and isinstance(right, list):
+            pairs = enumerate(zip_longest(left, right, fillvalue=_MISSING))
+            position, left, right = next((at, *pair) for at, pair in pairs if pair[0] != pair[1])
+            steps.append(f"[{position}]")
+        else:
+            break
+    return "".join(steps).removeprefix(".")
+
+
+def _are_equal_fields(one: Object, other: Object, key: str) -> bool:
+    return (key in one) == (key in other) and one.get(key) == other.get(key)
 
 
 def _without_empty_resources(item: Object) -> Object:

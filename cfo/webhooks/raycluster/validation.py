@@ -44,6 +44,7 @@ from cfo.webhooks.raycluster.json_types import count_errors, json_type_errors
 from cfo.webhooks.raycluster.pod_additions import (
     PodAdditions,
     are_equal_entries,
+    first_difference,
     mount_key,
     ray_container_index,
 )
@@ -66,8 +67,7 @@ _MANAGER: Final = "the managedBy field is immutable"
 """KubeRay's message. The rule of its CRD does not apply when the field is added or removed."""
 
 _NOT_INJECTED: Final = (
-    ": it differs from the injected one. Another webhook changed it, or the operator's settings changed at this "
-    "moment; in the latter case try again"
+    " from the injected one: another webhook changed it, or the settings changed; then try again"
 )
 
 
@@ -283,9 +283,14 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
             if not found:
                 yield required(group.path(*checked.steps), checked.message)
                 continue
-            is_changed = must_be_equal and not are_equal_entries(found[0], addition)
-            if len(found) > 1 or is_changed:
-                yield invalid(group.path(*checked.steps), found[-1], f"{checked.message}{hint}")
+            if len(found) > 1:
+                problem = "its name is duplicated"
+            elif must_be_equal and not are_equal_entries(found[0], addition):
+                problem = f"{first_difference(found[0], addition)} differs{hint}"
+            else:
+                continue
+            message = f"{checked.message}: {problem}"
+            yield invalid(group.path(*checked.steps), addition["name"], message)
     account = pod.get("serviceAccountName") or ""
     if additions.service_account and account != additions.service_account:
         message = "RayCluster head group service account is immutable"
@@ -345,4 +350,5 @@ def _mount_errors(
         if found is None:
             yield required(path, message)
         else:
-            yield invalid(path, found, f"{message}{hint}")
+            problem = f"{first_difference(found, addition)} differs{hint}"
+            yield invalid(path, addition["name"], f"{message}: {problem}")

@@ -230,6 +230,7 @@ def test_injected_parts_are_immutable_even_for_other_webhooks(
     (on_create,) = [str(item) for item in create_errors(new, OAUTH_AND_MTLS)]
     assert on_create.startswith(found)
     assert rejected_by_other_version or "differs from the injected one" in on_create
+    assert len(on_create) < 400, "it names the field, and does not print the whole entry"
     # replicas of two operator versions inject slightly different parts, so only their presence is checked
     of_other_version = [
         str(item) for item in create_errors(new, replace(OAUTH_AND_MTLS, version="v2"))
@@ -265,8 +266,7 @@ def test_cause_contains_field() -> None:
     assert error.cause() == {
         "reason": "FieldValueInvalid",
         "field": f"{WORKER_PATH}.containers[0].env",
-        "message": 'Invalid value: {"name":"RAY_USE_TLS","value":"0"}: '
-        "RAY_TLS related environment variables are immutable",
+        "message": 'Invalid value: "RAY_USE_TLS": RAY_TLS related environment variables are immutable: value differs',
     }
 
 
