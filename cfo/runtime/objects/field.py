@@ -53,7 +53,7 @@ __all__ = [
 MAX_ERRORS: Final = 100
 """The maximum number of errors that :class:`FieldErrors` reports."""
 
-_MAX_SHOWN: Final = 10_000
+_MAX_SHOWN: Final = 1_000
 """A message contains at most this many characters for a value, and for a detail."""
 
 

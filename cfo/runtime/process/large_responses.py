@@ -57,3 +57,6 @@ class LargeResponses:
             transport.abort()
         finally:
             self._budget.remove(timeout)
+            response.body = (
+                None  # aiohttp keeps the response until the next request of the connection
+            )

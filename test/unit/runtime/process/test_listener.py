@@ -29,6 +29,7 @@ class Server:
         self.release = asyncio.Event()
         self.waiting = 0
         self.streams: list[Stream] = []
+        self.large: list[web.Response] = []
         self._socket = bind_socket(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.http = web.Server(self._handle, **server_options())
@@ -36,7 +37,8 @@ class Server:
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/large":
-            return web.Response(body=LARGE)
+            self.large.append(web.Response(body=LARGE))
+            return self.large[-1]
         if request.path == "/wait":
             self.waiting += 1
             await self.release.wait()
@@ -238,6 +240,14 @@ async def test_large_responses_that_are_not_read_are_limited_together() -> None:
         for reader, _ in unread[1:]:
             assert await reader.readexactly(len(LARGE)) == LARGE
         assert await get(unread[1]) == b"200ok"
+
+
+async def test_idle_connection_keeps_no_large_response() -> None:
+    async with running() as server:
+        reader, _ = await request_large(server)
+        assert await reader.readexactly(len(LARGE)) == LARGE
+        (response,) = server.large
+        await eventually(lambda: response.body is None)
 
 
 async def test_large_response_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
