@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -38,6 +39,7 @@ MIRRORED = "mirror.example.com/mirrored"
 FIELD_MANAGER = "mirror"
 SOURCE, COPY = NamespacedName("default", "colors"), NamespacedName("default", "colors-mirror")
 TIMEOUT_SECONDS = 120.0
+MISSING = GVK("example.com", "v1", "Missing")
 
 
 class MirrorReconciler:
@@ -352,6 +354,27 @@ async def test_controller_starts_when_crd_of_its_kind_is_established(kinds: Iter
             with anyio.fail_after(TIMEOUT_SECONDS):
                 await reconcilers[WIDGET].changed.wait()
             assert reconcilers[WIDGET].requests == [Request("default", "w")]
+
+
+async def test_start_without_crd_or_permission_is_an_error_that_names_both() -> None:
+    async with ControlPlane.auto() as plane:
+        config = ClientConfig.for_control_plane(plane)
+        headers = (("Impersonate-User", "system:serviceaccount:default:operator"),)
+        manager = Manager(replace(config, headers=headers))
+        Builder(manager, "mirror").for_(MISSING).owns(CONFIG_MAP).complete(
+            MirrorReconciler(manager)
+        )
+        async with manager:
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await manager.cache.informer(MISSING).wait_for_sync(unless_not_served=True)
+                await manager.cache.informer(CONFIG_MAP).wait_for_sync(unless_forbidden=True)
+            with pytest.raises(TimeoutError) as caught:
+                await manager.started(timeout=0.01)
+    assert str(caught.value) == (
+        "the manager has not started after 0.01 s: not started yet: Controller mirror; not synced: "
+        "Missing.v1.example.com (not served), ConfigMap.v1 (missing rule "
+        '{apiGroups: [""], resources: ["configmaps"], verbs: ["list", "watch"]})'
+    )
 
 
 async def test_controller_starts_without_optional_kind_and_watches_it_once_served() -> None:

@@ -244,9 +244,11 @@ def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
         reconciler.read_text().replace('        Rule("", "configmaps", CRUD),\n', "")
     )
     tests = folder / "tests" / "test_operator.py"
-    tests.write_text(tests.read_text().replace("move_on_after(20)", "move_on_after(3)"))
+    tests.write_text(tests.read_text().replace("ready(timeout=20)", "ready(timeout=3)"))
     missing = r'ConfigMap\.v1 \(missing rule \{apiGroups: \[""\], resources: \["configmaps"\]'
-    with pytest.raises(AssertionError, match=rf"operator is not ready: .*not synced: {missing}"):
+    with pytest.raises(
+        AssertionError, match=rf"manager is not ready after 3 s: .*not synced: {missing}"
+    ):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
 
 

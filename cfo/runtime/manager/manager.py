@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 from aiohttp import web
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
     from cfo.runtime.webhook.setup import WebhookService
+
+
+START_TIMEOUT: Final = 120.0
+"""How many seconds :meth:`Manager.started` and :meth:`Manager.ready` wait by default, as controller-runtime does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,23 +423,41 @@ class Manager:
         """
         return await self._api_clients.get(websockets=websockets)
 
-    async def started(self) -> None:
+    async def started(self, *, timeout: float | None = START_TIMEOUT) -> None:
         """Wait until everything has started, including the controllers.
 
-        With leader election, it therefore waits until this replica is the leader. Raises the exception of :meth:`run`,
-        or :class:`RuntimeError`, if :meth:`run` ends first.
-        """
-        await self._lifecycle.started()
+        With leader election, it therefore waits until this replica is the leader; ``timeout`` should then be ``None``.
 
-    async def ready(self) -> None:
+        Raises :class:`TimeoutError` after ``timeout`` seconds (``None``: waits forever), which names the controllers
+        and the informers that have not synced, each with the RBAC rule or CRD that it lacks; the manager continues.
+        Raises the exception of :meth:`run`, or :class:`RuntimeError`, if :meth:`run` ends first.
+        """
+        _require_timeout("started", timeout)
+        with anyio.move_on_after(timeout) as waiting:
+            await self._lifecycle.started()
+        if waiting.cancelled_caught:
+            raise TimeoutError(
+                f"the manager has not started after {timeout:g} s: {self._start_state}"
+            )
+
+    async def ready(self, *, timeout: float | None = START_TIMEOUT) -> None:
         """Wait until all readiness checks succeed: the controllers run, and API servers call the webhooks.
 
         For tests and development; a cluster asks the health server instead. Some webhooks and controllers accept only
         objects that were created after their start, and creation times have a precision of one second, so this ends
         with the next full second.
+
+        Raises :class:`TimeoutError` after ``timeout`` seconds (``None``: waits forever), which has the reasons of the
+        checks that fail; the manager continues.
         """
-        while await self.health.failures():  # noqa: ASYNC110 (checks can only be polled)
-            await anyio.sleep(0.02)
+        _require_timeout("ready", timeout)
+        failures: dict[str, str] = {}
+        with anyio.move_on_after(timeout) as waiting:
+            while failures := await self.health.failures():  # noqa: ASYNC110 (checks can only be polled)
+                await anyio.sleep(0.02)
+        if waiting.cancelled_caught:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+            raise TimeoutError(f"the manager is not ready after {timeout:g} s: {reasons}")
         await anyio.sleep(1 - self.clock.now().microsecond / 1_000_000)
 
     def stop(self) -> None:
@@ -559,21 +581,37 @@ class Manager:
         """
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
-        unsynced = ", ".join(
-            _unsynced_text(informer) for informer in self.cache.informers if not informer.has_synced
-        )
-        if unsynced:
-            unsynced = f"not synced: {unsynced}"
         has_election = self.leadership.elector is not None
         if self._lifecycle.has_started:
-            return unsynced
+            return self._unsynced
         if has_election and self._lifecycle.has_reached(StartPhase.ELECTION):
-            return unsynced
+            return self._unsynced
+        raise RuntimeError(self._start_state)
+
+    @property
+    def _start_state(self) -> str:
+        """What has not started yet, and which informers have no data."""
         waiting = ", ".join(self._lifecycle.not_started) or "nothing"
-        message = f"not started yet: {waiting}"
+        state = f"not started yet: {waiting}"
+        unsynced = self._unsynced
         if unsynced:
-            message += f"; {unsynced}"
-        raise RuntimeError(message)
+            state += f"; {unsynced}"
+        return state
+
+    @property
+    def _unsynced(self) -> str:
+        """The informers without data; empty if there are none."""
+        texts = [
+            _unsynced_text(informer) for informer in self.cache.informers if not informer.has_synced
+        ]
+        return f"not synced: {', '.join(texts)}" if texts else ""
+
+
+def _require_timeout(method: str, timeout: object) -> None:
+    """Raise :class:`TypeError` for a timeout of :class:`Manager` that is not a number of seconds."""
+    require_type(
+        f"Manager.{method}: timeout", timeout, int | float | None, "a number of seconds, or None"
+    )
 
 
 def _unsynced_text(informer: Informer) -> str:

@@ -127,7 +127,7 @@ async def operator(
 
 async def _set_when_started(manager: Manager, flag: Any) -> None:
     try:
-        await manager.started()
+        await manager.started(timeout=None)
     except Exception:  # noqa: BLE001 - run() raises the same error
         return
     if not isinstance(flag, asyncio.Future):

@@ -309,6 +309,34 @@ async def test_manager_is_ready_when_all_readiness_checks_succeed() -> None:
         await waiting
 
 
+async def test_start_that_takes_too_long_is_an_error_with_what_it_waits_for() -> None:
+    ready = asyncio.Event()
+    async with create_manager() as manager, asyncio.timeout(120):
+        manager.add(RecordingRunnable("slow", [], ready=ready))
+        await run_until_idle()
+        with pytest.raises(TimeoutError) as caught:
+            await manager.started(timeout=0.01)
+        assert str(caught.value) == (
+            "the manager has not started after 0.01 s: not started yet: RecordingRunnable slow"
+        )
+        with pytest.raises(TimeoutError) as caught:
+            await manager.ready(timeout=0.01)
+        assert str(caught.value) == (
+            "the manager is not ready after 0.01 s: controllers: not started yet: RecordingRunnable slow"
+        )
+        ready.set()
+        await manager.started(timeout=None)  # the manager continued
+
+
+@pytest.mark.parametrize("timeout", ["10s", True])
+async def test_timeout_of_a_start_is_a_number(timeout: Any) -> None:
+    manager = create_manager()
+    for method in (manager.started, manager.ready):
+        expected = f"{method.__name__}: timeout: {timeout!r}: must be a number of seconds, or None"
+        with pytest.raises(TypeError, match=expected):
+            await method(timeout=timeout)
+
+
 async def test_first_signal_stops_gracefully_and_second_one_immediately() -> None:
     manager = create_manager(graceful_shutdown_timeout=None)
     journal: list[str] = []
