@@ -61,6 +61,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.runtime.process.arguments import (
+    InvalidArgument,
     require_plain_function,
     require_type,
     shown,
@@ -449,7 +450,7 @@ def _check_children(children: Iterable[Child], owner: Object) -> None:
                 f"children: {shown(child)}: must be a Child, such as Child.present(obj)"
             )
         if child.id in ids:
-            raise ValueError(f"children: {_id_text(child.id)}: must not be there twice")
+            raise InvalidArgument(f"children: {_id_text(child.id)}: must not be there twice")
         ids.add(child.id)
         alternative: Child | None = child
         while alternative is not None:
@@ -473,7 +474,7 @@ def _check_requirements(child: Child, alternative: Child, possible: Collection[O
         )
     for required in requires:
         if required not in possible:
-            raise ValueError(
+            raise InvalidArgument(
                 f"children: {_id_text(child.id)}: requires {_id_text(required)}, which must be an earlier child"
             )
 
@@ -511,12 +512,12 @@ def _check_namespace(child: Child, owner: Object) -> None:
     if not namespace or child.belongs is not None:
         return
     if not child.key.namespace:
-        raise ValueError(
+        raise InvalidArgument(
             f"children: {_id_text(child.id)}: metadata.namespace is missing: must be {namespace}, that of its owner; a "
             "cluster-scoped child needs belongs, a function that recognizes the object"
         )
     if child.key.namespace != namespace:
-        raise ValueError(
+        raise InvalidArgument(
             f"children: {_id_text(child.id)}: not in the namespace of its owner {key_of(owner)}, which thus cannot be "
             "its controller: set belongs, a function that recognizes the object"
         )
@@ -528,7 +529,7 @@ def _check_computed(child: Child, computed: object) -> None:
         actual = gvk_of(computed), key_of(computed)
         if actual == child.id:
             return
-        raise ValueError(
+        raise InvalidArgument(
             f"children: {_id_text(child.id)}: compute returned {_id_text(actual)}: must return an object of the "
             "child's kind, namespace and name"
         )

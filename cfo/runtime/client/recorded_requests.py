@@ -41,6 +41,7 @@ from cfo.runtime.objects.unstructured import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.process.arguments import InvalidArgument
 from cfo.runtime.process.large_objects import admit
 from cfo.runtime.process.nested_json import readable_object
 
@@ -149,7 +150,7 @@ class RecordedRequests:
             namespace = ""
         elif not namespace and not all_namespaces:
             # Without a namespace, the path would be that of all namespaces.
-            raise ValueError(f"{gvk}: namespace is missing: the kind is namespaced")
+            raise InvalidArgument(f"{gvk}: namespace is missing: the kind is namespaced")
         return RequestTarget(gvk, resource, NamespacedName(namespace, ""))
 
     async def resolve_object(

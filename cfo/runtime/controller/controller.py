@@ -42,7 +42,7 @@ from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError, clear_frames
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process import function_errors
-from cfo.runtime.process.arguments import require_parameters, wrong_result
+from cfo.runtime.process.arguments import InvalidArgument, require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.large_objects import LargeObjects, RoomTaken
 from cfo.runtime.process.printable import described
@@ -50,7 +50,15 @@ from cfo.runtime.process.printable import described
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 
-_PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
+_PANICS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    InvalidArgument,
+    LookupError,
+    NameError,
+    TypeError,
+)
 """Programming errors, which would be panics in Go; counted as ``controller_runtime_reconcile_panics_total``."""
 
 

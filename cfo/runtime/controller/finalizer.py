@@ -19,7 +19,7 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import wrong_result
+from cfo.runtime.process.arguments import InvalidArgument, wrong_result
 
 T = TypeVar("T", bound=Object | TypedObject)
 
@@ -68,7 +68,7 @@ class Finalizer:
             raise TypeError(f"Finalizer(client, name): name: {name!r:.200}: must be a string")
         domain, slash, rest = name.partition("/")
         if not (slash and domain and rest):
-            raise ValueError(
+            raise InvalidArgument(
                 f"finalizer {name!r}: must be a qualified name such as example.com/cleanup"
             )
         self.client = client

@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
-from cfo.runtime.controller.reconcile import Request, is_request
+from cfo.runtime.controller.reconcile import Request, require_requests
 from cfo.runtime.objects.unstructured import ObjectKind, require_kind
-from cfo.runtime.process.arguments import function_name, require_plain_function, wrong_result
+from cfo.runtime.process.arguments import function_name, require_plain_function
 
 _MAX_NAME: Final = 253
 """The maximum length of the names of objects."""
@@ -101,17 +101,9 @@ class EnqueueRequestsFromMapFunc(EventHandler):
 
         Raises :class:`TypeError` if the function returns anything else, such as names or one request.
         """
+        name = function_name(self.function)
         found: dict[Request, None] = {}
         for entry in entries_of(event):
-            requests = self.function(entry)
-            if not isinstance(requests, Iterable):  # None, or the coroutine of a lambda
-                raise self._wrong_type(requests)
-            for request in requests:
-                if not is_request(request):
-                    raise self._wrong_type(request)
+            for request in require_requests(name, self.function(entry)):
                 found[request] = None
         return found
-
-    def _wrong_type(self, returned: object) -> TypeError:
-        name = function_name(self.function)
-        return wrong_result(name, returned, "requests, such as [Request(namespace, name)]")

@@ -8,10 +8,12 @@ request at the same time; different requests are reconciled concurrently.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.arguments import InvalidArgument, wrong_result
 
 Request: TypeAlias = NamespacedName
 """The name of the object to reconcile; ``namespace`` is empty for cluster-scoped objects."""
@@ -24,6 +26,25 @@ def is_request(value: object) -> bool:
         and isinstance(value.name, str)
         and isinstance(value.namespace, str)
     )
+
+
+_NOT_REQUESTS: Final = (NamespacedName, str, bytes, Mapping)
+"""What can be iterated, but is not a list: the parts of one request are strings."""
+
+
+def require_requests(name: str, returned: object) -> tuple[Request, ...]:
+    """Return the requests in ``returned``, which the function ``name`` of a program returned.
+
+    Raises :class:`TypeError` for anything else, such as names or one request.
+    """
+    allowed = "requests, such as [Request(namespace, name)]"
+    if isinstance(returned, _NOT_REQUESTS) or not isinstance(returned, Iterable):
+        raise wrong_result(name, returned, allowed)  # also for None, and the coroutine of a lambda
+    requests = tuple(returned)
+    for request in requests:
+        if not is_request(request):
+            raise wrong_result(name, request, allowed, inside=returned)
+    return requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +68,7 @@ class Result:
                 f"requeue_after: {self.requeue_after!r:.200}: must be a number of seconds"
             ) from None
         if not is_valid:
-            raise ValueError(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
+            raise InvalidArgument(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
         if not isinstance(self.priority, int | None):
             raise TypeError(f"priority: {self.priority!r:.200}: must be an integer or None")
 

@@ -18,6 +18,7 @@ from cfo.runtime.controller.handler import EventHandler
 from cfo.runtime.controller.predicate import Predicate, passes, require_predicates
 from cfo.runtime.controller.reconcile import Request, is_request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
+from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process import function_errors
 from cfo.runtime.process.clock import Clock, SystemClock
 
@@ -165,6 +166,8 @@ class Channel:
         Requests enqueued before the start are kept until then. ``reason`` says why, in a few words, for log lines and
         debug reports.
         """
+        if isinstance(requests, NamespacedName):
+            raise TypeError(f"Channel.enqueue: {requests!r:.200}: must be a list of requests")
         cause = Cause(CauseType.GENERIC, detail=reason)
         for request in requests:
             if not is_request(request):

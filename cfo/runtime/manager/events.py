@@ -41,7 +41,7 @@ from cfo.runtime.objects.unstructured import (
     key_of,
     uid_of,
 )
-from cfo.runtime.process.arguments import require_type
+from cfo.runtime.process.arguments import InvalidArgument, require_type
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
 from cfo.runtime.process.printable import printable
 
@@ -157,9 +157,9 @@ class EventRecorder:
         characters; :class:`TypeError` if ``obj`` is not an object.
         """
         if type not in ("Normal", "Warning"):
-            raise ValueError(f"event type {type!r}: must be Normal or Warning")
+            raise InvalidArgument(f"event type {type!r}: must be Normal or Warning")
         if not reason or len(reason) > _REASON_LENGTH:
-            raise ValueError(f"reason {reason!r}: must be 1 to {_REASON_LENGTH} characters")
+            raise InvalidArgument(f"reason {reason!r}: must be 1 to {_REASON_LENGTH} characters")
         regarding = _Reference.to(obj)
         identity = regarding.uid or f"{regarding.kind} {regarding.key}"
         note = _truncate(printable(message, _NOTE_BYTES), _NOTE_BYTES)

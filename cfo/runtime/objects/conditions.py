@@ -18,7 +18,12 @@ from cfo.runtime.objects.unstructured import (
     set_condition,
     to_object,
 )
-from cfo.runtime.process.arguments import require_plain_function, require_type, wrong_result
+from cfo.runtime.process.arguments import (
+    InvalidArgument,
+    require_plain_function,
+    require_type,
+    wrong_result,
+)
 from cfo.runtime.process.clock import rfc3339
 from cfo.runtime.process.strings import require_list
 
@@ -69,7 +74,7 @@ class Conditions:
         not a CamelCase word, because API servers reject it; :class:`TypeError` for a status of another type.
         """
         if not _is_reason(reason):
-            raise ValueError(
+            raise InvalidArgument(
                 f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady"
             )
         condition = {
@@ -109,7 +114,7 @@ class Conditions:
         require_list("types", types)
         found = {kind: self._current(kind) for kind in types}
         if ready in found:
-            raise ValueError(f"condition {ready}: must not be a part of its own summary")
+            raise InvalidArgument(f"condition {ready}: must not be a part of its own summary")
         summaries: list[tuple[str, bool | None]] = [("False", False), ("Unknown", None)]
         for status, summary in summaries:
             for kind, condition in found.items():
@@ -202,7 +207,7 @@ def _status_text(condition_type: str, status: object) -> str:
     if not isinstance(status, str):
         raise TypeError(f"condition {condition_type}: status {status!r:.200}: {allowed}")
     if status not in _STATUSES:
-        raise ValueError(f"condition {condition_type}: status {status!r:.200}: {allowed}")
+        raise InvalidArgument(f"condition {condition_type}: status {status!r:.200}: {allowed}")
     return status
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 READ = ("get", "list", "watch")
@@ -17,8 +18,28 @@ CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 """``READ`` and ``WRITE``."""
 
 
-_NOT_VERBS = frozenset({"read", "write", "crud", "all"})
-"""Words for several verbs, which API servers would accept and never ask for."""
+_KUBERNETES_VERBS: Final = (
+    *CRUD,
+    "deletecollection",
+    "approve",
+    "attest",
+    "bind",
+    "escalate",
+    "impersonate",
+    "sign",
+    "use",
+    "*",
+)
+"""The verbs that Kubernetes asks for; those after ``deletecollection`` are for some resources only."""
+
+_NOT_VERBS = frozenset({"read", "write", "crud", "all", "post", "put", "head", "options"})
+"""Words for several verbs, and HTTP methods, which API servers would accept and never ask for."""
+
+_NAME: Final = re.compile(r"[a-z0-9*]+([-:./][a-z0-9*]+)*")
+"""Resources and verbs."""
+
+_SIMILAR: Final = 0.75
+"""How similar an unknown verb is to a known one that was probably meant: ``lst`` to ``list`` is 0.86."""
 
 _VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 """Versions of APIs, which no group is called."""
@@ -33,7 +54,8 @@ class Rule:
     in a Role). One resource, verb or name may be a string.
 
     Raises :class:`ValueError` without resources or verbs, for a version or ``core`` as group, for a kind as resource,
-    and for a word that is no verb, such as ``read``. Verbs of other APIs are allowed.
+    for several of them in one string, for a verb that Kubernetes never asks for in a group of its own, and for one that
+    looks mistyped. Other verbs are allowed in the groups of other APIs.
 
     .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
     """
@@ -66,21 +88,39 @@ class Rule:
                 f"rule for group {group!r}: must be an API group, such as apps; that of core resources is empty"
             )
         for resource in names:
-            if resource != resource.lower():
+            if not _NAME.fullmatch(resource):
                 raise ValueError(
-                    f"rule for group {group!r}: resource {resource!r}: must be in lower case, such as deployments"
+                    f"rule for group {group!r}: resource {resource!r:.200}: must be one resource in lower case, such "
+                    "as deployments"
                 )
         for verb in allowed:
-            if verb != verb.lower() or verb in _NOT_VERBS or not verb.strip():
-                raise ValueError(
-                    f"rule for group {group!r}: verb {verb!r}: must be a verb such as get, list, watch, create, "
-                    "update, patch or delete; READ and CRUD are constants of cfo.runtime"
-                )
+            _check_verb(group, verb)
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "resources", names)
         object.__setattr__(self, "verbs", allowed)
         object.__setattr__(self, "resource_names", _strings(resource_names))
         object.__setattr__(self, "namespace", namespace)
+
+
+def _check_verb(group: str, verb: str) -> None:
+    """Raise :class:`ValueError` for a verb that API servers would accept in a role, and never ask for."""
+    if verb in _KUBERNETES_VERBS:
+        return
+    is_word = verb not in _NOT_VERBS and _NAME.fullmatch(verb) is not None
+    similar = get_close_matches(verb, _KUBERNETES_VERBS, n=1, cutoff=_SIMILAR)
+    if is_word and not similar and not _is_of_kubernetes(group):
+        return
+    message = (
+        f"rule for group {group!r}: verb {verb!r:.200}: must be a verb such as get, list, watch, create, update, "
+        "patch or delete; READ and CRUD are constants of cfo.runtime"
+    )
+    if is_word and similar:
+        message += f"; did you mean {similar[0]}?"
+    raise ValueError(message)
+
+
+def _is_of_kubernetes(group: str) -> bool:
+    return "." not in group or group.endswith(".k8s.io")
 
 
 def _strings(values: str | Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
-from cfo.runtime.process.arguments import require_type, shown
+from cfo.runtime.process.arguments import InvalidArgument, require_type, shown
 from cfo.runtime.process.printable import printable
 
 MAX_UID: Final = 64
@@ -94,11 +94,11 @@ def require_kind(name: str, kind: object) -> GVK:
             f"{name}: {shown(kind)}: must be a kind: a GVK, such as CONFIG_MAP, or a class that declares one"
         )
     if "/" in gvk.group or "/" in gvk.version:
-        raise ValueError(
+        raise InvalidArgument(
             f"{name}: {gvk!r:.200}: group and version must be separate, as in GVK('apps', 'v1', 'Deployment')"
         )
     if gvk.group == "core":
-        raise ValueError(
+        raise InvalidArgument(
             f"{name}: {gvk!r:.200}: the group of core kinds must be empty, as in GVK('', 'v1', 'Pod')"
         )
     return gvk
@@ -301,7 +301,7 @@ def owner_reference(
     }
     missing = [name for name, value in reference.items() if not value]
     if missing:
-        raise ValueError(
+        raise InvalidArgument(
             f"owner {gvk} {key_of(owner)}: {', '.join(missing)}: must not be empty; pass the object as the API server "
             "returned it"
         )
@@ -323,12 +323,12 @@ def set_controller_owner(
     Raises :class:`ValueError` if ``owner`` is in another namespace, or was never persisted.
     """
     if namespace_of(owner) and not namespace_of(obj):
-        raise ValueError(
+        raise InvalidArgument(
             f"{gvk_of(obj)} {name_of(obj)}: metadata.namespace is missing: must be {namespace_of(owner)}, that "
             "of its owner; a cluster-scoped object cannot have an owner that is in a namespace"
         )
     if namespace_of(owner) and namespace_of(owner) != namespace_of(obj):
-        raise ValueError(
+        raise InvalidArgument(
             f"{gvk_of(obj)} {key_of(obj)}: its owner {key_of(owner)} is in another namespace; "
             "the garbage collector would delete it"
         )

@@ -9,6 +9,14 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
+
+class InvalidArgument(ValueError):
+    """Raised for a value that only the program's own code can correct; in a reconciler it is a bug, as in Go a panic.
+
+    Values that come from objects, which can have any content, raise another error.
+    """
+
+
 MAX_FIELD_MANAGER: Final = 128
 """The maximum length of a field manager's name."""
 
@@ -105,14 +113,18 @@ def finished(name: str, result: T, allowed: str) -> T:
     return result
 
 
-def wrong_result(name: str, result: object, allowed: str) -> TypeError:
+def wrong_result(
+    name: str, result: object, allowed: str, *, inside: object | None = None
+) -> TypeError:
     """Return the error for what the function ``name`` of a program returned; ``allowed`` describes other results.
 
-    It contains only the type of the result, which can be a Secret.
+    It contains only the type of the result, which can be a Secret. ``inside`` is the collection that has the result.
     """
     if inspect.iscoroutine(result):
         result.close()  # otherwise Python warns that it was never awaited
     shown = "None" if result is None else f"a value of type {type(result).__name__}"
+    if inside is not None:
+        shown += f" in a {type(inside).__name__}"
     return TypeError(f"{name}: returned {shown}: must return {allowed}")
 
 

@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -31,14 +32,17 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.controller.workqueue import LOW_PRIORITY
+from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.kinds import CONFIG_MAP
-from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.objects.unstructured import GVK, new_object, set_controller_owner
+from cfo.runtime.process import function_errors
 from cfo.runtime.process.large_objects import MANY_VALUES
 from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 A, B = Request("ns", "a"), Request("ns", "b")
+MIRRORED = new_object(CONFIG_MAP, "a", "ns")
 
 
 class ScriptedReconciler:
@@ -450,6 +454,33 @@ async def test_expected_errors_are_logged_without_stack_trace(error: Exception) 
     assert "exc_info" not in line
     assert line["error"] == f"{type(error).__name__}: no such thing"
     assert line["retry_in"] > 0
+
+
+def wrong_delay() -> object:
+    return Result(requeue_after=-1)
+
+
+def unknown_status() -> object:
+    conditions = Conditions(MIRRORED, now=datetime(2026, 1, 1, tzinfo=UTC))
+    return conditions.set("Ready", "true", "Served")  # type: ignore[arg-type]
+
+
+def owner_that_was_never_stored() -> object:
+    return set_controller_owner(MIRRORED, MIRRORED)
+
+
+@pytest.mark.parametrize("mistake", [wrong_delay, unknown_status, owner_that_was_never_stored])
+async def test_wrong_argument_of_the_library_is_a_bug(mistake: Callable[[], object]) -> None:
+    async def reconcile(request: Request) -> Result:
+        mistake()
+        return Result()
+
+    with function_errors.collected() as found:
+        async with running(Harness(reconcile)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            assert harness.count("reconcile_panics_total") == 1
+    assert [(each.is_bug, isinstance(each.error, ValueError)) for each in found] == [(True, True)]
 
 
 async def test_programming_error_counts_as_panic_and_worker_continues() -> None:

@@ -73,12 +73,48 @@ def test_rule_requires_resources_and_verbs(
     ("group", "resource", "reason"),
     [
         ("apps/v1", "deployments", "must be a group without a version"),
-        ("apps", "Deployment", "resource 'Deployment': must be in lower case"),
+        ("apps", "Deployment", "resource 'Deployment': must be one resource in lower case"),
+        ("apps", "deployments,pods", "resource 'deployments,pods': must be one resource"),
+        ("apps", "", "resource '': must be one resource"),
     ],
 )
 def test_rule_that_can_never_apply_is_rejected(group: str, resource: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"rule for group '{group}': {reason}"):
         Rule(group, resource, READ)
+
+
+@pytest.mark.parametrize(
+    ("group", "verb", "end"),
+    [
+        ("apps", "list,watch", r"of cfo.runtime"),
+        ("apps", "list watch", r"of cfo.runtime"),
+        ("apps", "lst", r"; did you mean list\?"),
+        ("example.com", "pach", r"; did you mean patch\?"),
+        ("apps", "frobnicate", "of cfo.runtime"),
+        ("networking.k8s.io", "frobnicate", "of cfo.runtime"),
+        ("example.com", "put", "of cfo.runtime"),
+    ],
+)
+def test_verb_that_no_api_server_uses_is_rejected(group: str, verb: str, end: str) -> None:
+    expected = f"rule for group '{group}': verb '{verb}': must be a verb such as get, .*{end}$"
+    with pytest.raises(ValueError, match=expected):
+        Rule(group, "deployments", ["get", verb])
+
+
+@pytest.mark.parametrize(
+    ("group", "verb"),
+    [
+        ("", "deletecollection"),
+        ("certificates.k8s.io", "approve"),
+        ("rbac.authorization.k8s.io", "escalate"),
+        ("authentication.k8s.io", "impersonate"),
+        ("example.com", "frobnicate"),
+        ("example.com", "impersonate-on:user-info:list"),
+        ("example.com", "*"),
+    ],
+)
+def test_verbs_of_some_resources_are_accepted(group: str, verb: str) -> None:
+    assert Rule(group, "things", verb).verbs == (verb,)
 
 
 def test_one_name_of_a_rule_may_be_a_string() -> None:

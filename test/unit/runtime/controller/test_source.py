@@ -203,13 +203,26 @@ def test_map_function_is_called_once_with_each_state_of_an_object_that_is_left_o
     assert calls == ["x", "y", "y", "x", "y"]
 
 
-@pytest.mark.parametrize("returned", [None, ["x"], Request("ns", "x"), [Request("ns", 1)]])
-def test_map_function_that_returns_no_requests_is_an_error_with_its_name(returned: Any) -> None:
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        (None, "None"),
+        (1, "a value of type int"),
+        ("x", "a value of type str"),
+        (["x"], "a value of type str in a list"),
+        (Request("ns", "x"), "a value of type NamespacedName"),
+        ({"namespace": "ns"}, "a value of type dict"),
+        ((Request("ns", 1),), "a value of type NamespacedName in a tuple"),  # type: ignore[arg-type]
+    ],
+)
+def test_map_function_that_returns_no_requests_is_an_error_with_its_name(
+    returned: Any, shown: str
+) -> None:
     def mistaken(state: Entry) -> Any:
         return returned
 
     handler = EnqueueRequestsFromMapFunc(mistaken)
-    with pytest.raises(TypeError, match=r"mistaken: returned .*: must return requests"):
+    with pytest.raises(TypeError, match=f"mistaken: returned {shown}: must return requests"):
         list(handler.requests(added(entry())))
 
 
@@ -217,6 +230,9 @@ def test_channel_accepts_requests_only() -> None:
     names: Any = ["x"]
     with pytest.raises(TypeError, match=r"Channel.enqueue: 'x': must be a Request"):
         Channel().enqueue(names)
+    one: Any = Request("ns", "x")
+    with pytest.raises(TypeError, match=r"Channel.enqueue: .*name='x'.*: must be a list"):
+        Channel().enqueue(one)
 
 
 async def test_objects_of_initial_list_are_enqueued_with_low_priority() -> None:
