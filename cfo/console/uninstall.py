@@ -4,7 +4,7 @@
    the kinds that they are registered for.
 2. With ``delete_crds``: the objects of our kinds, while the operator can still clean up what it created for them.
 3. The operator's Deployment.
-4. The operator's finalizers, which no one else would remove.
+4. The operator's finalizers and conditions, which no one else would remove.
 5. Everything else, including the NetworkPolicies that deny everything by default in whole namespaces.
 
 RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +37,7 @@ from click.core import ParameterSource
 from cfo.checks.findings import MIGRATION
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.part import Part
+from cfo.console.conditions import without_conditions
 from cfo.console.counts import counted
 from cfo.console.doctor.facts import is_go_operator, read_installation, read_webhooks
 from cfo.console.doctor.other_operators import configuration_of
@@ -473,6 +474,7 @@ async def uninstall(
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
     await _remove_finalizers(removal, client)
+    await _remove_conditions(removal, client)
     for kind in KINDS:
         for left in kind.leftovers():
             for key in await _keys(client, left.gvk, label_selector=left.label):
@@ -504,6 +506,26 @@ async def _remove_finalizers(removal: _Removal, client: Client) -> None:
         for gvk, finalizer in kind.finalizers().items():
             for key in await _keys_with_finalizer(client, gvk, finalizer):
                 await removal.remove_finalizer(gvk, key, finalizer)
+
+
+async def _remove_conditions(removal: _Removal, client: Client) -> None:
+    """Remove our conditions from objects whose status others write: nothing corrects them any more.
+
+    Only metadata is listed: managedFields show whether the operator has written a status.
+    """
+    for kind in KINDS:
+        has_status = partial(_key_with_status_of, kind.field_managers)
+        for gvk, types in kind.conditions().items():
+            for key in await _select(client, gvk, has_status):
+                await removal.remove_conditions(gvk, key, types)
+
+
+def _key_with_status_of(managers: Collection[str], obj: Object) -> NamespacedName | None:
+    """Return the key of an object if one of the field ``managers`` has written its status."""
+    for entry in obj["metadata"].get("managedFields") or ():
+        if entry.get("subresource") == "status" and entry.get("manager") in managers:
+            return key_of(obj)
+    return None
 
 
 async def _kept_crds(client: Client, objects: Iterable[Object], namespace: str) -> list[str]:
@@ -724,27 +746,72 @@ class _Removal:
         return "still exists"
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
-        """Remove our finalizer from an object; retry if another client has changed the object concurrently.
+        """Remove our finalizer from an object."""
 
-        After :data:`_MAX_CONFLICTS` attempts, this is reported.
+        async def remove(obj: Object) -> bool:
+            return await set_finalizer(self._client, obj, finalizer, present=False) is not None
+
+        await self._remove_part(
+            gvk,
+            key,
+            f"finalizer {finalizer}",
+            is_present=lambda obj: has_finalizer(obj, finalizer),
+            remove=remove,
+        )
+
+    async def remove_conditions(
+        self, gvk: GVK, key: NamespacedName, types: Collection[str]
+    ) -> None:
+        """Remove our conditions, those of ``types``, from the status of an object."""
+
+        async def remove(obj: Object) -> bool:
+            status = {"conditions": without_conditions(obj, types)["status"]["conditions"]}
+            try:
+                await self._client.patch_object(
+                    obj, {"status": status}, unchanged=True, subresource="status"
+                )
+            except NotFound:
+                return False
+            return True
+
+        await self._remove_part(
+            gvk,
+            key,
+            "the operator's conditions",
+            is_present=lambda obj: without_conditions(obj, types) is not obj,
+            remove=remove,
+        )
+
+    async def _remove_part(
+        self,
+        gvk: GVK,
+        key: NamespacedName,
+        part: str,
+        *,
+        is_present: Callable[[Object], bool],
+        remove: Callable[[Object], Awaitable[bool]],
+    ) -> None:
+        """Remove ``part`` of an object; retry if another client has changed the object concurrently.
+
+        After :data:`_MAX_CONFLICTS` attempts, this is reported. ``remove`` returns whether the object still existed.
         """
         for _ in range(_MAX_CONFLICTS):
             obj = await self._client.get(gvk, key, live=True)
-            if obj is None or not has_finalizer(obj, finalizer):
+            if obj is None or not is_present(obj):
                 return
             self.has_found = True
             if self._dry_run:
-                self._report(f"would remove finalizer {finalizer} from {gvk.kind} {key}")
+                self._report(f"would remove {part} from {gvk.kind} {key}")
                 return
             try:
-                if await set_finalizer(self._client, obj, finalizer, present=False) is not None:
-                    self._report(f"removed finalizer {finalizer} from {gvk.kind} {key}")
+                if await remove(obj):
+                    self._report(f"removed {part} from {gvk.kind} {key}")
             except Conflict:
                 continue
             return
         self._problems += 1
         self._report(
-            f"not removed: finalizer {finalizer} of {gvk.kind} {key}: changed by other clients {_MAX_CONFLICTS} times"
+            f"not removed: {part} of {gvk.kind} {key}: changed by other clients {_MAX_CONFLICTS} times"
         )
 
     async def report_orphans(self, parts: Iterable[Part]) -> None:

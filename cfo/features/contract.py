@@ -8,7 +8,7 @@ feature that is disabled. Its records are structs, which cost less at every star
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -140,6 +140,10 @@ class Kind(Feature):
 
     def finalizers(self) -> Mapping[GVK, str]:
         """Return the finalizers of the objects, and of others that the operator creates; an uninstall removes them."""
+        return {}
+
+    def conditions(self) -> Mapping[GVK, Collection[str]]:
+        """Return the types of conditions that the operator adds to others' statuses; an uninstall removes them."""
         return {}
 
     def leftovers(self) -> Sequence[Leftovers]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
@@ -60,6 +60,11 @@ class RayClusters(Kind):
 
     def finalizers(self) -> Mapping[GVK, str]:
         return {RAY_CLUSTER: FINALIZER}
+
+    def conditions(self) -> Mapping[GVK, Collection[str]]:
+        from cfo.api.raycluster.conditions import CONDITION_TYPES
+
+        return {RAY_CLUSTER: CONDITION_TYPES}
 
     def leftovers(self) -> Sequence[Leftovers]:
         return (

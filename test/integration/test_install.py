@@ -24,6 +24,7 @@ from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
     DEFAULT_DENY_NAME,
+    FIELD_MANAGER,
     NAMESPACE_LABEL,
     RAY_CLUSTER,
     ROUTE,
@@ -39,6 +40,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, MANAGER_BINDING, SERV
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import WEBHOOK_SECRET_NAME
+from cfo.runtime.client.status import apply_status
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
@@ -562,6 +564,15 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
             app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"])
         )
         cluster = await create_cluster_with_finalizer(environment)
+        condition = {
+            "type": EXPOSED,
+            "status": "False",
+            "reason": "NotExposed",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        operator = environment.client.with_field_manager(FIELD_MANAGER)
+        await apply_status(operator, cluster, {"conditions": [condition]})
         await environment.create(desired_binding("ns"))
         await install(environment, tmp_path)
         await environment.create(desired_default_deny("ns"))
@@ -592,6 +603,9 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
             "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped"
             in output
         )
+        assert "removed the operator's conditions from RayCluster ns/rc" in output
+        stored = await environment.get(RAY_CLUSTER, "rc")
+        assert EXPOSED not in str(stored["status"])
         assert "deleted ClusterRoleBinding codeflare-certificate-requesters-ns" in output
         unguarded = (
             "1 ClusterRoleBinding (rc-ns-auth), which objects of users need and no operator deletes any more; after "

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
+from cfo.api.raycluster.conditions import MUTUAL_TLS
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
     FINALIZER,
@@ -44,6 +45,7 @@ from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
 from cfo.manifests.names import SERVICE_ACCOUNT as OPERATOR_ACCOUNT
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import UnknownKind
+from cfo.runtime.client.status import apply_status
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -505,6 +507,14 @@ async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.Monkey
                 if obj["kind"] not in ("Route", "Service"):  # deleted like the other kinds
                     await env.create(obj)
             await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023
+            condition = {
+                "type": MUTUAL_TLS,
+                "status": "True",
+                "reason": "CertificateAuthority",
+                "message": "The CA exists",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            await apply_status(env.client, stored, {"conditions": [condition]})
             transport = cast("Transport", CrashingTransport(env.client.transport, number))
             client = Client(transport, env.client.mapper, field_manager="cfo-migrate")
             crashed = False
@@ -516,6 +526,7 @@ async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.Monkey
             await complete(env, namespace)
             migrated = await env.get(RAY_CLUSTER, "rc", namespace)
             assert "finalizers" not in migrated["metadata"]
+            assert MUTUAL_TLS not in str(migrated["status"])
             assert annotations_of(migrated).keys() == {VERSION_ANNOTATION}
             expected = convert(
                 clean(stored), [], Target.KUBERAY, KubeRay(FIELDS, cert_manager=True)

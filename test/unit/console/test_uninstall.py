@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.console import uninstall
 from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object
 from cfo.runtime.objects import LEASE
@@ -43,6 +43,59 @@ async def test_removal_of_a_contested_finalizer_ends() -> None:
     assert reports == [
         f"not removed: finalizer {FINALIZER} of RayCluster ns/rc: changed by other clients 20 times"
     ]
+
+
+class ConditionsClient:
+    """A client of a cluster with a RayCluster whose status this operator, or only KubeRay, has written."""
+
+    def __init__(self, manager: str) -> None:
+        self.manager = manager
+        self.patches: list[Any] = []
+        self.conditions = [
+            {"type": "HeadPodReady", "status": "True"},
+            {"type": "ray.openshift.ai/Exposed", "status": "True"},
+        ]
+
+    async def select(
+        self, gvk: GVK, select: Callable[[Object], Any], *, metadata_only: bool
+    ) -> list[Any]:
+        assert metadata_only
+        assert gvk == RAY_CLUSTER
+        entries = [{"manager": self.manager, "subresource": "status"}, {"manager": FIELD_MANAGER}]
+        metadata = {"name": "rc", "namespace": "ns", "managedFields": entries}
+        found = select({"metadata": metadata})
+        return [] if found is None else [found]
+
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object:
+        metadata = {"name": key.name, "namespace": key.namespace, "uid": "u"}
+        status = {"conditions": self.conditions}
+        return {
+            "apiVersion": gvk.api_version,
+            "kind": gvk.kind,
+            "metadata": metadata,
+            "status": status,
+        }
+
+    async def patch_object(self, obj: Object, patch: Object, **options: Any) -> Object:
+        assert options == {"unchanged": True, "subresource": "status"}
+        self.patches.append(patch)
+        self.conditions = patch["status"]["conditions"]
+        return obj
+
+
+@pytest.mark.parametrize("manager", [FIELD_MANAGER, "kuberay-operator"])
+async def test_conditions_that_nothing_corrects_any_more_are_removed(manager: str) -> None:
+    client = ConditionsClient(manager)
+    for dry_run in (True, False, False):
+        reports: list[str] = []
+        removal = uninstall._Removal(cast("Client", client), reports.append, dry_run=dry_run)
+        has_own = manager == FIELD_MANAGER and len(client.conditions) == 2
+        await uninstall._remove_conditions(removal, cast("Client", client))
+        verb = "would remove" if dry_run else "removed"
+        expected = [f"{verb} the operator's conditions from RayCluster ns/rc"]
+        assert reports == (expected if has_own else [])
+    kept = {"status": {"conditions": [{"type": "HeadPodReady", "status": "True"}]}}
+    assert client.patches == ([kept] if manager == FIELD_MANAGER else [])
 
 
 class MetadataClient:

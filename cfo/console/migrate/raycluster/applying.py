@@ -92,6 +92,8 @@ class Executor:
         match step.action:
             case Action.UPDATE:
                 return await self._update(step)
+            case Action.UPDATE_STATUS:
+                return await self._update(step, subresource="status")
             case Action.RELEASE:
                 await self._check_bindings(step.object)
                 return await self._update(step)
@@ -106,7 +108,7 @@ class Executor:
                 await self._wait_for_pods(step.object)
                 return True
 
-    async def _update(self, step: Step) -> bool:
+    async def _update(self, step: Step, *, subresource: str = "") -> bool:
         current = await self._client.get(gvk_of(step.object), key_of(step.object), live=True)
         if current is None or uid_of(current) != uid_of(step.object):
             raise StepFailed(f"{title(step.object)} was deleted")
@@ -114,7 +116,7 @@ class Executor:
         changed = step.change(current)
         if changed == current:
             return False
-        await self._client.update(changed)
+        await self._client.update(changed, subresource=subresource)
         return True
 
     async def _check_bindings(self, cluster: Object) -> None:

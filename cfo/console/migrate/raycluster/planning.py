@@ -7,19 +7,23 @@ The order of the steps keeps a RayCluster protected at each moment, and lets any
    object is set no later than this update, and these are removed no earlier.
 3. The operator's NetworkPolicy stops to admit everyone, because neither the proxy nor TLS protects its ports any more.
 4. The operator's objects are deleted. NetworkPolicies are deleted only when KubeRay's own policies exist.
-5. The finalizer is removed once the ClusterRoleBindings that it guards are deleted.
-6. A RayCluster that was suspended here is resumed.
+5. The operator's conditions are removed from the status, because nothing corrects them any more.
+6. The finalizer is removed once the ClusterRoleBindings that it guards are deleted.
+7. A RayCluster that was suspended here is resumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
+from cfo.api.raycluster.conditions import CONDITION_TYPES
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
+from cfo.console.conditions import without_conditions
 from cfo.console.migrate.raycluster.children import (
     are_restricted_by_kuberay,
     is_operators,
@@ -135,7 +139,8 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
         return plan
     plan.notes += conversion.notes
     children = _child_steps(plan, own, conversion, observed)
-    plan.steps = [*before, *update, *children, *release, *after]
+    conditions = _condition_steps(cluster)
+    plan.steps = [*before, *update, *children, *conditions, *release, *after]
     return plan
 
 
@@ -291,6 +296,13 @@ def _child_steps(
     if policies:
         plan.kept.append(f"NetworkPolicy {', '.join(policies)} until KubeRay's own policies exist")
     return steps
+
+
+def _condition_steps(cluster: Object) -> list[Step]:
+    if without_conditions(cluster, CONDITION_TYPES) is cluster:
+        return []
+    change = partial(without_conditions, types=CONDITION_TYPES)
+    return [Step(Action.UPDATE_STATUS, cluster, "remove the operator's conditions", change)]
 
 
 def _release_steps(plan: ObjectPlan, observed: ObservedCluster) -> list[Step]:

@@ -14,6 +14,8 @@ class Action(Enum):
 
     UPDATE = "update"
     """Replace an object by :attr:`Step.change` of its current state."""
+    UPDATE_STATUS = "update status"
+    """Like :attr:`UPDATE`, of the object's status."""
     DELETE = "delete"
     RELEASE = "release"
     """Like :attr:`UPDATE`; removes the finalizer, after a check that no ClusterRoleBinding that it guards exists."""
@@ -25,7 +27,7 @@ class Action(Enum):
 class Step:
     """One step. ``object`` is the object as it was observed, which is changed only while it has the same uid.
 
-    ``change`` of :attr:`Action.UPDATE` is a pure function that returns the new state of the object, which must not be
+    ``change`` of the actions that update is a pure function that returns the new state of the object, which must not be
     modified; returning an equal object means that nothing is left to do.
     """
 

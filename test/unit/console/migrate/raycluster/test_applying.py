@@ -31,7 +31,8 @@ class Server:
             next(obj for obj in found if obj["kind"] == gvk.kind and name_of(obj) == key.name)
         )
 
-    async def update(self, obj: Object) -> Object:
+    async def update(self, obj: Object, *, subresource: str = "") -> Object:
+        assert subresource == "", "no RayCluster has conditions"
         if self.errors:
             raise self.errors.pop(0)
         cluster, children = self.state.cluster, list(self.state.children)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -364,3 +365,20 @@ def test_egress_rules_are_kept() -> None:
         "ports 8000 are not open to everyone any more: open them in spec.networkPolicy"
         in plan.notes
     )
+
+
+def test_conditions_of_the_operator_are_removed_before_the_finalizer() -> None:
+    cluster = injected(user_cluster("rc", suspend=True))
+    foreign = [{"type": "Ready", "status": "True"}, {"type": {}}, "x"]
+    own = [{"type": "ray.openshift.ai/MutualTLS", "status": "True"}]
+    cluster["status"] = {"state": "suspended", "conditions": [foreign[0], *own, *foreign[1:]]}
+    plan = plan_cluster(observed(cluster), TO_KUBERAY)
+    (step,) = [step for step in plan.steps if step.action is Action.UPDATE_STATUS]
+    assert texts(plan).index(step.text) < texts(plan).index("remove the finalizer")
+    assert step.change is not None
+    changed = step.change(cluster)
+    assert changed["status"] == {"state": "suspended", "conditions": foreign}
+    again = plan_cluster(observed(changed), TO_KUBERAY)
+    assert step.text not in texts(again)
+    only_released = replace(TO_KUBERAY, finalizers_only=True)
+    assert step.text not in texts(plan_cluster(observed(cluster), only_released))
