@@ -175,16 +175,16 @@ def test_typo_in_a_reconciler_is_the_error_of_the_test_of_a_new_project(tmp_path
 
 
 FAILING_INDEX = """\
-    manager.cache.informer(CONFIG_MAP, label_selector=f"{MANAGED_BY}={NAME}").add_index(
-        "site", lambda entry: [entry.meta.labels["site"]]
-    )
+        manager.cache.informer(CONFIG_MAP, label_selector=f"{MANAGED_BY}={NAME}").add_index(
+            "site", lambda entry: [entry.meta.labels["site"]]
+        )
 """
 FAILING_MAP_FUNCTION = """\
-    builder.watches(
-        CONFIG_MAP,
-        EnqueueRequestsFromMapFunc(lambda entry: [Request("default", entry.meta.labels["site"])]),
-        label_selector=f"{MANAGED_BY}={NAME}",
-    )
+        builder.watches(
+            CONFIG_MAP,
+            EnqueueRequestsFromMapFunc(lambda entry: [Request("default", entry.meta.labels["site"])]),
+            label_selector=f"{MANAGED_BY}={NAME}",
+        )
 """
 
 
@@ -193,16 +193,15 @@ def test_function_that_fails_for_objects_fails_the_tests_of_a_new_project(
     tmp_path: Path, mistake: str
 ) -> None:
     folder = new_project(tmp_path / "project", "website-operator")
-    operator = folder / "website_operator" / "operator.py"
-    code = operator.read_text().replace(
-        "    # Without the selector", f"{mistake}    # Without the selector"
+    reconciler = folder / "website_operator" / "reconciler.py"
+    code = reconciler.read_text().replace(
+        "        # Without the selector", f"{mistake}        # Without the selector"
     )
     code = code.replace(
-        "import (\n    CONFIG_MAP",
-        "import (\n    EnqueueRequestsFromMapFunc,\n    Request,\n    CONFIG_MAP",
+        "import (\n    CONFIG_MAP", "import (\n    EnqueueRequestsFromMapFunc,\n    CONFIG_MAP"
     )
     assert mistake in code
-    operator.write_text(code)
+    reconciler.write_text(code)
     message = r"E +KeyError: 'site'\s+E +raised in: .* function .* default/a"
     with pytest.raises(AssertionError, match=message):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
@@ -250,6 +249,82 @@ def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
         AssertionError, match=rf"manager is not ready after 3 s: .*not synced: {missing}"
     ):
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
+
+
+THEME = """\
+from __future__ import annotations
+
+from cfo.runtime import READ, APIModel, Builder, CustomResource, Manager, Request, Result, Rule
+
+from website_operator.options import Options
+
+
+class ThemeSpec(APIModel):
+    color: str
+
+
+class Theme(CustomResource, group="example.com", version="v1alpha1"):
+    spec: ThemeSpec
+
+
+class ThemeReconciler:
+    kind = Theme
+    rules = (Rule("example.com", "themes", READ),)
+
+    @classmethod
+    def register(cls, manager: Manager, options: Options) -> None:
+        Builder(manager).for_(Theme).complete(cls())
+
+    async def reconcile(self, request: Request) -> Result:
+        return Result()
+"""
+
+
+@pytest.fixture
+def project_of_two_kinds(tmp_path: Path) -> Path:
+    """A second kind is one module and one line, as the README of a project describes."""
+    folder = new_project(tmp_path / "project", "website-operator")
+    (folder / "website_operator" / "theme.py").write_text(THEME)
+    operator = folder / "website_operator" / "operator.py"
+    code = operator.read_text()
+    changed = code.replace("[WebsiteReconciler]", "[WebsiteReconciler, ThemeReconciler]").replace(
+        "import WebsiteReconciler\n",
+        "import WebsiteReconciler\nfrom website_operator.theme import ThemeReconciler\n",
+    )
+    assert changed.count("ThemeReconciler") == 2
+    operator.write_text(changed)
+    return folder
+
+
+def test_manifests_and_tests_of_a_project_include_a_second_kind(project_of_two_kinds: Path) -> None:
+    folder = project_of_two_kinds
+    run(folder, "website_operator.generate")
+    crds = list(yaml.safe_load_all((folder / "config" / "crd.yaml").read_text()))
+    assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme"]
+    assert (folder / "chart" / "crds" / "crd.yaml").read_text() == (
+        folder / "config" / "crd.yaml"
+    ).read_text()
+    objects = list(yaml.safe_load_all((folder / "config" / "install.yaml").read_text()))
+    (role,) = [
+        obj
+        for obj in objects
+        if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "website-operator"
+    ]
+    assert "themes" in [resource for rule in role["rules"] for resource in rule["resources"]]
+    # The operator of this test is ready only if the API server has the CRD, and the account the permission.
+    run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn or current")
+
+
+def test_reconciler_without_rules_cannot_be_forgotten_in_a_project(
+    project_of_two_kinds: Path,
+) -> None:
+    folder = project_of_two_kinds
+    theme = folder / "website_operator" / "theme.py"
+    theme.write_text(THEME.replace('    rules = (Rule("example.com", "themes", READ),)\n', ""))
+    with pytest.raises(AssertionError, match="'ThemeReconciler' has no attribute 'rules'"):
+        run(folder, "website_operator.generate")
+    with pytest.raises(AssertionError, match=r'missing following "ReconcilerClass".*\n.* rules'):
+        run(folder, "mypy", "website_operator/operator.py", "--follow-imports=silent")
 
 
 def test_files_of_a_project_are_formatted_whatever_the_lengths_of_its_names(tmp_path: Path) -> None:
@@ -505,10 +580,11 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
 ) -> None:
     monkeypatch.syspath_prepend(str(website_project))
     operator = importlib.import_module("website_operator.operator")
+    options_module = importlib.import_module("website_operator.options")
     api = importlib.import_module("website_operator.api")
     manifests = importlib.import_module("website_operator.manifests")
     async with (
-        ControlPlane.embedded(crds=[manifests.crd()]) as plane,
+        ControlPlane.embedded(crds=manifests.crds()) as plane,
         connect(ClientConfig.for_control_plane(plane), field_manager="admin") as admin,
     ):
         for name in ("target", "a", "b"):
@@ -521,7 +597,7 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         account = NamespacedName("target", "website-operator")
         review = await admin.create_subresource(SERVICE_ACCOUNT, account, "token", request)
         config = ClientConfig.for_control_plane(plane, token=review["status"]["token"])
-        options = operator.Options(
+        options = options_module.Options(
             namespaces=("a",),
             webhook_url=str(free_url()),
             metrics_bind_address="0",
