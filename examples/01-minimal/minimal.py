@@ -1,9 +1,21 @@
 """Log every Greeting: the smallest complete program."""
 
+import sys
+
 import anyio
 import structlog
 
-from cfo.runtime import GVK, Builder, Client, Manager, Request, Result, load_config, logs
+from cfo.runtime import (
+    GVK,
+    Builder,
+    Client,
+    ConfigError,
+    Manager,
+    Request,
+    Result,
+    load_config,
+    logs,
+)
 
 GREETING = GVK("example.com", "v1", "Greeting")
 
@@ -35,4 +47,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -1,5 +1,7 @@
 """Create a ServiceAccount for each member of a Team, and delete the ServiceAccounts of former members."""
 
+import sys
+
 import anyio
 import structlog
 
@@ -9,6 +11,7 @@ from cfo.runtime import (
     Builder,
     Client,
     ClientConfig,
+    ConfigError,
     Manager,
     ManagerOptions,
     Object,
@@ -93,4 +96,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -1,5 +1,7 @@
 """Request the URL of each Probe periodically and report in the status whether it responds."""
 
+import sys
+
 import aiohttp
 import anyio
 
@@ -8,6 +10,7 @@ from cfo.runtime import (
     Builder,
     ClientConfig,
     Conditions,
+    ConfigError,
     GenerationChanged,
     Manager,
     ManagerOptions,
@@ -109,4 +112,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -1,5 +1,7 @@
 """Restart a Deployment whenever a Secret changes: a Reloader lists the Secrets that the Deployment uses."""
 
+import sys
+
 import anyio
 import structlog
 
@@ -10,6 +12,7 @@ from cfo.runtime import (
     Builder,
     Client,
     ClientConfig,
+    ConfigError,
     EnqueueRequestsFromMapFunc,
     Entry,
     GenerationChanged,
@@ -119,4 +122,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -16,6 +16,7 @@ from cfo.runtime import (
     READ,
     Builder,
     ClientConfig,
+    ConfigError,
     Finalizer,
     LeaderElectionOptions,
     Manager,
@@ -128,4 +129,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -9,6 +9,7 @@ import yaml
 from cfo.runtime import (
     GVK,
     ClientConfig,
+    ConfigError,
     FieldError,
     FieldErrors,
     Manager,
@@ -125,4 +126,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -1,5 +1,6 @@
 """Sum up the songs of each Playlist, a kind that a class declares: the CRD is generated from it."""
 
+import sys
 from typing import Annotated
 
 import anyio
@@ -12,6 +13,7 @@ from cfo.runtime import (
     CELRule,
     Client,
     ClientConfig,
+    ConfigError,
     CustomResource,
     Int32,
     Int64,
@@ -105,4 +107,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

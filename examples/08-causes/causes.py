@@ -1,6 +1,7 @@
 """Sum up the ConfigMaps of each Inventory, and show why each reconcile runs: in logs and at /debug."""
 
 import argparse
+import sys
 from collections.abc import Iterable
 
 import anyio
@@ -12,6 +13,7 @@ from cfo.runtime import (
     APIModel,
     Builder,
     ClientConfig,
+    ConfigError,
     CustomResource,
     EnqueueRequestsFromMapFunc,
     Entry,
@@ -112,4 +114,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

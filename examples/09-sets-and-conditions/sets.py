@@ -1,6 +1,7 @@
 """Keep the set of objects of each Environment: prune, clean up, summarize conditions, and wait for them."""
 
 import argparse
+import sys
 from typing import Annotated
 
 import anyio
@@ -15,6 +16,7 @@ from cfo.runtime import (
     ClientConfig,
     ConditionList,
     Conditions,
+    ConfigError,
     CustomResource,
     Finalizer,
     GenerationChanged,
@@ -214,4 +216,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

@@ -1,5 +1,7 @@
 """Execute the command of each Check in its own pod, with the APIs that kubernetes-asyncio generates."""
 
+import sys
+
 import anyio
 import structlog
 from kubernetes_asyncio.client import CoreV1Api, V1Container, V1ObjectMeta, V1Pod, V1PodSpec
@@ -9,6 +11,7 @@ from cfo.runtime import (
     POD,
     Builder,
     ClientConfig,
+    ConfigError,
     Manager,
     ManagerOptions,
     Object,
@@ -101,4 +104,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

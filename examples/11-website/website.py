@@ -1,5 +1,7 @@
 """Serve the page of each Website with a ConfigMap, a Deployment and, if it is exposed, a Service."""
 
+import sys
+
 import anyio
 
 from cfo.runtime import (
@@ -9,6 +11,7 @@ from cfo.runtime import (
     SERVICE,
     Builder,
     ClientConfig,
+    ConfigError,
     Manager,
     ManagerOptions,
     Object,
@@ -78,4 +81,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except ConfigError as error:
+        sys.exit(str(error))

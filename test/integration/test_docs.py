@@ -88,6 +88,26 @@ async def test_operator_example_of_the_runtime_guide() -> None:
             assert await eventually(ready, "the reported replicas")
 
 
+def test_operator_example_of_the_runtime_guide_prints_one_line_without_a_kubeconfig(
+    tmp_path: Path,
+) -> None:
+    (program,) = [
+        block
+        for block in blocks_of(DOCS / "runtime.md", "python")
+        if block.startswith("# website.py")
+    ]
+    (tmp_path / "website.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "website.py"],
+        cwd=tmp_path,
+        env={**os.environ, "KUBECONFIG": "/nonexistent", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "$KUBECONFIG: /nonexistent: no such file\n")
+
+
 async def test_webhook_example_of_the_runtime_guide() -> None:
     website = load_example("runtime.md", "# website_webhook.py")
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
@@ -250,6 +270,7 @@ def test_test_of_the_page_for_operator_authors_passes(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stdout + done.stderr
 
 
 # Words

@@ -931,6 +931,18 @@ def test_sample_object_is_of_the_kind_of_the_crd(folder: str) -> None:
     assert sample["apiVersion"] == f"{crd['spec']['group']}/{crd['spec']['versions'][0]['name']}"
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+async def test_program_without_a_kubeconfig_prints_one_line(folder: str, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(program_of(folder))),
+        env={**os.environ, "KUBECONFIG": "/nonexistent"},
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (1, "$KUBECONFIG: /nonexistent: no such file\n")
+
+
 @pytest.mark.parametrize("folder", ["", *FOLDERS])
 def test_readme_commands_name_existing_files_options_and_kinds(folder: str) -> None:
     commands = commands_in(EXAMPLES / folder / "README.md")
