@@ -22,13 +22,20 @@ class ByteBudget:
         """Count ``size`` more bytes of ``transfer``, until :meth:`remove`."""
         self._sizes[transfer] = self._sizes.get(transfer, 0) + size
         self._total += size
-        if self._total <= self._limit:
-            return
-        for oldest in self._sizes:
-            if oldest not in self._given_up:
-                self._given_up.add(oldest)
-                oldest.reschedule(asyncio.get_running_loop().time())
+        if self._total > self._limit:
+            self._give_up_oldest()
+
+    def _give_up_oldest(self) -> None:
+        """Let the oldest transfers expire until the others have at most the limit together."""
+        remaining = self._total - sum(self._sizes[transfer] for transfer in self._given_up)
+        now = asyncio.get_running_loop().time()
+        for transfer, size in self._sizes.items():
+            if remaining <= self._limit:
                 return
+            if transfer not in self._given_up:
+                self._given_up.add(transfer)
+                transfer.reschedule(now)
+                remaining -= size
 
     def is_given_up(self, transfer: asyncio.Timeout) -> bool:
         """Return whether ``transfer`` has expired because others needed the bytes."""

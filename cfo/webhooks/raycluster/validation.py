@@ -17,7 +17,6 @@ import msgspec
 
 from cfo.api.raycluster.cluster import (
     PROXY_CONTAINER,
-    PROXY_CONTAINERS,
     PodGroup,
     head_pod_spec,
     is_managed_by_multikueue,
@@ -150,12 +149,13 @@ def _errors(
         steps.setdefault(step.group.position, []).append(step)
     head = plan.facts.groups[0]
     injected = {
-        step.injection
+        step.injection: step.additions
         for step in steps.get(head.position, ())
         if step.action is not StepAction.REMOVE
     }
     if OAUTH in injected:
-        yield from _port_errors(cluster, plan.former)
+        proxies = {container["name"] for container in injected[OAUTH].containers}
+        yield from _port_errors(cluster, plan.former, proxies)
     if plan.former is not None:
         yield from _imitation_errors(plan, plan.former, injected, settings)
     version = annotations_of(cluster).get(VERSION_ANNOTATION)
@@ -213,23 +213,25 @@ def _imitation_errors(
             yield forbidden(pod_path(-1, field), _IMITATION.format(name=injection.name))
 
 
-def _port_errors(cluster: Object, former: RayClusterFacts | None) -> Iterator[FieldError]:
-    """Yield an error if a container of the head other than the proxies has a port with the name of the proxy's port.
+def _port_errors(
+    cluster: Object, former: RayClusterFacts | None, proxies: Collection[str]
+) -> Iterator[FieldError]:
+    """Yield an error if a container in the head that is none of ``proxies`` has a port that is named like theirs.
 
     The proxy's Service targets the port by its name, and of several ports of a pod the first one with the name.
     """
-    if former is not None and _has_port_of_proxy(former.cluster):
+    if former is not None and _has_port_of_proxy(former.cluster, proxies):
         return
-    if _has_port_of_proxy(cluster):
+    if _has_port_of_proxy(cluster, proxies):
         yield forbidden(
             pod_path(-1, "containers"),
             f"the port name {PROXY_PORT_NAME!r} is reserved for the injected proxy",
         )
 
 
-def _has_port_of_proxy(cluster: Object) -> bool:
+def _has_port_of_proxy(cluster: Object, proxies: Collection[str]) -> bool:
     for container in head_pod_spec(cluster).get("containers") or ():
-        if container.get("name") in PROXY_CONTAINERS:
+        if container.get("name") in proxies:
             continue
         if any(port.get("name") == PROXY_PORT_NAME for port in container.get("ports") or ()):
             return True

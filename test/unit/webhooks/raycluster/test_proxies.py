@@ -139,6 +139,15 @@ def test_container_with_a_proxy_name_does_not_run_ray(name: str) -> None:
     assert find_by_name(pod["containers"], name)["image"] != "evil"
 
 
+def test_container_with_the_name_of_a_proxy_that_is_not_injected_has_no_port_of_the_proxy() -> None:
+    port = {"name": "oauth-proxy", "containerPort": 8265}
+    imitation = {"name": "oauth-proxy", "image": "forwarder", "ports": [port]}
+    cluster = ray_cluster(head={"containers": [{"name": "ray-head", "image": "ray"}, imitation]})
+    settings = settings_of()
+    errors = create_errors(default(cluster, None, settings).cluster, settings)
+    assert ["is reserved for the injected proxy" in str(error) for error in errors] == [True]
+
+
 def test_ray_tokens_replace_the_proxies_only_if_ray_acts_on_them() -> None:
     token = {"authOptions": {"mode": "token"}}
     active = replace(settings_of(oidc=OIDC), kuberay_features=frozenset({"authOptions"}))
