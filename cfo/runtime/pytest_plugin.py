@@ -5,6 +5,8 @@ which ``envtest`` provides, and pytest-asyncio. The client is not imported until
 
 An error in a reconciler, a webhook or a map function is logged, and the operator continues. A test that waits for the
 result would end with a timeout, or pass because of the next retry. It therefore fails with that error.
+
+The report of a failed test has a section with the reconciles that fail, for example because a permission is missing.
 """
 
 from __future__ import annotations
@@ -15,12 +17,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cfo.runtime.process import function_errors
-from cfo.runtime.process.function_errors import FunctionError
+from cfo.runtime.process.function_errors import Collection, FunctionError
+from cfo.runtime.process.printable import printable
 
 if TYPE_CHECKING:
     from cfo.runtime.client.client import Client
 
 MARKER: Final = "function_errors"
+
+_MAX_SHOWN: Final = 5
+"""The maximum number of failing reconciles in a report."""
+
+_MAX_LINE: Final = 1000
+
+_COLLECTION: Final = pytest.StashKey[Collection]()
+"""What was reported since the start of a test's setup: a reconcile that failed then may not be repeated later."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,27 +70,42 @@ def _failing_with_function_errors(item: pytest.Item, when: str) -> Generator[Non
         return (yield)
     result: Any = None
     failure: BaseException | None = None
-    with function_errors.collected() as found:
+    collection = item.stash.setdefault(_COLLECTION, Collection())
+    collection.errors = []
+    with function_errors.collected(collection):
         try:
             result = yield
         except pytest.xfail.Exception:
             raise
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any failure of the test
             failure = error
-    explaining = [each for each in found if each.is_bug or failure is not None]
-    if explaining:
-        if failure is not None:
-            _add_report(item, when, failure)
+    explaining = [each for each in collection.errors if each.is_bug or failure is not None]
+    if not explaining and failure is None:
+        return result
+    _add_failing(item, when, collection)
+    if failure is None:
         raise _noted(explaining)
-    if failure is not None:
-        raise failure
-    return result
+    if explaining:
+        _add_report(item, when, failure)
+        raise _noted(explaining)
+    raise failure
 
 
 def _add_report(item: pytest.Item, when: str, failure: BaseException) -> None:
     """Show the failure of the test itself in a section after the error of the function."""
     shown = item.repr_failure(pytest.ExceptionInfo.from_exception(failure))
     item.add_report_section(when, "failure of the test itself", str(shown))
+
+
+def _add_failing(item: pytest.Item, when: str, collection: Collection) -> None:
+    """Show the last errors of reconciles that have not succeeded since, the newest last."""
+    lines = [f"{function}: {text}" for function, text in collection.failing.items()]
+    if not lines:
+        return
+    shown = [printable(line, _MAX_LINE) for line in lines[-_MAX_SHOWN:]]
+    if len(lines) > _MAX_SHOWN:
+        shown.insert(0, f"{len(lines) - _MAX_SHOWN} more, and:")
+    item.add_report_section(when, "failing reconciles", "\n".join(shown))
 
 
 def _noted(found: list[FunctionError]) -> Exception:

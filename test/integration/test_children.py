@@ -17,12 +17,19 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime import (
     CONFIG_MAP,
     GVK,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Builder,
     Client,
     ClientConfig,
     Conflict,
     Invalid,
+    Manager,
+    ManagerOptions,
     NamespacedName,
     Object,
+    Request,
+    Result,
     Transport,
     UnknownKind,
     is_controlled_by,
@@ -49,6 +56,7 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.overwrites import Overwrites
 from cfo.runtime.objects import new_object
+from cfo.runtime.process import function_errors
 from envtest import ControlPlane
 from test.support.clocks import FakeClock
 from test.support.config_map_webhooks import wait_until
@@ -864,3 +872,66 @@ async def test_function_that_computes_no_object_is_refused(world: World) -> None
         match=r"ConfigMap default/child: compute: returned a value of type coroutine: must return an object",
     ):
         await world.write(Child.computed(CONFIG_MAP, KEY, function))
+
+
+class UnusedReconciler:
+    async def reconcile(self, request: Request) -> Result:
+        """Do nothing: the tests write the children."""
+        return Result()
+
+
+def service_account(name: str, **labels: str) -> Object:
+    obj = new_object(SERVICE_ACCOUNT, name, "default")
+    obj["metadata"]["labels"] = labels
+    return obj
+
+
+async def test_child_that_owns_does_not_select_is_logged_once_and_fails_tests(world: World) -> None:
+    manager = Manager(world.client.transport)
+    builder = Builder(manager, "owner").for_(CONFIG_MAP)
+    builder.owns(SERVICE_ACCOUNT, label_selector="app=web").complete(UnusedReconciler())
+    selected = Child.present(service_account("selected", app="web"))
+    unselected = [Child.present(service_account(name, app="other")) for name in ("a", "b")]
+    unwatched = Child.present(config_map())
+    with function_errors.collected() as found, capture_logs() as lines:
+        await reconcile_children(manager.client, world.owner, [selected])
+        assert warnings_of(lines) == []
+        for _ in range(2):
+            await reconcile_children(
+                manager.client, world.owner, [*unselected, selected, unwatched]
+            )
+    message = (
+        "ServiceAccount default/a: not selected by owns(ServiceAccount.v1) of the controller of ConfigMap, which has "
+        "labelSelector 'app=web': its changes and its deletion are not seen"
+    )
+    assert warnings_of(lines) == [message]
+    assert [(str(each.error), each.is_bug) for each in found.errors] == [(message, True)]
+
+
+async def test_child_is_not_reported_if_another_informer_selects_it_or_owns_is_not_used(
+    world: World,
+) -> None:
+    manager = Manager(world.client.transport)
+    builder = Builder(manager, "owner").for_(CONFIG_MAP)
+    builder.owns(SERVICE_ACCOUNT, label_selector="app=web").complete(UnusedReconciler())
+    manager.cache.informer(SERVICE_ACCOUNT, label_selector="app=other")
+    manager.cache.informer(SERVICE, label_selector="app=web")
+    spec = {"ports": [{"port": 80}]}
+    children = [
+        Child.present(service_account("a", app="other")),
+        Child.present(new_object(SERVICE, "a", "default", spec=spec)),
+        Child.present(service_account("b"), has_owner_reference=False),
+    ]
+    with capture_logs() as lines:
+        await reconcile_children(manager.client, world.owner, children)
+    assert warnings_of(lines) == []
+
+
+async def test_child_outside_the_namespaces_of_its_informer_is_reported(world: World) -> None:
+    manager = Manager(world.client.transport, ManagerOptions(namespaces=["a", "b"]))
+    Builder(manager, "owner").for_(CONFIG_MAP).owns(SERVICE_ACCOUNT).complete(UnusedReconciler())
+    with capture_logs() as lines:
+        child = Child.present(service_account("a"))
+        await reconcile_children(manager.client, world.owner, [child])
+    (warning,) = warnings_of(lines)
+    assert "which has namespaces a, b: " in warning

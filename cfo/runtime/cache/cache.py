@@ -44,7 +44,8 @@ from cfo.runtime.objects.unstructured import (
     require_kind,
     require_namespace,
 )
-from cfo.runtime.process.arguments import require_plain_function, require_type
+from cfo.runtime.process import function_errors
+from cfo.runtime.process.arguments import InvalidArgument, require_plain_function, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.nested_json import UnreadableObject
 from cfo.runtime.process.strings import require_strings
@@ -110,6 +111,10 @@ class Cache(ClientCache):
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._report: Callable[[GVK, LeftOut], None] | None = None
+        self._owned: set[tuple[str, str, GVK]] = set()
+        """The group and kind of an owner, and the kind of children whose events its controller expects."""
+        self._unselected: set[tuple[str, str, GVK]] = set()
+        """Those of which a child that no informer selects was reported."""
         self._uncertain: OrderedDict[tuple[GVK, NamespacedName], None] = OrderedDict()
 
     # Informers.
@@ -304,7 +309,30 @@ class Cache(ClientCache):
         for informer in self.informers:
             await informer.wait_for_sync()
 
+    def expect_children(self, owner: GVK, gvk: GVK) -> None:
+        """Declare that a controller of ``owner`` expects events of children with the kind ``gvk``."""
+        self._owned.add((owner.group, owner.kind, gvk))
+
     # For the client (cfo.runtime.client.object_cache.ClientCache).
+
+    def check_child(
+        self, owner: GVK, gvk: GVK, key: NamespacedName, labels: Mapping[str, str]
+    ) -> None:
+        """Log once for a kind, and fail the test, if no informer selects a child whose events a controller expects."""
+        kinds = (owner.group, owner.kind, gvk)
+        if kinds not in self._owned or kinds in self._unselected:
+            return
+        selections = [informer.selection for informer in self._of_kind.get(gvk, ())]
+        if any(selection.covers(key, labels) for selection in selections):
+            return
+        self._unselected.add(kinds)
+        limits = " or ".join(sorted({selection.limits for selection in selections}))
+        message = (
+            f"{gvk.kind} {key}: not selected by owns({gvk}) of the controller of {owner.kind}, which has {limits}: its "
+            "changes and its deletion are not seen"
+        )
+        _log.warning("Child is not watched", error=message)
+        function_errors.report(InvalidArgument(message), f"reconcile_children for {owner.kind}")
 
     def covering_reader(self, gvk: GVK, namespace: str, label_selector: str = "") -> Reader | None:
         """Return the reader of :meth:`covering_informer`, or ``None``."""

@@ -431,6 +431,19 @@ class Selection:
         """Return whether the selectors match an object; field selectors only as far as they are decidable."""
         return self.label_selector.matches(labels) and self.field_selector.matches(key)
 
+    def covers(self, key: NamespacedName, labels: Mapping[str, str]) -> bool:
+        """Return whether an object is in one of the namespaces, and :meth:`matches`."""
+        is_watched = "" in (*self.namespaces, key.namespace) or key.namespace in self.namespaces
+        return is_watched and self.matches(key, labels)
+
+    @property
+    def limits(self) -> str:
+        """The selectors and namespaces, for people; empty if there are none."""
+        parts = [f"{name} {text!r}" for name, text in self.params.items()]
+        if "" not in self.namespaces:
+            parts.append(f"namespaces {', '.join(self.namespaces)}")
+        return ", ".join(parts)
+
     @property
     def max_objects(self) -> int:
         """The maximum number of objects of one namespace; there is none for kinds without a limit of their own."""

@@ -50,6 +50,7 @@ from cfo.runtime.objects.unstructured import (
     is_controlled_by,
     is_deleting,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     owner_references_of,
@@ -584,7 +585,9 @@ class _ChildWriter:
         if child.requires and not self.results.is_done(*child.requires):
             result = self._skipped(child)
         else:
-            result = self._kept(await self._attempt(child))
+            attempted = await self._attempt(child)
+            self._check_watched(attempted)
+            result = self._kept(attempted)
         if child.fallback is None or not result.uses_fallback:
             self._report(result)
             self.results.add(result)
@@ -594,6 +597,18 @@ class _ChildWriter:
         if replacement.is_done and child.consequence:  # without one, nothing is wrong for the user
             self._report(result)
         return replacement
+
+    def _check_watched(self, result: ChildResult) -> None:
+        """Report an object of the owner whose events no informer delivers, for example because it lacks a label."""
+        obj = result.obj
+        if obj is None or not result.is_done:
+            return
+        child = result.child
+        cached = self._client.cache.stored(child.gvk, child.key, partial=True)
+        if cached is not None or not is_controlled_by(obj, self._owner):
+            return
+        owner = gvk_of(self._owner)
+        self._client.cache.check_child(owner, child.gvk, child.key, labels_of(obj))
 
     def _kept(self, result: ChildResult) -> ChildResult:
         """Return the result without what it need not keep in memory while the other children are written."""

@@ -79,6 +79,11 @@ class ClientCache:
         """
         return ""
 
+    def check_child(
+        self, owner: GVK, gvk: GVK, key: NamespacedName, labels: Mapping[str, str]
+    ) -> None:
+        """Report that no informer selects a child of ``owner``, if a controller expects events of such children."""
+
     def record_write(self, gvk: GVK, response: bytes) -> None:
         """Store the API server's response to a write (or a quorum read), which is one complete object.
 

@@ -346,7 +346,12 @@ class Controller:
             raise wrong_result(name, result, "a Result, such as Result(requeue_after=60)")
         return result
 
+    def _function(self, request: Request) -> str:
+        """Return what fails in a reconcile of ``request``, for tests."""
+        return f"reconcile of {request} by controller {self.name}"
+
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:
+        function_errors.report_success(self._function(request))
         self.queue.forget(request)
         if self._loops.record(request, self._clock.monotonic()):
             _log.warning(
@@ -372,9 +377,10 @@ class Controller:
         self._metrics.errors.inc()
         if any(map(_is_panic, errors)):
             self._metrics.panics.inc()
+        function = self._function(request)
+        function_errors.report_failure(function, text)
         for leaf in errors:
             if isinstance(leaf, Exception) and not isinstance(leaf, _EXPECTED):
-                function = f"reconcile of {request} by controller {self.name}"
                 function_errors.report(leaf, function, is_bug=_is_panic(leaf))
 
         # Retry if a retry can remove at least one of the errors.

@@ -230,7 +230,10 @@ class Builder:
             large_objects=manager.large_objects,
         )
         for watch in self._watches:
-            controller.watch(self._source(watch))
+            kind_source = self._source(watch)
+            controller.watch(kind_source)
+            if isinstance(kind_source.handler, EnqueueRequestForOwner):
+                manager.cache.expect_children(kind_source.handler.owner, watch.gvk)
             if watch.optional:
                 manager.when_available(watch.gvk, partial(_wake_informers, watch.gvk))
         for source in self._sources:

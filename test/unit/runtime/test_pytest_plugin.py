@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cfo.runtime.process import function_errors
+
 pytest_plugins = ["pytester"]
 
 TESTS = """
@@ -119,3 +121,59 @@ def test_report_has_the_line_of_the_function_and_the_failure_of_the_test(
         ]
     )
     assert "pytest_plugin.py" not in result.stdout.str()
+
+
+FAILING = """
+import pytest
+
+from cfo.runtime.process import function_errors
+
+@pytest.fixture
+def website():
+    function_errors.report_failure("reconcile of default/a by controller website", "Forbidden: in the setup")
+
+def test_failing(website):
+    for number in range(6):
+        function_errors.report_failure(f"reconcile of default/{number}", f"Forbidden: \\x1b[31m {number}")
+    function_errors.report_failure("reconcile of default/3", "Forbidden: again")
+    function_errors.report_failure("reconcile of default/4", "Conflict: try again")
+    function_errors.report_success("reconcile of default/4")
+    raise TimeoutError("Website default/a was not ready after 10 s")
+
+def test_bug():
+    function_errors.report_failure("reconcile of default/a", "KeyError: 'a'")
+    function_errors.report(KeyError("a"), "reconcile of default/a")
+
+def test_passing(website):
+    pass
+"""
+
+
+def test_report_of_a_failed_test_has_the_reconciles_that_fail(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_errors=FAILING)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E       TimeoutError: Website default/a was not ready after 10 s",
+            "*failing reconciles*",
+            "1 more, and:",
+            r"reconcile of default/0: Forbidden: \x1b[[]31m 0",
+            r"reconcile of default/1: Forbidden: \x1b[[]31m 1",
+            r"reconcile of default/2: Forbidden: \x1b[[]31m 2",
+            r"reconcile of default/5: Forbidden: \x1b[[]31m 5",
+            "reconcile of default/3: Forbidden: again",
+            "*_ test_bug _*",
+            "*failing reconciles*",
+            "reconcile of default/a: KeyError: 'a'",
+        ],
+        consecutive=False,
+    )
+
+
+def test_remembered_failures_are_limited() -> None:
+    with function_errors.collected() as found:
+        for number in range(function_errors.MAX_FAILING + 10):
+            function_errors.report_failure(f"reconcile of default/{number}", "Forbidden: no")
+    assert len(found.failing) == function_errors.MAX_FAILING
+    assert "reconcile of default/9" not in found.failing

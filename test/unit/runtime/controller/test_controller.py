@@ -480,7 +480,9 @@ async def test_wrong_argument_of_the_library_is_a_bug(mistake: Callable[[], obje
             harness.channel.enqueue([A])
             await run_until_idle()
             assert harness.count("reconcile_panics_total") == 1
-    assert [(each.is_bug, isinstance(each.error, ValueError)) for each in found] == [(True, True)]
+    assert [(each.is_bug, isinstance(each.error, ValueError)) for each in found.errors] == [
+        (True, True)
+    ]
 
 
 async def test_programming_error_counts_as_panic_and_worker_continues() -> None:
