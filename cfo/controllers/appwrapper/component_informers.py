@@ -81,8 +81,9 @@ class ComponentInformers:
         self._informers: dict[GVK, Informer] = {}
         self._late: set[GVK] = set()
         self._live: dict[
-            str, dict[tuple[GVK, NamespacedName], tuple[float, ComponentObject | None]]
+            NamespacedName, dict[tuple[GVK, NamespacedName], tuple[float, ComponentObject | None]]
         ] = {}
+        """By AppWrapper, the components that were read individually, and when."""
 
     def attach(self, controller: Controller) -> None:
         """Feed ``controller`` with the events of components whose informers are created from now on."""
@@ -135,7 +136,12 @@ class ComponentInformers:
         return entry is not None and entry.meta.uid == uid
 
     async def get(
-        self, component: Component, owner_uid: str, *, confirm_absence: bool
+        self,
+        component: Component,
+        owner: NamespacedName,
+        owner_uid: str,
+        *,
+        confirm_absence: bool,
     ) -> ComponentObject | None:
         """Return the object of ``component``, reduced to the state that its owner needs; ``None`` if it does not exist.
 
@@ -147,7 +153,7 @@ class ComponentInformers:
         if not component.gvk.kind or not component.key.name:
             return None
         informer = await self.synced(component.gvk)
-        answers = self._live.setdefault(owner_uid, {})
+        answers = self._live.setdefault(owner, {})
         at, known = answers.get((component.gvk, component.key), (-math.inf, None))
         if informer is not None:
             entry = informer.reader.entry(component.key)
@@ -169,9 +175,9 @@ class ComponentInformers:
         answers[(component.gvk, component.key)] = (now, found)
         return found
 
-    def forget(self, owner_uid: str) -> None:
-        """Forget the objects that were read individually for the owner ``owner_uid``."""
-        self._live.pop(owner_uid, None)
+    def forget(self, owner: NamespacedName) -> None:
+        """Forget the objects that were read individually for ``owner``."""
+        self._live.pop(owner, None)
 
 
 def _holds_all(informer: Informer) -> bool:

@@ -133,7 +133,10 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 try:
                     async with limiter:
                         objects[component.index] = await self.components.get(
-                            component, uid_of(wrapper), confirm_absence=confirm_absence
+                            component,
+                            key_of(wrapper),
+                            uid_of(wrapper),
+                            confirm_absence=confirm_absence,
                         )
                 except UnknownKind:
                     unserved.add(component.index)
@@ -149,7 +152,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                         tasks.start_soon(read, component)
             pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         elif _phase_of(wrapper) == Phase.RESUMING:
-            self.components.forget(uid_of(wrapper))
+            self.components.forget(key_of(wrapper))
             pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         else:
             self.forget(wrapper)
@@ -226,7 +229,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
-        self.components.forget(uid_of(wrapper))
+        self.components.forget(key_of(wrapper))
         self._ancestors.pop(key_of(wrapper), None)
 
     def hand_over_pods(self, key: NamespacedName) -> None:

@@ -145,6 +145,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         wrapper = await self.client.get(APPWRAPPER, request)
         if wrapper is None or not is_managed_here(wrapper) or has_lost_finalizer(wrapper):
             self.observer.hand_over_pods(request)
+            self.observer.components.forget(request)
             self.unlabelled.forget(request)
             self.refused.forget(request)
             return Result()
