@@ -73,7 +73,6 @@ ALLOWED: Final = {
     "cfo/console/demo/raycluster_nodes.py": _DECLARED,
     "cfo/checks/components.py": _DIGITS,
     "cfo/console/migrate/raycluster/injected.py": _DIGITS,
-    "cfo/controllers/flux/fluxjob/reconciler.py": _DECLARED,
     "cfo/controllers/flux/minicluster/job_changes.py": _DIGITS,
     "cfo/api/flux/facts.py": _DECLARED,
     "cfo/controllers/flux/minicluster/plan.py": _DECLARED,

@@ -13,6 +13,7 @@ from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import POD, Client
 from cfo.runtime.cache import OwnerReference
 from cfo.runtime.client import METADATA_LIST, APIRequest, listed_items
+from cfo.runtime.process import decode_object
 
 ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that have not ended."""
@@ -84,7 +85,7 @@ async def list_pods(
     )
     found: list[PodMeta] = []
     async for item in listed_items(client.transport, request, _PAGE_SIZE):
-        pod = _pods.decode(item).metadata
+        pod = (await decode_object(_pods.decode, item)).metadata
         pod.drop_other_owners()
         found.append(pod)
     return found

@@ -888,11 +888,11 @@ async def test_11_website_has_three_children_and_changes_no_other_object(
         await eventually(lambda: _equal(children, {"ConfigMap", "Deployment"}))
 
 
-def test_11_website_has_at_most_60_lines() -> None:
+def test_11_website_has_at_most_65_lines() -> None:
     """Without blank lines and docstrings."""
     lines = [line.strip() for line in program_of("11-website").read_text().splitlines()]
     code = [line for line in lines if line and not line.startswith('"""')]
-    assert len(code) <= 60
+    assert len(code) <= 65
 
 
 async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:

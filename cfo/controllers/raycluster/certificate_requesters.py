@@ -50,6 +50,7 @@ from cfo.runtime.client import (
 )
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
+from cfo.runtime.process import decode_object
 
 _SELECTION: Final[SelectionKeywords] = {
     "label_selector": REQUESTERS_LABEL,
@@ -131,7 +132,7 @@ class CertificateRequesters:
         )
         async for raw in listed_items(self._client.transport, request, _PAGE_SIZE):
             if REQUEST_VOLUME.encode() in raw:
-                if requests_certificates(orjson.loads(raw)):
+                if requests_certificates(await decode_object(orjson.loads, raw)):
                     return True
                 await checkpoint()
         return False

@@ -16,7 +16,6 @@ from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.process.nested_json import (
     UNREADABLE,
     decode_without_managed_fields,
-    readable_object,
     split_items,
     split_members,
     with_reserved_depth,
@@ -55,7 +54,7 @@ _page_meta = msgspec.json.Decoder(_PageMeta)
 
 
 async def read_page(body: bytes) -> Page:
-    """Return a page, of which each object must become readable (:func:`.readable_object`) before it is decoded."""
+    """Return a page, whose objects are to be decoded with :func:`.decode_object`."""
     try:
         page = with_reserved_depth(_pages.decode, body)
     except UNREADABLE as error:
@@ -79,7 +78,7 @@ async def _read_nested_page(body: bytes, error: Exception) -> Page:
 async def listed_items(
     transport: Transport, request: APIRequest, page_size: int
 ) -> AsyncIterator[bytes]:
-    """Yield the encoded objects that ``request`` lists, without managedFields that no decoder can read.
+    """Yield the encoded objects that ``request`` lists, to be decoded with :func:`.decode_object`.
 
     At most ``page_size`` of them, and 16 MiB, are in memory. If the continue token expires, the remaining objects are
     those that exist then. Raises the errors of API requests, and
@@ -107,7 +106,7 @@ async def listed_items(
         size.count_page()
         page = await read_page(response.body)
         for item in page.items:
-            yield await readable_object(bytes(item))
+            yield bytes(item)
             if len(memoryview(item)) > _LARGE_BYTES:
                 await checkpoint()
         position = page.position

@@ -10,6 +10,7 @@ import builtins
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
@@ -43,7 +44,7 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.process.arguments import InvalidArgument
 from cfo.runtime.process.large_objects import admit
-from cfo.runtime.process.nested_json import readable_object
+from cfo.runtime.process.nested_json import decode_object, readable_object
 
 T = TypeVar("T")
 
@@ -260,7 +261,8 @@ class RecordedRequests:
         found: builtins.list[T] = []
         try:
             async for item in listed_items(self.transport, request, _PAGE_SIZE):
-                selected = select(_listed_object(gvk, item, metadata_only=metadata_only))
+                decode = partial(_listed_object, gvk, metadata_only=metadata_only)
+                selected = select(await decode_object(decode, item))
                 if selected is not None:
                     found.append(selected)
         except NotFound as error:
@@ -277,8 +279,8 @@ class RecordedRequests:
             )
             page = await read_page(await self._send(request))
             for item in page.items:
-                readable = await readable_object(bytes(item))
-                obj = _listed_object(target.gvk, readable, metadata_only=False)
+                decode = partial(_listed_object, target.gvk, metadata_only=False)
+                obj = await decode_object(decode, bytes(item))
                 if reader is None or reader.selects(obj):
                     yield obj
             if not page.position:

@@ -73,10 +73,23 @@ async def readable_object(raw: bytes) -> bytes:
 
 def _require_readable(raw: bytes) -> bytes:
     _raw.decode(raw)
-    orjson.loads(
-        raw
-    )  # also checks the encoding of strings, and from Python 3.12 on it accepts fewer levels
+    # Also checks the encoding of strings, and from Python 3.12 on it accepts fewer levels.
+    orjson.loads(raw)
     return raw
+
+
+async def decode_object(decode: Callable[[bytes], _Result], raw: bytes) -> _Result:
+    """Decode the JSON of an object, without managedFields if it cannot be decoded with them.
+
+    Raises the errors in :data:`UNREADABLE`.
+    """
+    try:
+        return decode(raw)
+    except UNREADABLE as error:
+        try:
+            return await decode_without_managed_fields(decode, raw)
+        except RecursionError:
+            raise error from None
 
 
 async def decode_without_managed_fields(decode: Callable[[bytes], _Result], raw: bytes) -> _Result:

@@ -149,7 +149,7 @@ def check_doctor(deployment: Any, pods: Any, config_map: Any, text: str) -> None
     ]
     examinations: tuple[Callable[[], Iterator[Finding]], ...] = (
         lambda: checks.check_operator(installation, webhooks, NOW),
-        lambda: checks.check_version(installation, "0.1.0"),
+        lambda: checks.check_version(installation, [], "0.1.0"),
         lambda: checks.check_configuration(installation, NOW),
         lambda: checks.check_webhooks(webhooks, NOW),
         lambda: checks.check_kubernetes(text, "1.36"),

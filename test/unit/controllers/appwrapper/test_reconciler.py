@@ -15,6 +15,7 @@ from cfo.controllers.appwrapper.reconciler import ComponentCreator
 from cfo.runtime import POD, AlreadyExists, Client, NamespacedName, Object, key_of, uid_of
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.name_checks import NameChecks
+from cfo.runtime.client.object_cache import ClientCache
 from test.support.observations import CONFIG, observe, wrapper
 
 WRAPPER = wrapper("Pod")
@@ -28,6 +29,7 @@ class TakenClient:
     """The API server of a cluster in which each object exists, with this metadata; ``None``: no longer when read."""
 
     mapper = SimpleNamespace(resource=_found)
+    cache = ClientCache()
 
     def __init__(self, metadata: Object | None) -> None:
         self._metadata = metadata
