@@ -934,7 +934,8 @@ def test_sample_object_is_of_the_kind_of_the_crd(folder: str) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 async def test_program_without_a_kubeconfig_prints_one_line(folder: str, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(program_of(folder))),
+        sys.executable,
+        str(program_of(folder)),
         env={**os.environ, "KUBECONFIG": "/nonexistent"},
         cwd=tmp_path,
         stderr=asyncio.subprocess.PIPE,

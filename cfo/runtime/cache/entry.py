@@ -331,7 +331,7 @@ class EntryDecoder:
         The entry keeps the parts, and with them the buffer that they refer to, until :meth:`Entry.drop_meta`. If
         ``content`` is a dict, managedFields are removed from it. Raises :class:`msgspec.DecodeError` if ``content`` is
         not an object with valid metadata, and :class:`RecursionError` or :class:`.UnreadableObject` if it is nested too
-        deeply for readers, or is no Unicode.
+        deeply for readers, or is not valid Unicode.
         """
         parts = content if isinstance(content, dict) else _split(content)
         raw_metadata = parts.get("metadata")

@@ -155,7 +155,7 @@ class ItemDecoder:
     async def decode_nested(self, raw: bytes) -> Entry | None:
         """Like :meth:`decode`, for an object that may be nested too deeply, which is reported.
 
-        One of which only the managedFields are nested too deeply is decoded without these.
+        If only its managedFields are nested too deeply, it is decoded without them.
         """
         try:
             return with_reserved_depth(self.decode, await readable_object(raw))

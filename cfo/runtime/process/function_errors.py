@@ -47,7 +47,7 @@ def report(error: Exception, function: str, *, is_bug: bool = True) -> None:
 
 
 def report_failure(function: str, text: str) -> None:
-    """Tell the tests that run why a call of ``function`` failed, until :func:`report_success`."""
+    """Pass the reason why a call of ``function`` failed to the tests that run, until :func:`report_success`."""
     for collection in _collections:
         failing = collection.failing
         failing.pop(function, None)
@@ -57,7 +57,7 @@ def report_failure(function: str, text: str) -> None:
 
 
 def report_success(function: str) -> None:
-    """Tell the tests that run that the last call of ``function`` did not fail."""
+    """Remove the reason of an earlier failure of ``function``, because the last call succeeded."""
     for collection in _collections:
         collection.failing.pop(function, None)
 

@@ -57,6 +57,5 @@ class LargeResponses:
             transport.abort()
         finally:
             self._budget.remove(timeout)
-            response.body = (
-                None  # aiohttp keeps the response until the next request of the connection
-            )
+            # aiohttp keeps the response until the next request of the connection.
+            response.body = None

@@ -1,4 +1,4 @@
-"""Reads objects whose JSON is nested more deeply than decoders accept, or is no Unicode.
+"""Reads objects whose JSON is nested more deeply than decoders accept, or is not valid Unicode.
 
 The attack: API servers store managedFields as they are in a request, with up to 10,000 levels and any bytes, also those
 in the pod template of a Job, where a string can be half of a surrogate pair. Decoders fail after about 1,000 levels, so

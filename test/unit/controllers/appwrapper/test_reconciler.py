@@ -1,9 +1,10 @@
-"""What happens if an object with the name of a component exists."""
+"""What happens if an object with the name of a component exists, and after an AppWrapper is deleted."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 import orjson
 import pytest
@@ -11,8 +12,17 @@ import pytest
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import specified_infos
 from cfo.controllers.appwrapper.observer import WrapperObserver
-from cfo.controllers.appwrapper.reconciler import ComponentCreator
-from cfo.runtime import POD, AlreadyExists, Client, NamespacedName, Object, key_of, uid_of
+from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler, ComponentCreator
+from cfo.runtime import (
+    POD,
+    AlreadyExists,
+    Client,
+    NamespacedName,
+    Object,
+    Result,
+    key_of,
+    uid_of,
+)
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache
@@ -131,3 +141,28 @@ async def test_existing_object_is_used_only_if_the_appwrapper_created_it(
     assert bool(creation.error) is bool(error)
     assert creation.fatal is fatal
     assert creation.uid == ("" if error else "x")
+
+
+async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
+    """A user who removes the finalizer deletes it before the reconciler sees its end."""
+    client = AsyncMock()
+    client.get.return_value = None
+    observer, unlabelled, refused = Mock(), Mock(), Mock()
+    reconciler = AppWrapperReconciler(
+        client=client,
+        events=Mock(),
+        observer=observer,
+        creator=Mock(),
+        metrics=Mock(),
+        unlabelled=unlabelled,
+        refused=refused,
+    )
+    key = NamespacedName("ns", "w")
+    assert await reconciler.reconcile(key) == Result()
+    for forget in (
+        observer.hand_over_pods,
+        observer.components.forget,
+        unlabelled.forget,
+        refused.forget,
+    ):
+        forget.assert_called_once_with(key)

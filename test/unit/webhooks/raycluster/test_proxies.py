@@ -144,8 +144,8 @@ def test_container_with_the_name_of_a_proxy_that_is_not_injected_has_no_port_of_
     imitation = {"name": "oauth-proxy", "image": "forwarder", "ports": [port]}
     cluster = ray_cluster(head={"containers": [{"name": "ray-head", "image": "ray"}, imitation]})
     settings = settings_of()
-    errors = create_errors(default(cluster, None, settings).cluster, settings)
-    assert ["is reserved for the injected proxy" in str(error) for error in errors] == [True]
+    (error,) = create_errors(default(cluster, None, settings).cluster, settings)
+    assert "is reserved for the injected proxy" in str(error)
 
 
 def test_ray_tokens_replace_the_proxies_only_if_ray_acts_on_them() -> None:
