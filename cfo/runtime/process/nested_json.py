@@ -21,6 +21,8 @@ import msgspec
 import orjson
 from anyio import to_thread
 
+from cfo.runtime.process.arguments import require_plain_function
+
 MAX_LEVELS: Final = 1024
 """The number of levels that orjson decodes; msgspec decodes about 100 fewer with Python 3.11."""
 
@@ -81,8 +83,9 @@ def _require_readable(raw: bytes) -> bytes:
 async def decode_object(decode: Callable[[bytes], _Result], raw: bytes) -> _Result:
     """Decode the JSON of an object, without managedFields if it cannot be decoded with them.
 
-    Raises the errors in :data:`UNREADABLE`.
+    Raises the errors in :data:`UNREADABLE`, and :class:`TypeError` for an async function.
     """
+    require_plain_function("decode_object: decode", decode, "a function that decodes bytes")
     try:
         return decode(raw)
     except UNREADABLE as error:

@@ -51,6 +51,7 @@ from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, new_object
 from cfo.runtime.process.clock import SystemClock
+from cfo.runtime.process.nested_json import decode_object
 from cfo.runtime.process.threads import ThreadPool
 from cfo.runtime.webhook.admission import AdmissionRequest
 from hack import ROOT
@@ -162,6 +163,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         {}, now=NOW, time_format=f
     ),
     "process.clock.SystemClock.call_later: callback": lambda f: SystemClock().call_later(0, f),
+    "process.nested_json.decode_object: decode": lambda f: decode_object(f, b"{}"),
     "process.threads.ThreadPool.run: function": ThreadPool("pool", 1).run,
     "webhook.admission.AdmissionRequest.compute: function": AdmissionRequest().compute,
     "webhook.admission.AdmissionRequest.compute_next: function": AdmissionRequest().compute_next,
@@ -263,6 +265,7 @@ OTHER_RESULTS = {
     "client.transport.Transport.__init__: observe": IGNORED,
     "controller.metrics.Metrics.observe_cache: informers": FAILS,
     "process.clock.SystemClock.call_later: callback": IGNORED,
+    "process.nested_json.decode_object: decode": RETURNED,
     "process.threads.ThreadPool.run: function": RETURNED,
     "webhook.admission.AdmissionRequest.compute: function": RETURNED,
     "webhook.admission.AdmissionRequest.compute_next: function": RETURNED,

@@ -27,6 +27,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.name_checks import NameChecks
+from cfo.runtime.client.object_cache import ClientCache
 from test.support.flux_environment import mini_cluster
 
 KEY = NamespacedName("ns", "flux-sample")
@@ -43,6 +44,7 @@ class RecordingClient:
         self.strips_labels = strips_labels
         self.writes: list[str] = []
         self.name_checks = NameChecks()
+        self.cache = ClientCache()
 
     async def get(self, gvk: GVK, key: NamespacedName, **options: Any) -> Object:
         return self.cluster
