@@ -34,6 +34,7 @@ from cfo.console.summary_text import detail, listing
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.runtime import (
     GVK,
+    SECRET,
     APIError,
     Cache,
     Client,
@@ -332,9 +333,12 @@ class Session:
     resources: Mapping[GVK, str]
 
     def forbidden_resources(self) -> list[str]:
-        """Return the resources that the user is not allowed to list or watch, as kubectl writes them."""
-        found = {self.resources.get(gvk, gvk.kind) for gvk in self.overview.forbidden()}
-        return sorted(found)
+        """Return the resources that the user is not allowed to list or watch, as kubectl writes them.
+
+        Without Secrets: their metadata is needed, but the permission includes their content.
+        """
+        kinds = set(self.overview.forbidden()) - {SECRET}
+        return sorted({self.resources.get(gvk, gvk.kind) for gvk in kinds})
 
     def unread(self) -> dict[GVK, str]:
         """Return the kinds that exist and cannot be read now, with a short reason."""

@@ -128,11 +128,10 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     found = list(_condition_problems(wrapper, phase, conditions, related))
     shown = [problem.message for problem in found]
     found += map(_of_component, _component_problems(wrapper, shown))
-    if phase != Phase.SUCCEEDED:
-        found = [*map(_of_component, _spec_problems(wrapper)), *found]
-    found += _annotation_problems(conditions)
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
+        found = [*map(_of_component, _spec_problems(wrapper)), *found]
+        found += _annotation_problems(conditions)
         of_pods += pod_problems(related.pods or ())
     if level is Level.PROGRESSING and phase not in _LEVELS:
         events = _causes(related.created_events, phase, conditions)

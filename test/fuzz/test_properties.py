@@ -13,8 +13,9 @@ import pytest
 
 from cfo.api.appwrapper import inference
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
+from cfo.config import appwrapper_settings
 from cfo.config.section import ConfigurationError
-from cfo.controllers.appwrapper import settings, transition
+from cfo.controllers.appwrapper import transition
 from test.fuzz.checks import (
     appwrapper_controller,
     appwrapper_quota,
@@ -93,8 +94,8 @@ MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("flux job", flux, "validate_flux_job", _raise),
     ("flux job", flux, "decide_step", _raise),
     ("flux job", flux, "desired_minicluster", _constant({"spec": _LONG})),
-    ("settings", settings, "parse_integer", _raise),
-    ("settings", settings, "printable", _constant("\x1b")),
+    ("settings", appwrapper_settings, "parse_integer", _raise),
+    ("settings", appwrapper_settings, "printable", _constant("\x1b")),
     ("stack", inferencestack, "validate", _raise),
     ("stack", inferencestack, "render", _constant([_LONG])),
     ("stack", inferencestack, "stack_status", _constant({"conditions": [_LONG]})),

@@ -23,8 +23,8 @@ from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, Phase
 from cfo.api.appwrapper.podsets import pod_template_at
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.appwrapper_settings import Settings
 from cfo.config.document import parse
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.objects.kinds import JOB, NODE
 from cfo.runtime.objects.unstructured import (

@@ -8,10 +8,10 @@ from typing import Any
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.pods import WrapperPod
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)

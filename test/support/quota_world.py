@@ -24,10 +24,10 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import FINALIZER, PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phase
 from cfo.api.appwrapper.podsets import replicas_of
 from cfo.api.appwrapper.quota import pods_with_quota
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import Deletion, WrapperObservation
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import completion
 from cfo.runtime import rfc3339

@@ -1,12 +1,12 @@
 """Controllers of AppWrappers: resources that are queued, created, monitored, retried and cleaned up as one unit.
 
 :mod:`.transition` is the state machine: a pure function that maps an AppWrapper and the observed state of its
-components, pods and nodes (:mod:`.decision`) to actions and a new status. It builds on :mod:`.settings` (periods,
-limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods` and
-:mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper. :mod:`.reconciler`
-executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes` read from informers
-and the API server. :mod:`.kueue` creates Kueue's Workloads, :mod:`.reservations` keeps them while pods use their quota,
-and :mod:`.slack_queue` adjusts a ClusterQueue to the health of the nodes.
+components, pods and nodes (:mod:`.decision`) to actions and a new status. It builds on
+:mod:`cfo.config.appwrapper_settings` (periods, limits, exit codes), :mod:`.status` (conditions and their times),
+:mod:`.pods` and :mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper.
+:mod:`.reconciler` executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes`
+read from informers and the API server. :mod:`.kueue` creates Kueue's Workloads, :mod:`.reservations` keeps them while
+pods use their quota, and :mod:`.slack_queue` adjusts a ClusterQueue to the health of the nodes.
 """
 
 from __future__ import annotations

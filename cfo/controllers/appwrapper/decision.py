@@ -23,13 +23,13 @@ from msgspec.structs import replace
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY, Phase
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
     Component,
     ComponentObject,
 )
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, labels_of

@@ -16,6 +16,7 @@ from msgspec import structs
 from cfo.api.appwrapper.inference import INFERRED_KINDS
 from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Phase
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import (
@@ -40,7 +41,6 @@ from cfo.controllers.appwrapper.pods import (
     pods_with_uid,
 )
 from cfo.controllers.appwrapper.reservations import Reservations
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.unlabelled_pods import descendants
 from cfo.controllers.pod_lists import PodMeta

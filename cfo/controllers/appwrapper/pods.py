@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, POD_FAILURE_PREFIX
 from cfo.api.quantity import is_zero
-from cfo.controllers.appwrapper.settings import Settings
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import (
     MAX_WHOLE_MESSAGE,

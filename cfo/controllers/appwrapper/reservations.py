@@ -30,6 +30,7 @@ from cfo.api.appwrapper.names import (
     QUOTA_RESERVED,
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.active_pods import ActivePods, NamespacePods
 from cfo.controllers.appwrapper.decision import (
     LAST_CREATION,
@@ -39,7 +40,6 @@ from cfo.controllers.appwrapper.decision import (
 )
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.pods import time_or_none
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.unlabelled_pods import active_pod
 from cfo.controllers.appwrapper.workload import evicted_at, holds_quota

@@ -31,6 +31,7 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.api.kueue import SUSPENDED_WITHOUT_QUEUE
+from cfo.config.appwrapper_settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.components import (
     CREATION_ERRORED,
     Component,
@@ -61,7 +62,6 @@ from cfo.controllers.appwrapper.pods import (
     time_or_none,
     waiting_pods_message,
 )
-from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting

@@ -31,8 +31,8 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
 from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX, QUEUE_NAME_LABEL
+from cfo.config.appwrapper_settings import FORCEFUL_DELETION
 from cfo.controllers.appwrapper.pods import time_or_none
-from cfo.controllers.appwrapper.settings import FORCEFUL_DELETION
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,

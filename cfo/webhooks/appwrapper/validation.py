@@ -64,6 +64,7 @@ MAX_COMPONENTS: Final = 100
 the controller reads an object."""
 
 _MAX_REQUEST_WARNINGS: Final = 10
+_MAX_UNCOUNTED_WARNINGS: Final = 10
 
 _STRING: Final = Shape(str)
 _OBJECT: Final = Shape(dict)
@@ -98,6 +99,9 @@ _MAX_NAME: Final = 253
 _LABELS: Final = Path("metadata", "labels")
 _INFOS: Final = "podSetInfos"
 """The field of a component with the changes to its pod templates that the admission by a queue requires."""
+
+_BUILTIN_GROUPS: Final = ".k8s.io"
+"""How the groups of Kubernetes' own kinds with a dot end; of these, only well-known ones create pods."""
 
 _IMMUTABLE: Final = "attempt to change immutable field"
 """The Go operator's words."""
@@ -204,6 +208,7 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
     for component in components:
         replicas += sum(replicas_of(pod_set) for pod_set in pod_sets_of(component))
     yield from _count_warnings(components)
+    yield from islice(_uncounted_warnings(components), _MAX_UNCOUNTED_WARNINGS)
     yield from component_warnings([each["template"] for each in components], COMPONENTS)
     yield from islice(_request_warnings(components), _MAX_REQUEST_WARNINGS)
     if replicas == 0:
@@ -236,6 +241,20 @@ def _count_warnings(components: list[dict[str, Any]]) -> Iterator[str]:
             if number is not None:
                 path = COMPONENTS.index(index).child("podSets").index(position).child("replicas")
                 yield f"{path}: {replicas_of(pod_set)}: {number} pods are counted, because as many can run"
+
+
+def _uncounted_warnings(components: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a warning for each custom resource without pod sets: only its controller knows whether it creates pods."""
+    for index, component in enumerate(components):
+        gvk = gvk_of(component["template"])
+        is_builtin = "." not in gvk.group or gvk.group.endswith(_BUILTIN_GROUPS)
+        if is_builtin or pod_sets_of(component):
+            continue
+        path = COMPONENTS.index(index)
+        yield (
+            f"{path}: no pods of the {gvk.kind} are counted, because it has no podSets; if it creates pods, these use "
+            "no quota of the AppWrapper, which can succeed while they run"
+        )
 
 
 def update_errors(old: Object, new: Object) -> list[FieldError]:

@@ -60,6 +60,7 @@ class AppWrapperWebhook(Validator[Object]):
         # Others may be added to the given ones later.
         self._validators = validators if validators is not None else {}
         self._is_enabled = config.enabled
+        self._fault_tolerance = config.fault_tolerance
         self._counts_added_pods = config.kueue_integration
         self._default_queue_name = config.default_queue_name
         self._reviewer = AccessReviewer(client, check_permissions=config.user_rbac_admission_check)
@@ -84,10 +85,12 @@ class AppWrapperWebhook(Validator[Object]):
             )
 
     def _warnings(self, obj: Object) -> list[str]:
+        from cfo.config.appwrapper_settings import Settings
         from cfo.webhooks.appwrapper.validation import create_warnings
 
+        settings = Settings.of({"metadata": _metadata(obj)}, self._fault_tolerance)
         warnings = list(create_warnings(obj, counts_added_pods=self._counts_added_pods))
-        return [*warnings, *self._selector_warnings(obj)]
+        return [*settings.problems, *warnings, *self._selector_warnings(obj)]
 
     def _selector_warnings(self, obj: Object) -> Iterator[str]:
         """Yield a warning for each object that the selector leaves out, although it selects the AppWrapper."""

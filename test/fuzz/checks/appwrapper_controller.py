@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import (
     ComponentObject,
 )
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
-from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.bounds import assert_readable, limited_time
 from test.fuzz.mutations import HOSTILE, mutate, mutated

@@ -114,14 +114,19 @@ def test_ignored_annotations_of_an_appwrapper_are_problems() -> None:
         "annotation p/retrylimit: unknown, so it is ignored"
     )
     deployed = condition("ResourcesDeployed", "True", "Resuming", message)
-    wrapper = obj(APPWRAPPER, status={"phase": "Succeeded", "conditions": [deployed]})
-    summary = summarize(APPWRAPPER, wrapper, related(events=[event("MalformedAnnotations", "")]))
+    events = [event("MalformedAnnotations", "")]
+    wrapper = obj(APPWRAPPER, status={"phase": "Running", "conditions": [deployed]})
+    summary = summarize(APPWRAPPER, wrapper, related(events=events))
     assert summary.level is Level.WARNING
     assert messages(summary) == [
         "annotation p/retryLimit: 'three': must be an integer; 3 is used",
         "annotation p/retrylimit: unknown, so it is ignored",
     ]
     assert {problem.remedy for problem in summary.problems} == {"correct or remove the annotation"}
+
+    succeeded = obj(APPWRAPPER, status={"phase": "Succeeded", "conditions": [deployed]})
+    summary = summarize(APPWRAPPER, succeeded, related(events=events))
+    assert (summary.level, summary.problems) == (Level.OK, ())
 
 
 def test_component_with_a_taken_name_is_one_problem_of_a_failed_appwrapper() -> None:

@@ -19,6 +19,7 @@ from cfo.config.appwrapper import (
     AutopilotConfiguration,
     FaultToleranceConfiguration,
 )
+from cfo.config.appwrapper_settings import FORCEFUL_DELETION, Settings
 from cfo.controllers.appwrapper.components import (
     InjectionError,
     components_of,
@@ -27,7 +28,6 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod, pod_of, pods_of
-from cfo.controllers.appwrapper.settings import FORCEFUL_DELETION, Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,

@@ -1249,7 +1249,9 @@ def test_missing_components_are_named_up_to_three() -> None:
 def test_unknown_annotations_are_reported_up_to_ten() -> None:
     problems = observe(wrapper(retrylimit="1", retryLimit="2")).settings.problems
     prefix = "workload.codeflare.dev.appwrapper/"
-    assert problems == (f"annotation {prefix}retrylimit: unknown, so it is ignored",)
+    assert problems == (
+        f"annotation {prefix}retrylimit: unknown, so it is ignored; did you mean retryLimit?",
+    )
     many = {f"x{number}{'y' * 500}": "1" for number in range(300)}
     malformed = {"terminalExitCodes": ",".join(["x"] * 20)}
     for settings in (many, {**malformed, **many}):

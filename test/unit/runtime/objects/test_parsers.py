@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cfo.api.builtin_types import type_problems
 from cfo.api.quantity import canonical_quantity
 from cfo.config.appwrapper import FaultToleranceConfiguration
-from cfo.controllers.appwrapper.settings import Settings
+from cfo.config.appwrapper_settings import Settings
 from cfo.runtime.objects import (
     is_host_name,
     is_quantity,

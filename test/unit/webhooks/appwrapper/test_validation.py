@@ -423,6 +423,24 @@ def test_worker_group_declared_with_its_replicas_is_admitted_with_a_warning() ->
     assert "replica count 3 differs from inferred count 5" in error
 
 
+def test_custom_resources_without_pod_sets_are_admitted_with_a_warning() -> None:
+    """Such as an InferenceStack: its pods would run after the AppWrapper has released its quota."""
+    stack = GVK("example.com", "v1", "Stack")
+    route = GVK("gateway.networking.k8s.io", "v1", "HTTPRoute")
+    templates = [template(f"{kind.group}/{kind.version}", kind.kind) for kind in (route, stack)]
+    obj = wrapper(*templates, POD)
+    kinds = {
+        route: resource(route, "httproutes"),
+        stack: resource(stack, "stacks"),
+        POD_KIND: resource(POD_KIND, "pods"),
+    }
+    assert errors(obj, kinds) == []
+    (warning,) = create_warnings(obj, counts_added_pods=False)
+    assert warning.startswith(
+        "spec.components[1]: no pods of the Stack are counted, because it has no podSets"
+    )
+
+
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 def test_mistyped_fields_of_a_ray_component_cause_warnings(kind: str) -> None:
     """As long as the AppWrapper waits for quota, nothing else would tell."""

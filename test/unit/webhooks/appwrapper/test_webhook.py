@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 KINDS = (RAY_CLUSTER, FLUX_JOB)
 ALICE = UserInfo("alice", "a-1")
+POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}
 SPEC: dict[str, Any] = {"headGroupSpec": {"template": {}}}
 
 
@@ -94,6 +95,22 @@ def test_cluster_of_a_job_has_a_generated_name_and_its_labels() -> None:
 )
 def test_component_without_a_cluster_of_its_own_has_none(kind: str, spec: dict[str, Any]) -> None:
     assert planned(kind, spec) == []
+
+
+def test_ignored_annotations_are_warned_of() -> None:
+    """Otherwise only the status would tell, which few people read before the AppWrapper has failed."""
+    prefix = "workload.codeflare.dev.appwrapper/"
+    annotations = {f"{prefix}retrylimit": "1", f"{prefix}retryLimit": "three", f"{prefix}x": 1}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": POD_SPEC}
+    wrapper = {
+        "metadata": {"name": "aw", "annotations": annotations},
+        "spec": {"components": [{"template": pod}]},
+    }
+    webhook = AppWrapperWebhook(cast("Client", Served()), AppWrapperConfiguration())
+    assert webhook._warnings(wrapper) == [
+        f"annotation {prefix}retryLimit: 'three': must be an integer; 3 is used",
+        f"annotation {prefix}retrylimit: unknown, so it is ignored; did you mean retryLimit?",
+    ]
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
+from cfo.api.builtin_types import nearest_name
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.runtime import annotations_of
 from cfo.runtime.objects import (
@@ -102,7 +103,10 @@ class _AnnotationReader:
                 break
             if key.startswith(ANNOTATION_PREFIX) and key not in self._known:
                 shown = printable(key, _MAX_SHOWN_KEY)
-                self._problems.append(f"annotation {shown}: unknown, so it is ignored")
+                names = [known.removeprefix(ANNOTATION_PREFIX) for known in sorted(self._known)]
+                nearest = nearest_name(key.removeprefix(ANNOTATION_PREFIX), names)
+                suggestion = f"; did you mean {nearest}?" if nearest else ""
+                self._problems.append(f"annotation {shown}: unknown, so it is ignored{suggestion}")
         return tuple(self._problems)
 
     def period(self, name: str, default: timedelta) -> timedelta:
