@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime import FieldError
+from cfo.runtime import FieldError, Rule
 from cfo.runtime.objects.field import Path, forbidden
 
 RESERVED_HOST_PREFIXES: Final = ("ray-dashboard-", "rayclient-")
 """The prefixes of the hosts of RayClusters."""
+
+MAY_RESERVE: Final = Rule("codeflare.dev", "reservedhosts", "use")
+"""The permission to write objects with reserved hosts, which only operators have.
+
+No API serves this resource. The policy of the component ``reserved-hosts`` asks for it.
+"""
 
 _HOST_FIELDS: Final = frozenset({"host", "hosts", "hostname", "hostnames"})
 """The fields with hosts in Ingresses, all routes and Gateways, and in the virtual services of meshes."""

@@ -1,9 +1,9 @@
 """A ValidatingAdmissionPolicy that reserves the hosts of dashboards and Ray clients for their RayClusters.
 
-It tests no user: the operator creates objects for tenants, so an exemption of its user would be one for all of them. A
-reserved host is allowed only for an object whose controller is a RayCluster, and only if the host contains the name of
-this RayCluster and the namespace of the object. A tenant can write such a controller reference as well, but only for
-hosts of its own namespace.
+A reserved host is allowed only for a user with a permission that operators have, who writes an object whose controller
+is a RayCluster, if the host contains the name of this RayCluster and the namespace of the object. Both are needed. The
+operator creates objects for tenants, so an exemption of its user would be one for all of them. And tenants can write
+any controller reference: the name ``a`` in the namespace ``b-c`` and the name ``a-b`` in ``c`` have the same host.
 
 The policy limits how many hosts one object has, as well. Together with the quota of the guardrails, the operator has
 room for all hosts in a namespace (:mod:`cfo.runtime.cache.budget`), so that no tenant can make its claims unknown,
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cfo.api.raycluster.names import HASH_DIGITS, SECRET_DIGITS
-from cfo.api.reserved_hosts import RESERVED_HOST_PREFIXES
+from cfo.api.reserved_hosts import MAY_RESERVE, RESERVED_HOST_PREFIXES
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
 
@@ -28,6 +28,11 @@ MAX_HOSTS: Final = 1000
 _POLICY_API: Final = "admissionregistration.k8s.io/v1"
 _HASH: Final = f"(-([0-9a-f]{{{HASH_DIGITS}}}|[0-9a-f]{{{SECRET_DIGITS}}}))?"
 """The hash in the host of a RayCluster whose plain host another one has, or may have."""
+
+_IS_PERMITTED: Final = (
+    f"authorizer.group('{MAY_RESERVE.group}').resource('{MAY_RESERVE.resources[0]}')"
+    f".namespace(request.namespace).check('{MAY_RESERVE.verbs[0]}').allowed()"
+)
 
 _SPEC_CHANGES: Final = "oldObject == null || object.spec != oldObject.spec"
 
@@ -82,7 +87,7 @@ def policy() -> list[Object]:
             }
         )
     prefixes = " and ".join(RESERVED_HOST_PREFIXES)
-    belongs = f"variables.owners.exists(owner, {_belongs('host')})"
+    belongs = f"{_IS_PERMITTED} && variables.owners.exists(owner, {_belongs('host')})"
     spec = {
         "failurePolicy": "Fail",
         # The constraints are one value for server-side apply, so they have all defaulted fields.
@@ -104,8 +109,9 @@ def policy() -> list[Object]:
                 "reason": "Forbidden",
             },
             {
-                "expression": f"variables.hosts.all(host, !({_is_reserved('host')}) || {belongs})",
-                "message": f"hosts with the prefixes {prefixes} are reserved for RayClusters of the namespace",
+                "expression": f"variables.hosts.all(host, !({_is_reserved('host')}) || ({belongs}))",
+                "message": f"hosts with the prefixes {prefixes} are reserved for RayClusters of the namespace, and "
+                "written only by an operator",
                 "reason": "Forbidden",
             },
         ],

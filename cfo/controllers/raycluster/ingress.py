@@ -22,6 +22,7 @@ from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
+from cfo.api.reserved_hosts import MAY_RESERVE
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.host_claims import (
     OTHER_NAMESPACES,
@@ -120,6 +121,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         Rule("ray.io", "rayclusters", READ),
         Rule("networking.k8s.io", "ingresses", (*READ, "create", "patch", "delete")),
         Rule("networking.k8s.io", "ingressclasses", READ),
+        MAY_RESERVE,
         *GatewayKinds.rules,
         *IngressDomain.rules,
     )

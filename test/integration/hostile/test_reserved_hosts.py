@@ -33,6 +33,17 @@ from test.support.raycluster_environment import (
 )
 from test.support.tenant_clients import start_tenant_client
 
+IMITATED_HOSTS = (
+    ("own", "ray-dashboard-own-attacker.apps.test"),
+    ("victim-in", "ray-dashboard-victim-in-attacker.apps.test"),  # victim in in-attacker
+    ("victim", "ray-dashboard-victim-attacker-12345678.apps.test"),  # in attacker-12345678
+    (
+        "victim-ns.apps.my",
+        "ray-dashboard-victim-ns.apps.my-attacker.test",
+    ),  # domain apps.my-attacker.test
+)
+"""The names of RayClusters in the namespace ``attacker`` that have hosts of others in other namespaces."""
+
 VICTIMS_HOST = "ray-dashboard-prod-victim.apps.test"
 ROUTE_CRD = crd("route.openshift.io", "v1", "Route", "routes")
 EDIT_INGRESSES = Rule("networking.k8s.io", "ingresses", ("get", "create", "patch"))
@@ -136,6 +147,13 @@ async def test_policy_allows_reserved_hosts_only_for_rayclusters_of_the_namespac
                     await attacker.create(forged)
                 with pytest.raises(APIError, match="reserved for RayClusters"):
                     await env.client.create(forged)
+            # Also with the right name: it can be that of another RayCluster in another namespace.
+            for name, host in IMITATED_HOSTS:
+                imitated = ingress("imitated", "attacker", host)
+                imitated["metadata"]["ownerReferences"] = [owner(name)]
+                with pytest.raises(APIError, match="written only by an operator"):
+                    await attacker.create(imitated)
+                assert (await env.client.create(imitated, dry_run=True))["spec"]
             await attacker.create(ingress("web", "attacker", "shop.apps.test"))
             await env.create(ray_cluster("prod", "victim"))
             await env.wait_until_idle()
