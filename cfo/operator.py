@@ -616,7 +616,9 @@ async def run(
                 expired = await _check_webhook_owner(client, webhook, config_map)
                 webhook = replace(webhook, expired=expired)
             roles = await enabled_roles(client, parsed.configuration)
-            await warn_about_missing_roles(client, roles, config_map.namespace)
+            await warn_about_missing_roles(
+                client, roles, parsed.configuration, config_map.namespace
+            )
             await _warn_about_missing_namespaces(client, parsed.configuration)
             if stored is None:
                 _check_addresses(parsed.configuration, webhook, config_map, webhook_url)

@@ -9,6 +9,7 @@ import structlog
 
 from cfo.features import OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
+from cfo.features.scopes import probes
 from cfo.runtime import APIError, DiscoveryIncomplete, Object, Rule, TransportError, UnknownKind
 from cfo.runtime.client import is_allowed
 
@@ -53,7 +54,10 @@ async def retained_roles(client: Client, enabled: Sequence[OptionalRole]) -> lis
 
 
 async def warn_about_missing_roles(
-    client: Client, roles: Iterable[OptionalRole], namespace: str
+    client: Client,
+    roles: Iterable[OptionalRole],
+    configuration: OperatorConfiguration,
+    namespace: str,
 ) -> None:
     """Log a warning for each of ``roles`` that is not installed, with the component that contains it.
 
@@ -64,7 +68,7 @@ async def warn_about_missing_roles(
     """
     for role in roles:
         try:
-            is_installed = await has_all(client, role.probes)
+            is_installed = await has_all(client, probes(role, configuration, namespace))
         except (APIError, TransportError):
             continue
         if not is_installed:

@@ -2,7 +2,8 @@
 
 A permission is one verb on one resource, as a :class:`cfo.runtime.Rule`; its namespace is empty for the whole cluster.
 An operator for all namespaces needs each permission there. One with ``watchNamespaces`` needs most of them only in its
-namespaces: those that it has in the whole cluster are asked about once, the others again in each namespace.
+namespaces (:mod:`cfo.features.scopes`): those that it has in the whole cluster are asked about once, the others again
+in each namespace.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product, zip_longest
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 import anyio
 
 from cfo import operator
-from cfo.api.gateway import GROUP as GATEWAY_GROUP
-from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import Installation
-from cfo.controllers.raycluster.dashboard_access import may_expose
 from cfo.features.roles import attributes_of, enabled_roles, retained_roles
+from cfo.features.scopes import Scopes, single_permissions, within
 from cfo.manifests.additional import own_name
 from cfo.manifests.names import MANAGER_BINDING
 from cfo.runtime import Client, Forbidden, NamespacedName, Rule
@@ -29,48 +28,6 @@ from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 _PARALLEL_REVIEWS: Final = 16
 _MAX_REVIEWS: Final = 2000
-
-CLUSTER_SCOPED: Final = frozenset(
-    {
-        ("", "namespaces"),
-        ("", "nodes"),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-        ("apiextensions.k8s.io", "customresourcedefinitions"),
-        ("authentication.k8s.io", "tokenreviews"),
-        ("authorization.k8s.io", "subjectaccessreviews"),
-        ("certificates.k8s.io", "certificatesigningrequests"),
-        ("certificates.k8s.io", "signers"),
-        ("config.openshift.io", "authentications"),
-        ("config.openshift.io", "ingresses"),
-        ("dscinitialization.opendatahub.io", "dscinitializations"),
-        ("kueue.x-k8s.io", "clusterqueues"),
-        ("kueue.x-k8s.io", "resourceflavors"),
-        ("kueue.x-k8s.io", "workloadpriorityclasses"),
-        ("networking.k8s.io", "ingressclasses"),
-        ("rbac.authorization.k8s.io", "clusterrolebindings"),
-        ("rbac.authorization.k8s.io", "clusterroles"),
-        ("scheduling.k8s.io", "priorityclasses"),
-    }
-)
-"""Groups and resources of the operator's rules that have no namespace: a RoleBinding never grants them.
-
-The API server answers a review with a namespace from RoleBindings also for these.
-"""
-
-_OWNER_LEASE: Final = ("coordination.k8s.io", "leases", "get")
-"""The Lease of another operator that serves the same webhooks is in that operator's namespace."""
-
-_HOSTS: Final = frozenset(
-    (group, resource, verb)
-    for group, resource in (
-        ("networking.k8s.io", "ingresses"),
-        (GATEWAY_GROUP, "httproutes"),
-        (GATEWAY_GROUP, "tlsroutes"),
-    )
-    for verb in ("list", "watch")
-)
-"""With these, the hosts in all other namespaces are read (:data:`cfo.controllers.host_claims.OTHER_NAMESPACES`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +64,15 @@ async def read_permissions(
     retained = await retained_roles(client, enabled)
     for role in retained:
         needed[role.name] = role.release_rules
-    components = _components(needed, configuration)
+    scopes = Scopes.of(configuration, namespace) if configuration.watch_namespaces else None
+    components = _components(needed, scopes)
     reviews = _Reviews(client, service_account(namespace, account))
     refused = await reviews.send(_fair_order(components, components))
-    watched = configuration.watch_namespaces
-    divided = [rule for rule in refused if watched and _is_divided(rule, configuration)]
-    for rule in divided:
-        for each in watched:
-            components[_within(rule, each)] = components[rule]
-        del components[rule]
+    if scopes is not None:
+        for rule in filter(scopes.is_divided, refused):
+            for each in scopes.namespaces_of(rule):
+                components[within(rule, each)] = components[rule]
+            del components[rule]
     refused = [rule for rule in refused if rule in components]
     left = [rule for rule in components if rule not in reviews.sent]
     refused += await reviews.send(_fair_order(left, components))
@@ -180,55 +137,14 @@ async def read_bound_namespaces(client: Client, namespace: str) -> list[str]:
     return sorted({str(subject.get("namespace")) for subject in subjects})
 
 
-def _components(
-    needed: Mapping[str, Sequence[Rule]], configuration: OperatorConfiguration
-) -> dict[Rule, str]:
+def _components(needed: Mapping[str, Sequence[Rule]], scopes: Scopes | None) -> dict[Rule, str]:
     """Return the component of each permission; of those in several components, the first one."""
     found: dict[Rule, str] = {}
     for component, rules in needed.items():
-        for rule in _single_permissions(rules):
-            if component or _is_used(rule, configuration):
+        for rule in single_permissions(rules):
+            if component or scopes is None or scopes.is_used(rule):
                 found.setdefault(rule, component)
     return found
-
-
-def _single_permissions(rules: Iterable[Rule]) -> Iterator[Rule]:
-    """Yield one rule for each resource, verb and name."""
-    for rule in rules:
-        name_lists = [[name] for name in rule.resource_names] or [[]]
-        for resource, verb, names in product(rule.resources, rule.verbs, name_lists):
-            yield Rule(rule.group, resource, verb, names, namespace=rule.namespace)
-
-
-def _is_used(rule: Rule, configuration: OperatorConfiguration) -> bool:
-    """Return whether an operator uses a permission of the base role: some only without ``watchNamespaces``."""
-    if not configuration.watch_namespaces:
-        return True
-    match rule.group, rule.resources[0]:
-        case ("networking.k8s.io", "ingressclasses") | (
-            "rbac.authorization.k8s.io",
-            "clusterroles",
-        ):
-            return False
-        case ("rbac.authorization.k8s.io", "clusterrolebindings"):  # of the proxies of dashboards
-            return configuration.kuberay.ray_dashboard_oauth_enabled
-    return True
-
-
-def _is_divided(rule: Rule, configuration: OperatorConfiguration) -> bool:
-    """Return whether an operator for some namespaces needs a permission only in these."""
-    resource, _, _ = rule.resources[0].partition("/")
-    if rule.namespace or (rule.group, resource) in CLUSTER_SCOPED:
-        return False
-    permission = (rule.group, rule.resources[0], rule.verbs[0])
-    if permission == _OWNER_LEASE:
-        return False
-    kuberay = configuration.kuberay
-    return permission not in _HOSTS or not (kuberay.enabled and may_expose(kuberay))
-
-
-def _within(rule: Rule, namespace: str) -> Rule:
-    return Rule(rule.group, rule.resources, rule.verbs, rule.resource_names, namespace=namespace)
 
 
 def _fair_order(permissions: Iterable[Rule], components: Mapping[Rule, str]) -> Iterator[Rule]:

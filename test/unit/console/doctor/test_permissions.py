@@ -9,8 +9,9 @@ from cfo import operator
 from cfo.config.document import ParsedConfiguration
 from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import Installation
-from cfo.console.doctor.permissions import CLUSTER_SCOPED, PermissionFacts, read_permissions
+from cfo.console.doctor.permissions import PermissionFacts, read_permissions
 from cfo.features import KINDS, OPTIONAL_ROLES
+from cfo.features.scopes import CLUSTER_SCOPED, probes
 from cfo.runtime import GVK, Client, Object, UnknownKind
 from envtest.builtins.catalog import all_resources
 
@@ -94,6 +95,27 @@ async def test_permission_of_one_namespace_is_missing_there_only() -> None:
     )
     assert {text.rpartition(" ")[2] for text in texts(facts)} == {"b"}
     assert "list networkpolicies b" in texts(facts)
+
+
+async def test_events_are_reported_in_the_operators_namespace_too() -> None:
+    facts, _ = await permissions(lambda asked: asked["namespace"] == "a", watchNamespaces=["a"])
+    in_namespaces = {text for text in texts(facts) if text.endswith(" ops")}
+    assert {"create events ops", "patch events ops"} <= in_namespaces
+    of_configuration = {text for text in in_namespaces if "configmaps" in text}
+    of_election = {text for text in in_namespaces if "leases" in text}
+    of_webhooks = {text for text in in_namespaces if "secrets" in text}
+    rest = in_namespaces - of_configuration - of_election - of_webhooks
+    assert rest == {"create events ops", "patch events ops"}
+
+
+def test_roles_are_probed_where_they_are_needed() -> None:
+    """An operator with RoleBindings in its namespaces has no permission on pods in the whole cluster."""
+    everywhere = OperatorConfiguration()
+    some = OperatorConfiguration.from_document({"watchNamespaces": ["a", "b"]})
+    (authentication,) = [role for role in OPTIONAL_ROLES if role.name == "authentication"]
+    assert [rule.namespace for rule in probes(authentication, everywhere, "ops")] == ["", ""]
+    found = {rule.resources[0]: rule.namespace for rule in probes(authentication, some, "ops")}
+    assert found == {"serviceaccounts": "a", "clusterrolebindings": ""}
 
 
 async def test_too_many_permissions_are_checked_of_each_component_and_namespace() -> None:
