@@ -187,10 +187,10 @@ class OperatorConfiguration(Section):
     watch_namespaces: Annotated[
         list[Namespace],
         "Namespaces whose RayClusters, AppWrappers and Flux objects are reconciled; if empty, all. If set, the "
-        "operator needs permissions on these objects, and on those that it creates for them, only there. It needs "
-        "permissions in the whole cluster on kinds without a namespace (such as CRDs, webhook configurations, and the "
-        "ClusterRoleBindings of the OAuth proxy), the hosts of Ingresses and routes, and other operators' Leases; "
-        "`cfo doctor` names missing ones. Set `kuberay.operatorNamespaces` as well, which it cannot detect.",
+        "operator needs permissions on these objects, and on those that it creates for them, only there (`cfo "
+        "manifests --watch-namespace`), and in the whole cluster on kinds without a namespace (such as CRDs), the "
+        "hosts of Ingresses and routes, and other operators' Leases. Set `kuberay.operatorNamespaces` as well, which "
+        "it cannot detect.",
     ] = field(default_factory=list)
     label_selector: Annotated[
         Selector,

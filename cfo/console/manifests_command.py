@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -43,7 +43,8 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     "watch_namespaces",
     multiple=True,
     metavar="NAMESPACE",
-    help="With --additional: a namespace whose objects it reconciles. Repeatable.",
+    help="A namespace whose objects the operator reconciles; if given, it has no permissions for those in others. "
+    "Repeatable.",
 )
 @click.option(
     "--label-selector",
@@ -98,9 +99,10 @@ def command(
     if tenant is not None:
         if not is_dns_label(tenant):
             raise InvalidInput(f"--tenant: {tenant!r}: must be a lower-case DNS label")
-        if components or api_servers or additional or roles_only:
+        if components or api_servers or additional or roles_only or watch_namespaces:
             raise InvalidInput(
-                "--tenant: must not be combined with --with, --api-server-cidr, --additional or --roles-only"
+                "--tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only or "
+                "--watch-namespace"
             )
         if _is_of_the_system(tenant) or tenant == namespace:
             raise InvalidInput(
@@ -112,15 +114,23 @@ def command(
         return
     if not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
+    watch_namespaces = tuple(dict.fromkeys(watch_namespaces))
+    _check_watched(watch_namespaces)
     if roles_only:
         has_image = ctx.get_parameter_source("image") is ParameterSource.COMMANDLINE
-        if has_image or watch_namespaces or label_selector or api_servers:
+        if has_image or label_selector or api_servers:
             raise InvalidInput(
-                "--roles-only: must not be combined with --image, --watch-namespace, --label-selector or "
-                "--api-server-cidr, which change no role"
+                "--roles-only: must not be combined with --image, --label-selector or --api-server-cidr, which change "
+                "no role"
             )
         _check_roles(components)
-        _print(render_roles(namespace, components, is_additional=additional))
+        roles = render_roles(
+            namespace,
+            components,
+            is_additional=additional,
+            watch_namespaces=watch_namespaces,
+        )
+        _print(roles)
         return
     if not _IMAGE.fullmatch(image):
         raise InvalidInput(f"--image: {image!r}: must be an image reference")
@@ -131,11 +141,7 @@ def command(
             CIDR.parse(cidr)
         except ValueError as error:
             raise InvalidInput(f"--api-server-cidr: {cidr!r}: {error}") from None
-    part: dict[str, Any] = {}
-    if watch_namespaces:
-        part["watchNamespaces"] = list(watch_namespaces)
-    if label_selector:
-        part["labelSelector"] = label_selector
+    part: dict[str, Any] | None = None
     if additional:
         has_namespace = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
         if not has_namespace or namespace == DEFAULT_NAMESPACE:
@@ -143,11 +149,12 @@ def command(
                 "--additional: requires --namespace with one that has no operator: not that of the first one, which is "
                 f"{DEFAULT_NAMESPACE} by default"
             )
+        part = _part(watch_namespaces, label_selector)
         _check_additional(part, components)
-    elif part:
+    elif label_selector:
         raise InvalidInput(
-            "--watch-namespace, --label-selector: require --additional; the first operator has these settings in the "
-            f"ConfigMap {CONFIG_MAP_NAME}"
+            "--label-selector: requires --additional; the first operator has this setting in the ConfigMap "
+            f"{CONFIG_MAP_NAME}"
         )
     unused = [
         role.name
@@ -160,16 +167,43 @@ def command(
             f"Note: --with {', '.join(unused)} adds permissions; {where}, which is off by default",
             err=True,
         )
-    if additional:
+    if part is not None:
         echo(f"Note: {note(part)}", err=True)
+    if watch_namespaces:
+        echo(f"Note: {_scope_note(namespace, watch_namespaces)}", err=True)
     if ctx.get_parameter_source("image") is ParameterSource.DEFAULT:
         echo(
             f"Note: the image is {image}, the default: check that its registry has it, and that the tag is not one of "
             "the Go operator, whose images have the same name; or set --image",
             err=True,
         )
-    selected = part or None
-    _print(render(namespace, image, components, api_servers, selected))
+    _print(render(namespace, image, components, api_servers, part, watch_namespaces))
+
+
+def _check_watched(namespaces: Sequence[str]) -> None:
+    """Raise :class:`InvalidInput` if the configuration cannot have ``namespaces`` as ``watchNamespaces``."""
+    try:
+        parse(yaml.safe_dump({"watchNamespaces": [*namespaces]}))
+    except ConfigurationError as error:
+        raise InvalidInput(f"--watch-namespace: {error}") from None
+
+
+def _part(watch_namespaces: Sequence[str], label_selector: str | None) -> dict[str, Any]:
+    """Return the settings that select the objects of an additional operator."""
+    part: dict[str, Any] = {}
+    if watch_namespaces:
+        part["watchNamespaces"] = list(watch_namespaces)
+    if label_selector:
+        part["labelSelector"] = label_selector
+    return part
+
+
+def _scope_note(namespace: str, watch_namespaces: Sequence[str]) -> str:
+    """Return what the configuration of an operator with permissions in some namespaces must have."""
+    return (
+        f"the permissions are only for {', '.join(watch_namespaces)}, which must exist: if the ConfigMap "
+        f"{namespace}/{CONFIG_MAP_NAME} exists, its watchNamespaces must name no others"
+    )
 
 
 def _check_roles(components: Collection[str]) -> None:
@@ -198,7 +232,7 @@ def _check_additional(part: Mapping[str, Any], components: Iterable[str]) -> Non
         if name in FIRST_ONLY:
             raise InvalidInput(f"--with {name}: only for the first operator, not with --additional")
     try:
-        parse(configuration(part))
+        parse(yaml.safe_dump(configuration(part)))
     except ConfigurationError as error:
         raise InvalidInput(f"--additional: {error}") from None
 

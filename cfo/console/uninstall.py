@@ -58,6 +58,7 @@ from cfo.manifests import guardrails
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
+from cfo.manifests.watched import WATCHED_PREFIX, watched_name
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -180,6 +181,7 @@ _STATE: Final = {
     CONFIG_MAP: CONFIG_MAP_NAME,
 }
 """The objects that an operator creates in its namespace, by kind."""
+_ROLE_BINDING: Final = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding")
 _SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
@@ -360,10 +362,7 @@ async def _stored_objects(client: Client, namespace: str) -> list[Object]:
     namespace, and the ClusterRoleBindings of others, which are found by their labels.
     """
     found: dict[tuple[GVK, NamespacedName], Object] = {}
-    for obj in [
-        *render(namespace=namespace, components=COMPONENTS),
-        *_additional_objects(namespace),
-    ]:
+    for obj in [*_first_objects(namespace), *_additional_objects(namespace)]:
         if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
             continue
         with suppress(UnknownKind):
@@ -377,10 +376,29 @@ async def _stored_objects(client: Client, namespace: str) -> list[Object]:
     return list(found.values())
 
 
+async def _watched_bindings(client: Client, namespaces: Set[str]) -> list[NamespacedName]:
+    """Return the RoleBindings in watched namespaces that bind only operators in ``namespaces``."""
+
+    def key_if_own(binding: Object) -> NamespacedName | None:
+        subjects = binding.get("subjects") or ()
+        accounts = {(subject.get("name"), subject.get("namespace")) for subject in subjects}
+        own = {(SERVICE_ACCOUNT, namespace) for namespace in namespaces}
+        is_watched = str(binding["roleRef"]["name"]).startswith(WATCHED_PREFIX)
+        return key_of(binding) if is_watched and accounts and accounts <= own else None
+
+    return await client.select(_ROLE_BINDING, key_if_own, label_selector=_SELECTOR)
+
+
+def _first_objects(namespace: str) -> list[Object]:
+    """Return all objects that an operator in ``namespace`` can have that is not an additional one."""
+    return render(namespace=namespace, components=COMPONENTS, watch_namespaces=[namespace])
+
+
 def _additional_objects(namespace: str) -> list[Object]:
     """Return the ClusterRoles and ClusterRoleBindings that only an additional operator in ``namespace`` has."""
-    of_all = {name_of(obj) for obj in render(namespace=namespace, components=COMPONENTS)}
-    objects = render(namespace=namespace, components=COMPONENTS, part={})
+    of_all = {name_of(obj) for obj in _first_objects(namespace)}
+    part = {"watchNamespaces": [namespace]}
+    objects = render(namespace=namespace, components=COMPONENTS, part=part)
     return [
         obj for obj in objects if not namespace_of(obj) and name_of(obj) not in {namespace, *of_all}
     ]
@@ -446,15 +464,16 @@ async def uninstall(
     others: set[str] = set()
     for obj in stored:
         others |= _namespaces_in(obj) - own
+    bindings = await _watched_bindings(client, own)
     if others:
-        await _remove_own_objects(removal, stored, namespace, own, timeout)
+        await _remove_own_objects(removal, stored, bindings, namespace, own, timeout)
         report(_KEPT)
         for other in sorted(others):
             report(await _advice(client, other))
         await removal.report_orphans(await _parts(client, others))
         await removal.conclude()
         return
-    objects = render(namespace=namespace, components=COMPONENTS)
+    objects = _first_objects(namespace)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
     separate = ("Namespace", "CustomResourceDefinition", "Deployment", "ClusterRoleBinding")
     rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in separate]
@@ -482,6 +501,8 @@ async def uninstall(
                     await removal.delete(left.gvk, key)
     # also the ClusterRoles of an additional operator, and all ClusterRoleBindings
     rest += [obj for obj in stored if obj["kind"] in ("ClusterRole", "ClusterRoleBinding")]
+    for key in bindings:
+        await removal.delete(_ROLE_BINDING, key)
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     await _remove_state(removal, namespace)
@@ -609,13 +630,18 @@ async def _advice(client: Client, other: str) -> str:
 async def _remove_own_objects(
     removal: _Removal,
     stored: Iterable[Object],
+    bindings: Iterable[NamespacedName],
     namespace: str,
     own_namespaces: Set[str],
     timeout: float,
 ) -> None:
-    """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer only to ``own_namespaces``."""
+    """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer only to ``own_namespaces``.
+
+    ``bindings`` are the RoleBindings of :func:`_watched_bindings`.
+    """
     additional = [(obj["kind"], name_of(obj)) for obj in _additional_objects(namespace)]
     roles = _roles_only_of(stored, own_namespaces)
+    roles |= {watched_name(name) for name in roles}
     own = [
         obj
         for obj in stored
@@ -629,6 +655,8 @@ async def _remove_own_objects(
             await removal.delete(gvk_of(obj), key_of(obj))
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
+    for key in bindings:
+        await removal.delete(_ROLE_BINDING, key)
     for obj in own:
         await removal.delete(gvk_of(obj), key_of(obj))
     await _remove_state(removal, namespace)

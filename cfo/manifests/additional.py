@@ -1,6 +1,6 @@
 """An additional operator in a cluster that has one: it reconciles its own part of the objects.
 
-Its ClusterRoles and ClusterRoleBindings have names of their own, which end with its namespace. The first installation
+Its ClusterRoles and their bindings have names of their own, which end with its namespace. The first installation
 keeps what a cluster has once: CRDs, roles for users, and the webhooks, which the first operator serves for all objects.
 So an additional operator is not allowed to write webhook configurations.
 
@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from cfo.config.model import OperatorConfiguration
-from cfo.manifests import rbac
+from cfo.manifests import rbac, workload
 from cfo.runtime import Object, name_of
 from cfo.version import CONFIG_MAP_NAME
 
@@ -35,17 +33,16 @@ def adapt(objects: Sequence[Object], namespace: str, part: Mapping[str, Any]) ->
     """Return what an additional operator in ``namespace`` needs of the ``objects`` of an installation.
 
     ``part`` has the settings that select its part of the objects: ``watchNamespaces``, ``labelSelector``, or both.
-    Cluster-scoped objects get new names in place.
+    Its ClusterRoles and what binds them get new names in place.
     """
-    own_roles = {obj["roleRef"]["name"] for obj in objects if obj["kind"] == "ClusterRoleBinding"}
+    own_roles = {obj["roleRef"]["name"] for obj in objects if _binds_cluster_role(obj)}
     found = []
     for obj in objects:
         if _belongs_to_the_first(obj):
             continue
         if obj["kind"] == "Deployment":
-            (container,) = obj["spec"]["template"]["spec"]["containers"]
-            container["args"] = [f"--default-config={configuration(part)}"]
-        if obj["kind"] == "ClusterRoleBinding":
+            workload.set_first_configuration(obj, configuration(part))
+        if _binds_cluster_role(obj):
             obj["metadata"]["name"] = own_name(name_of(obj), namespace)
             obj["roleRef"]["name"] = own_name(obj["roleRef"]["name"], namespace)
         elif obj["kind"] == "ClusterRole" and name_of(obj) in own_roles:
@@ -55,7 +52,7 @@ def adapt(objects: Sequence[Object], namespace: str, part: Mapping[str, Any]) ->
 
 
 def own_name(name: str, namespace: str) -> str:
-    """Return the name that a cluster-scoped object has for the additional operator in ``namespace``."""
+    """Return the name that a ClusterRole, or its binding, has for the additional operator in ``namespace``."""
     return f"{name}-{namespace}"
 
 
@@ -72,9 +69,13 @@ def note(part: Mapping[str, Any]) -> str:
     )
 
 
-def configuration(part: Mapping[str, Any]) -> str:
+def configuration(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first configuration of an additional operator, with the settings in ``part``."""
-    return yaml.safe_dump({"webhook": {"enabled": False}, **part}, sort_keys=False)
+    return {"webhook": {"enabled": False}, **part}
+
+
+def _binds_cluster_role(obj: Object) -> bool:
+    return bool(obj.get("roleRef", {}).get("kind") == "ClusterRole")
 
 
 def _belongs_to_the_first(obj: Object) -> bool:

@@ -17,8 +17,11 @@ DEFAULT_NAMESPACE: Final = "openshift-operators"
 IMAGE_REPOSITORY: Final = "quay.io/project-codeflare/codeflare-operator"
 DEPLOYMENT: Final = f"{PREFIX}-manager"
 SERVICE_ACCOUNT: Final = f"{PREFIX}-controller-manager"
+MANAGER_ROLE: Final = f"{PREFIX}-manager-role"
+"""The ClusterRole of the permissions that are always needed."""
+
 MANAGER_BINDING: Final = NamespacedName("", f"{PREFIX}-manager-rolebinding")
-"""The ClusterRoleBinding of the permissions that are always needed."""
+"""Its ClusterRoleBinding."""
 
 LABELS: Final = {"app.kubernetes.io/name": PREFIX, "app.kubernetes.io/part-of": "codeflare"}
 """The labels of all objects, and the selector of the Deployment, which is immutable."""

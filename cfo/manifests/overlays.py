@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from cfo.features import KINDS, OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
 from cfo.manifests import additional, host_policy, monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
+from cfo.manifests.watched import divide
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.operator import webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
@@ -185,12 +186,14 @@ def render(
     components: Iterable[str] = (),
     api_servers: Iterable[str] = (),
     part: Mapping[str, Any] | None = None,
+    watch_namespaces: Sequence[str] = (),
 ) -> list[Object]:
     """Return all objects of an installation, in an order in which they can be applied.
 
     ``components`` are names in :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs
     from which webhooks can be called; every address if there are none. With ``part``, the installation is that of an
-    additional operator (see :func:`.additional.adapt`).
+    additional operator (see :func:`.additional.adapt`). Otherwise, ``watch_namespaces`` are those of the first one.
+    Either one has most permissions only in these namespaces (see :mod:`.watched`).
     """
     objects: list[Object] = []
     for group in bases(namespace, image, serves_webhooks=part is None).values():
@@ -202,24 +205,47 @@ def render(
         objects = [obj for obj in objects if obj["kind"] != "NetworkPolicy"]
         objects += network_policies(namespace, blocks)
     if part is not None:
-        objects = additional.adapt(objects, namespace, part)
-    return _sorted(objects)
+        namespaces = part.get("watchNamespaces", ())
+        return _sorted(_adapted(objects, namespace, namespaces, part))
+    if watch_namespaces:
+        (deployment,) = [obj for obj in objects if obj["kind"] == "Deployment"]
+        settings = {"watchNamespaces": [*watch_namespaces]}
+        workload.set_first_configuration(deployment, settings)
+    return _sorted(_adapted(objects, namespace, watch_namespaces, None))
 
 
 def render_roles(
-    namespace: str, components: Iterable[str], *, is_additional: bool = False
+    namespace: str,
+    components: Iterable[str],
+    *,
+    is_additional: bool = False,
+    watch_namespaces: Sequence[str] = (),
 ) -> list[Object]:
     """Return only the roles of ``components``, which must be optional roles, and their bindings.
 
-    They change nothing that runs. ``is_additional``: they are those of the additional operator in ``namespace``.
+    They change nothing that runs. ``is_additional``: they are those of the additional operator in ``namespace``. With
+    ``watch_namespaces``, most permissions are only for these.
     """
     objects: list[Object] = []
     for role in OPTIONAL_ROLES:
         if role.name in components:
             objects += copied(rbac.optional_access(role, namespace))
-    if is_additional:
-        objects = additional.adapt(objects, namespace, {})
-    return _sorted(objects)
+    part: dict[str, Any] | None = {} if is_additional else None
+    return _sorted(_adapted(objects, namespace, watch_namespaces, part))
+
+
+def _adapted(
+    objects: list[Object],
+    namespace: str,
+    watch_namespaces: Sequence[str],
+    part: Mapping[str, Any] | None,
+) -> list[Object]:
+    """Return ``objects`` for an operator that has its permissions in ``watch_namespaces``, or is an additional one."""
+    if watch_namespaces:
+        objects = divide(objects, namespace, watch_namespaces)
+    if part is not None:
+        objects = additional.adapt(objects, namespace, part)
+    return objects
 
 
 def _sorted(objects: Iterable[Object]) -> list[Object]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from cfo.config.model import OperatorConfiguration
 from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, SERVICE_ACCOUNT, named
@@ -65,6 +68,13 @@ def deployment(namespace: str, image: str) -> Object:
     }
     spec = {"replicas": REPLICAS, "selector": {"matchLabels": dict(LABELS)}, "template": template}
     return named("apps/v1", "Deployment", DEPLOYMENT, namespace, spec=spec)
+
+
+def set_first_configuration(deployment: Object, settings: Mapping[str, Any]) -> None:
+    """Set the document with which the operator of ``deployment`` creates its ConfigMap, if there is none."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    document = yaml.safe_dump(settings, sort_keys=False)
+    container.setdefault("args", []).append(f"--default-config={document}")
 
 
 def _container(image: str) -> dict[str, Any]:

@@ -529,6 +529,7 @@ async def test_permissions_that_another_installation_took_are_named(tmp_path: Pa
         _, found = await doctor(kubeconfig)
         assert [status for status, _ in found["permissions"]] == ["ok"]
         part = {"watchNamespaces": ["team"]}
+        await environment.create_namespace("team")
         for obj in render(namespace="additional", part=part):
             await environment.client.apply(obj)
         _, found = await doctor(kubeconfig)
@@ -544,14 +545,14 @@ async def test_permissions_that_another_installation_took_are_named(tmp_path: Pa
         assert "the operator in ops lost its permissions" in message
         metadata = {"name": CONFIG_MAP_NAME, "namespace": "additional"}
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        data = {"config.yaml": additional_configuration(part)}  # which its operator creates
-        await environment.create({**config_map, "data": data})
+        created = yaml.safe_dump(additional_configuration(part))  # by its operator
+        await environment.create({**config_map, "data": {"config.yaml": created}})
         _, found = await doctor(kubeconfig, "-n", "additional")
         assert [status for status, _ in found["permissions"]] == ["ok"]
 
         own = NamespacedName("", f"{MANAGER_BINDING.name}-additional")
         await environment.client.delete(CLUSTER_ROLE_BINDING, own)
-        for document in (data["config.yaml"], ""):  # its administrator can remove the part
+        for document in (created, ""):  # its administrator can remove the part
             await environment.client.update({**config_map, "data": {"config.yaml": document}})
             command = ["doctor", "-n", "additional", "--kubeconfig", str(kubeconfig)]
             result = await anyio.to_thread.run_sync(
@@ -671,7 +672,16 @@ async def test_remedies_install_nothing_while_the_operator_runs_outside_the_clus
             found = await eventually(findings_with_operator, "the operator renews its Lease")
             (remedy,) = found["permissions"]
             assert f"--namespace {NAMESPACE} --additional --with" in remedy, "keeps that of other"
-            for obj in render_roles(NAMESPACE, ["authentication"], is_additional=True):
+            await write_configuration(
+                environment, kuberay=WITH_PROXIES, watchNamespaces=["default", "kube-public"]
+            )
+            found = await eventually(findings_with_operator, "the operator renews its Lease")
+            (remedy,) = found["permissions"]
+            watched = "--watch-namespace default --watch-namespace kube-public"
+            assert f"--namespace {NAMESPACE} --additional {watched} --with" in remedy
+            for obj in render_roles(
+                NAMESPACE, ["authentication"], is_additional=True, watch_namespaces=["default"]
+            ):
                 await environment.client.apply(obj)
             found = await eventually(findings_with_operator, "the operator renews its Lease")
             assert found["permissions"] == {""}

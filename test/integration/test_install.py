@@ -48,6 +48,7 @@ from cfo.runtime.objects.kinds import (
     EVENT,
     INGRESS,
     MUTATING_WEBHOOK_CONFIGURATION,
+    NAMESPACE,
     NETWORK_POLICY,
     SECRET,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -73,9 +74,9 @@ from test.support.installation import (
     kubectl,
     operator_audit_events,
     run_in_cluster,
+    run_uninstall,
 )
 from test.support.manifests import dump_all, load_all
-from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
@@ -468,34 +469,6 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
         "metadata": {"name": name, "namespace": "default", "finalizers": finalizers},
         "spec": {"components": [{"podSets": [], "template": template}]},
     }
-
-
-async def run_uninstall(
-    environment: Environment,
-    directory: Path,
-    *arguments: str,
-    code: int = 0,
-    stdin: int | None = None,
-) -> str:
-    """Run ``cfo uninstall`` as an administrator, assert its exit code, and return its output.
-
-    ``stdin`` is the number of a file; without it, the command is run with ``--yes``.
-    """
-    kubeconfig = directory / "admin.kubeconfig"
-    environment.plane.kubeconfig(kubeconfig)
-    command = (
-        "uninstall",
-        "--kubeconfig",
-        str(kubeconfig),
-        *arguments,
-        *(["--yes"] if stdin is None else []),
-    )
-    process = await PreloadedCommand.start(
-        *command, env=os.environ, cwd=ROOT, stdin=stdin, merge=True
-    )
-    output = (await process.stderr.read()).decode()
-    assert await process.wait() == code, output
-    return output
 
 
 def lines_after(prefix: str, output: str) -> set[str]:
@@ -894,7 +867,9 @@ async def start_additional(environment: Environment, directory: Path) -> None:
 
 
 async def apply_additional(environment: Environment, directory: Path) -> None:
-    """Run the command of docs/operations.md."""
+    """Run the command of docs/operations.md for the namespace ``team-b``, which is created."""
+    if await environment.client.get(NAMESPACE, NamespacedName("", "team-b")) is None:
+        await environment.create_namespace("team-b")
     text = (ROOT / "docs" / "operations.md").read_text()
     section = text.split("### Several operators\n")[1].split("\n### ")[0]
     command = section.split("```sh\n")[1].split("```")[0]
@@ -906,10 +881,13 @@ async def apply_additional(environment: Environment, directory: Path) -> None:
     assert code == 0, output
 
 
-async def can_list_clusters(environment: Environment, directory: Path, namespace: str) -> bool:
-    """Return whether the operator in ``namespace`` is allowed to list RayClusters."""
+async def can_list_clusters(
+    environment: Environment, directory: Path, namespace: str, *, watched: str = ""
+) -> bool:
+    """Return whether the operator in ``namespace`` is allowed to list RayClusters: everywhere, or in ``watched``."""
     account = f"--as=system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}"
-    rule = ("auth", "can-i", "list", "rayclusters.ray.io", "--all-namespaces", account)
+    where = f"--namespace={watched}" if watched else "--all-namespaces"
+    rule = ("auth", "can-i", "list", "rayclusters.ray.io", where, account)
     _, output = await kubectl(environment, directory, *rule)
     return output == "yes\n"
 
@@ -926,8 +904,9 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
 
         after = [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in first]
         assert after == before
-        for namespace in (DEFAULT_NAMESPACE, second):
-            assert await can_list_clusters(environment, tmp_path, namespace)
+        assert await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
+        assert await can_list_clusters(environment, tmp_path, second, watched="team-b")
+        assert not await can_list_clusters(environment, tmp_path, second)
 
         options = ("--namespace", second, "--timeout", "1")
         planned = await run_uninstall(environment, tmp_path, *options, "--dry-run")
@@ -941,8 +920,9 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
         assert again.startswith(f"nothing to remove: namespace {second} has no operator; ")
         missing = await run_uninstall(environment, tmp_path, "--namespace", "nope", code=2)
         assert missing == "Error: --namespace: namespace nope does not exist\n"
+        kinds = "clusterroles,clusterrolebindings,rolebindings"
         code, left = await kubectl(
-            environment, tmp_path, "get", "clusterroles,clusterrolebindings", "-o", "name"
+            environment, tmp_path, "get", kinds, "--all-namespaces", "-o", "name"
         )
         assert code == 0, left
         assert second not in left
@@ -1040,7 +1020,7 @@ async def test_uninstall_of_the_first_operator_keeps_what_an_additional_one_need
             "kept the CRDs, the ClusterRoles for users and the policy of reserved-hosts" in output
         )
         assert not await can_list_clusters(environment, tmp_path, DEFAULT_NAMESPACE)
-        assert await can_list_clusters(environment, tmp_path, "codeflare-b")
+        assert await can_list_clusters(environment, tmp_path, "codeflare-b", watched="team-b")
         roles = await cluster_role_names(environment, tmp_path)
         assert "codeflare-operator-manager-role" not in roles
         assert "codeflare-operator-appwrapper-editor-role" in roles

@@ -22,6 +22,7 @@ from cfo.version import CONFIG_MAP_NAME
 from envtest import EmbeddedControlPlane
 from test.support.manifests import dump_all, load_all
 from test.support.operator_process import OperatorProcess
+from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import Environment
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +133,34 @@ async def run_in_cluster(
         if process.returncode is None:
             process.terminate()
         await running.exit_code()
+
+
+async def run_uninstall(
+    environment: Environment,
+    directory: Path,
+    *arguments: str,
+    code: int = 0,
+    stdin: int | None = None,
+) -> str:
+    """Run ``cfo uninstall`` as an administrator, assert its exit code, and return its output.
+
+    ``stdin`` is the number of a file; without it, the command is run with ``--yes``.
+    """
+    kubeconfig = directory / "admin.kubeconfig"
+    environment.plane.kubeconfig(kubeconfig)
+    command = (
+        "uninstall",
+        "--kubeconfig",
+        str(kubeconfig),
+        *arguments,
+        *(["--yes"] if stdin is None else []),
+    )
+    process = await PreloadedCommand.start(
+        *command, env=os.environ, cwd=ROOT, stdin=stdin, merge=True
+    )
+    output = (await process.stderr.read()).decode()
+    assert await process.wait() == code, output
+    return output
 
 
 async def create_config_map(environment: Environment, **sections: Any) -> None:

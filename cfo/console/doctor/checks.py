@@ -479,7 +479,7 @@ def check_permissions(account: str, facts: PermissionFacts) -> Iterator[Finding]
         has_all = "" if facts.missing else f"; {account} has all of these"
         yield warn(
             f"{facts.checked} of {facts.total} permissions were checked{has_all}",
-            "bind the ClusterRoles with ClusterRoleBindings, or watch fewer namespaces",
+            f"watch fewer namespaces, or {APPLY}",
         )
 
 

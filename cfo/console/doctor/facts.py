@@ -92,14 +92,16 @@ class Installation:
     def part(self) -> OperatorConfiguration | None:
         """The part of the objects that an additional operator reconciles; ``None`` for any other operator.
 
-        Only the Deployment of an additional operator has the option ``--default-config``. Its document names the part,
-        also if the ConfigMap has been changed.
+        Only the Deployment of an additional operator has the option ``--default-config`` with a document that disables
+        the webhooks. This document names the part, also if the ConfigMap has been changed.
         """
         document = _default_config(self.deployment)
         if document is None:
             return None
         with suppress(ConfigurationError):
             created = parse(document).configuration
+            if created.webhook.enabled is not False:
+                return None
             configuration = self.configuration
             has_part = configuration.watch_namespaces or configuration.label_selector
             return configuration if has_part else created

@@ -16,9 +16,10 @@ from cfo.console.doctor.facts import Installation, certificate_secret, image_of
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import host_policy
 from cfo.manifests.additional import own_name
-from cfo.manifests.names import DEPLOYMENT, LABELS, MANAGER_BINDING, default_image
+from cfo.manifests.names import DEPLOYMENT, LABELS, MANAGER_BINDING, MANAGER_ROLE, default_image
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.manifests.rbac import optional_binding
+from cfo.manifests.watched import watched_name
 from cfo.operator import METRICS_SERVICE
 from cfo.runtime import (
     GVK,
@@ -32,7 +33,7 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING
+from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 
 SERVICE_MONITOR: Final = GVK("monitoring.coreos.com", "v1", "ServiceMonitor")
 
@@ -43,13 +44,17 @@ class InstalledOptions(msgspec.Struct):
     image: str = ""
     components: set[str] = msgspec.field(default_factory=set)
     api_servers: list[str] = msgspec.field(default_factory=list)
+    is_additional: bool = False
     part: list[str] = msgspec.field(default_factory=list)
-    """The options of an additional operator."""
+    """The options that select the objects of an additional operator, and the namespaces of any."""
     unread: list[str] = msgspec.field(default_factory=list)
 
     def words(self, namespace: str, needed: Collection[str]) -> str:
         """Return the options as in a shell, with the components that are ``needed`` as well."""
-        words = ["--namespace", namespace, *self.part]
+        words = ["--namespace", namespace]
+        if self.is_additional:
+            words.append("--additional")
+        words += self.part
         if self.image not in ("", default_image()):
             words += ["--image", self.image]
         for name in sorted(self.components.union(needed)):
@@ -77,8 +82,7 @@ async def read_options(client: Client, installation: Installation) -> InstalledO
     if await _read(client, options, "prometheus", SERVICE_MONITOR, monitor) is not None:
         options.components.add("prometheus")
     hosts = host_policy.policy()[0]
-    is_first = not options.part
-    read_hosts = is_first and await _read(
+    read_hosts = not options.is_additional and await _read(
         client, options, "reserved-hosts", gvk_of(hosts), key_of(hosts)
     )
     if read_hosts:
@@ -111,19 +115,36 @@ async def _read_roles(
     if part is None and own_name(MANAGER_BINDING.name, namespace) in own:
         part = installation.configuration
     if part is not None:
+        options.is_additional = True
         options.part = _part(part)
+    elif await has_divided_roles(client, is_bound=MANAGER_BINDING.name in own):
+        options.part = watch_options(installation.configuration)
+
+
+async def has_divided_roles(client: Client, *, is_bound: bool) -> bool:
+    """Return whether the first operator has permissions only in its namespaces, as far as it has any.
+
+    ``is_bound``: whether the ClusterRoleBinding of the manifests is for it. Without it, an administrator has bound the
+    roles in namespaces.
+    """
+    role = NamespacedName("", watched_name(MANAGER_ROLE))
+    return not is_bound or await client.get(CLUSTER_ROLE, role, live=True) is not None
+
+
+def watch_options(configuration: OperatorConfiguration) -> list[str]:
+    """Return the options for the namespaces that the operator reconciles."""
+    words: list[str] = []
+    for namespace in configuration.watch_namespaces:
+        words += ["--watch-namespace", namespace]
+    return words
 
 
 def _part(configuration: OperatorConfiguration) -> list[str]:
-    """Return the options with which the manifests of an additional operator are printed."""
-    words = ["--additional"]
-    for namespace in configuration.watch_namespaces:
-        words += ["--watch-namespace", namespace]
+    """Return the options that select the objects of an additional operator."""
+    words = watch_options(configuration)
     if configuration.label_selector:
         words += ["--label-selector", configuration.label_selector]
-    if len(words) == 1:
-        words += ["--watch-namespace", "NAMESPACE"]
-    return words
+    return words or ["--watch-namespace", "NAMESPACE"]
 
 
 async def _read(

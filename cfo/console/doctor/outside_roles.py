@@ -13,8 +13,10 @@ from typing import Final
 
 from cfo.checks.findings import Finding, not_needed, skip
 from cfo.console.doctor.facts import Installation
+from cfo.console.doctor.installed import has_divided_roles, watch_options
 from cfo.features.contract import OptionalRole
 from cfo.features.roles import enabled_roles, has_all, retained_roles
+from cfo.features.scopes import probes
 from cfo.manifests.additional import own_name
 from cfo.manifests.names import MANAGER_BINDING, SERVICE_ACCOUNT
 from cfo.manifests.rbac import optional_binding
@@ -34,25 +36,46 @@ async def check_outside_roles(client: Client, installation: Installation) -> lis
     retained = await retained_roles(client, enabled)
     user = service_account(installation.namespace, SERVICE_ACCOUNT)
     needed = [*enabled, *retained]
-    missing = [role for role in needed if not await has_all(client, role.probes, user)]
+    missing: list[OptionalRole] = []
+    for role in needed:
+        permissions = probes(role, installation.configuration, installation.namespace)
+        if not await has_all(client, permissions, user):
+            missing.append(role)
     if not missing:
         return [not_needed(_OUTSIDE)]
     is_additional = await _is_additional(client, installation, missing)
+    options = await _options(client, installation, is_additional=is_additional)
     names = ", ".join(role.name for role in missing)
     noun = "component" if len(missing) == 1 else "components"
     return [
         skip(
             f"{_OUTSIDE}; the ServiceAccount {SERVICE_ACCOUNT} lacks the roles of the {noun} {names}",
-            f"unless the user has these permissions: {_command(installation.namespace, missing, is_additional)}; this "
+            f"unless the user has these permissions: {_command(options, missing)}; this "
             "binds the roles to the ServiceAccount, so bind them to another user yourself",
         )
     ]
 
 
-def _command(namespace: str, roles: Iterable[OptionalRole], is_additional: bool) -> str:
-    words = ["cfo", "manifests", "--roles-only", "--namespace", namespace]
+async def _options(client: Client, installation: Installation, *, is_additional: bool) -> list[str]:
+    """Return the options of all roles of the operator."""
+    words = ["--namespace", installation.namespace]
     if is_additional:
         words.append("--additional")
+    is_divided = is_additional or await _has_divided_roles(client, installation.namespace)
+    if is_divided:
+        words += watch_options(installation.configuration)
+    return words
+
+
+async def _has_divided_roles(client: Client, namespace: str) -> bool:
+    binding = await client.get(CLUSTER_ROLE_BINDING, MANAGER_BINDING, live=True)
+    subjects = (binding or {}).get("subjects") or ()
+    is_bound = any(subject.get("namespace") == namespace for subject in subjects)
+    return await has_divided_roles(client, is_bound=is_bound)
+
+
+def _command(options: Iterable[str], roles: Iterable[OptionalRole]) -> str:
+    words = ["cfo", "manifests", "--roles-only", *options]
     for role in roles:
         words += ["--with", role.name]
     return f"{shlex.join(words)} | kubectl apply --server-side -f -"

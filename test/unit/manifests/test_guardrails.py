@@ -69,7 +69,10 @@ def test_command_prints_the_guardrails_of_a_namespace() -> None:
         (["--tenant", "A b"], "Error: --tenant: 'A b': must be a lower-case DNS label\n"),
         (
             ["--tenant", "a", "--with", "prometheus"],
-            "Error: --tenant: must not be combined with --with, --api-server-cidr, --additional or --roles-only\n",
+            (
+                "Error: --tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only or "
+                "--watch-namespace\n"
+            ),
         ),
     ],
 )

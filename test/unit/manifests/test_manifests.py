@@ -218,8 +218,9 @@ def test_additional_operator_has_no_permissions_for_webhooks() -> None:
             "not that of the first one",
         ),
         (("--additional", "--namespace", "b"), "requires --watch-namespace or --label-selector"),
-        (("--watch-namespace", "a"), "require --additional"),
-        (("--label-selector", "a=b"), "require --additional"),
+        (("--watch-namespace", "No_Such"), "--watch-namespace: watchNamespaces[0]: 'No_Such'"),
+        (("--label-selector", "a=b"), "requires --additional"),
+        (("--tenant", "a", "--watch-namespace", "b"), "--tenant"),
         (("--tenant", "a", "--additional"), "--tenant"),
         ((*ADDITIONAL, "--with", "certmanager"), "only for the first operator"),
         ((*ADDITIONAL, "--with", "reserved-hosts"), "only for the first operator"),
@@ -229,7 +230,10 @@ def test_additional_operator_has_no_permissions_for_webhooks() -> None:
         (("--roles-only",), "no component: must name components with a role: appwrapper, "),
         (("--roles-only", "--with", "csr", "--with", "certmanager"), "--with: certmanager: must"),
         (("--roles-only", "--with", "csr", "--image", "a"), "must not be combined with --image"),
-        (("--roles-only", *ADDITIONAL, "--with", "csr"), "must not be combined with --image"),
+        (
+            ("--roles-only", *ADDITIONAL, "--label-selector", "a=b", "--with", "csr"),
+            "--label-selector",
+        ),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -> None:
@@ -243,7 +247,9 @@ def test_note_names_the_settings_of_the_first_operator() -> None:
     assert result.stderr == (
         "Note: first set watchNamespaces without team or a labelSelector that excludes a=b in the ConfigMap "
         "codeflare-operator-config of the first operator, and restart it: otherwise both reconcile the same objects, "
-        f"and overwrite each other's writes; cfo doctor checks this\n{IMAGE_NOTE}"
+        "and overwrite each other's writes; cfo doctor checks this\n"
+        "Note: the permissions are only for team, which must exist: if the ConfigMap b/codeflare-operator-config "
+        f"exists, its watchNamespaces must name no others\n{IMAGE_NOTE}"
     )
     assert all(isinstance(obj, dict) for obj in yaml.safe_load_all(result.stdout))
 
@@ -255,7 +261,7 @@ def test_roles_only_are_those_of_the_installation(options: tuple[str, ...], suff
     result = CliRunner().invoke(cli, arguments)
     assert (result.exit_code, result.stderr) == (0, "")
     found = list(yaml.safe_load_all(result.stdout))
-    part = {"watchNamespaces": ["team"]} if options else None
+    part = {"labelSelector": "a=b"} if options else None
     installation = render("ops", components=["gateway"], part=part)
     assert [(obj["kind"], obj["metadata"]["name"]) for obj in found] == [
         ("ClusterRole", f"codeflare-operator-manager-gateway-role{suffix}"),
