@@ -12,6 +12,7 @@ from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.pods import WrapperPod
+from cfo.controllers.appwrapper.workload import has_queue
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -82,6 +83,7 @@ def observe(
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),
         now=now,
+        is_queued=has_queue(obj),
         **fields,
     )
 

@@ -29,7 +29,7 @@ from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import Deletion, WrapperObservation
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
-from cfo.controllers.appwrapper.workload import completion
+from cfo.controllers.appwrapper.workload import completion, has_queue
 from cfo.runtime import rfc3339
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
 from test.support.observations import CONFIG, NOW, UID
@@ -358,6 +358,7 @@ class QuotaWorld:
             pods=[_observed_pod(pod) for pod in self.pods.values()],
             settings=Settings.of(self.wrapper, CONFIG.fault_tolerance),
             now=self.now,
+            is_queued=has_queue(self.wrapper),
         )
 
     def reconcile(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from cfo.runtime import GVK
+from cfo.api.reading import items, mapping, path
+from cfo.runtime import GVK, find_condition
 
 APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
@@ -98,3 +99,17 @@ OWN_CONDITIONS: Final = (
 def is_managed_here(wrapper: Mapping[str, Any]) -> bool:
     """Return whether ``spec.managedBy`` assigns the AppWrapper to this controller."""
     return ((wrapper.get("spec") or {}).get("managedBy") or CONTROLLER_NAME) == CONTROLLER_NAME
+
+
+def has_quota(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper has quota: from its admission until its resources are deleted, or it has ended.
+
+    Its fields can have any type.
+    """
+    reserved = find_condition(items(path(wrapper, "status", "conditions")), QUOTA_RESERVED) or {}
+    return reserved.get("status") == "True"
+
+
+def is_idle(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper is suspended, and nothing of it runs. Its fields can have any type."""
+    return bool(mapping(wrapper.get("spec")).get("suspend")) and not has_quota(wrapper)

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY, Phase
-from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
@@ -32,7 +31,7 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import PodFailure
-from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, labels_of
+from cfo.runtime import GVK, POD, EventType, NamespacedName, Object
 from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
@@ -42,12 +41,12 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
-    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``has_all_pods``:
-    whether the cache had room for all pods of the namespace. ``deletion_seen_at``: when this process first saw that the
-    components are being deleted, if they are. ``validation``: the new state of its condition
-    ``Validated``, or ``None`` if that does not change. ``others``: objects that the AppWrapper controls, that are no
-    components, and from which pods with its label descend, as far as they are known. ``refusal``: why missing pods
-    cannot be created, if that was asked for and is known.
+    continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
+    ``awaits_admission``: whether it must wait for its queue. ``has_all_pods``: whether the cache had room for all pods
+    of the namespace. ``deletion_seen_at``: when this process first saw that the components are being deleted, if they
+    are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does not change. ``others``:
+    objects that the AppWrapper controls, that are no components, and from which pods with its label descend, as far as
+    they are known. ``refusal``: why missing pods cannot be created, if that was asked for and is known.
     """
 
     wrapper: Object
@@ -58,17 +57,13 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     unserved: frozenset[int] = frozenset()
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    is_queued: bool = False
     awaits_admission: bool = False
     has_all_pods: bool = True
     deletion_seen_at: datetime | None = None
     validation: ValidatedCondition | None = None
     others: Sequence[Deletion] = ()
     refusal: PodFailure | None = None
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether a queue admits it, so that it has a quota."""
-        return bool(labels_of(self.wrapper).get(QUEUE_NAME_LABEL))
 
     @property
     def suspended(self) -> bool:

@@ -5,8 +5,9 @@ The operator creates the Workload of each AppWrapper and follows its status; :mo
 This behaves like Kueue's own integration. An AppWrapper with a queue starts suspended, and its Workload is created.
 Once the Workload is admitted, the AppWrapper gets the pod template changes that the admission requires, and is resumed.
 When the Workload is evicted (or deactivated), the AppWrapper is suspended, and the quota is released once its resources
-are deleted. When the AppWrapper finishes, the Workload is marked as finished. Enabled with
-``appwrapper.kueueIntegration``.
+are deleted. When the AppWrapper finishes, the Workload is marked as finished. A Workload is followed as long as it
+exists: it can hold quota, whatever users did to the labels of its AppWrapper. That of an AppWrapper that has left its
+queue is deleted once nothing runs. Enabled with ``appwrapper.kueueIntegration``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     desired_workload,
     has_prebuilt_workload,
+    has_queue,
     is_admitted,
     pod_set_infos,
     protection_patch,
@@ -33,10 +35,12 @@ from cfo.controllers.appwrapper.workload import (
 from cfo.controllers.appwrapper.workload_decision import (
     QueueAction,
     QueueDecision,
+    awaits_admission,
     changed_spec,
     decide_action,
     finished_status,
-    is_queued_here,
+    is_queued,
+    is_synchronized_here,
     released_status,
     reported_status,
 )
@@ -69,7 +73,7 @@ _RETRY_SECONDS: Final = 5.0
 
 
 class KueueReconciler:
-    """Reconciles AppWrappers that have a queue with their Workloads, of version ``workload``."""
+    """Reconciles AppWrappers that have a queue, or still a Workload, with their Workloads, of version ``workload``."""
 
     name: Final = "appwrapper-kueue"
 
@@ -89,17 +93,22 @@ class KueueReconciler:
         self._workloads = manager.cache.informer(workload).reader
         self._reported: dict[Request, tuple[str, str]] = {}
         """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
+        self._is_divided = bool(manager.options.selectors.get(APPWRAPPER))
+        """Whether AppWrappers exist that the cache does not select."""
+        self._followed: dict[Request, NamespacedName] = {}
+        """The last known Workload of each AppWrapper, only if :attr:`_is_divided`."""
         self.flavors = manager.cache.informer(
             GVK(workload.group, workload.version, "ResourceFlavor")
         )
         self.workload = workload
 
+    def is_queued(self, wrapper: Mapping[str, Any]) -> bool:
+        """Return whether a queue decides about the AppWrapper."""
+        return is_queued(wrapper, self._workload_of(wrapper))
+
     def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
         """Return whether the AppWrapper must not be deployed yet, even if ``spec.suspend`` is not set."""
-        if not queue_of(wrapper):
-            return False
-        workload = self._workload_of(wrapper)
-        return workload is None or not is_admitted(workload)
+        return awaits_admission(wrapper, self._workload_of(wrapper))
 
     def required_infos(self, wrapper: Object) -> Sequence[Sequence[Mapping[str, Any]]]:
         """Return the changes to pod templates that the admission requires, by component and pod set.
@@ -107,9 +116,9 @@ class KueueReconciler:
         Users can write those of the spec: the webhook allows it together with ``spec.suspend``. Raises
         :class:`LookupError` if the Workload is not admitted, or if a flavor of it does not exist.
         """
-        if not queue_of(wrapper):
-            return specified_infos(wrapper)
         workload = self._workload_of(wrapper)
+        if not is_queued(wrapper, workload):
+            return specified_infos(wrapper)
         if workload is None or not is_admitted(workload):
             raise LookupError("the Workload is not admitted")
         return pod_set_infos(wrapper, workload, self._flavor)
@@ -119,9 +128,14 @@ class KueueReconciler:
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None:
             self._reported.pop(request, None)
-        if wrapper is None or not is_queued_here(wrapper):
+            await self._delete_left(request)
+            self._followed.pop(request, None)
             return Result()
         workload = self._workload_of(wrapper)
+        if workload is not None and self._is_divided:
+            self._followed[request] = key_of(workload)
+        if not is_synchronized_here(wrapper, workload):
+            return Result()
         if workload is not None:
             protection = protection_patch(wrapper, workload)
             if protection:
@@ -157,7 +171,35 @@ class KueueReconciler:
             case QueueAction.MOVE:
                 patch = {"spec": {"queueName": queue_of(wrapper)}}
                 await self._client.patch_object(workload, patch, unchanged=True)
+            case QueueAction.DELETE:
+                await self._delete(wrapper, workload)
         return Result()
+
+    async def _delete_left(self, request: Request) -> None:
+        """Delete the Workload of an AppWrapper that has left its queue, and then the part of this operator.
+
+        The webhook allows that while nothing runs. No other operator may follow the Workload.
+        """
+        key = self._followed.get(request)
+        workload = self._workloads.get(key) if key is not None else None
+        if workload is None:
+            return
+        wrapper = await self._client.get(APPWRAPPER, request, live=True)
+        if wrapper is None or not is_controlled_by(workload, wrapper):
+            return
+        if not is_synchronized_here(wrapper, workload):
+            return
+        if decide_action(wrapper, workload).action is QueueAction.DELETE:
+            await self._delete(wrapper, workload)
+
+    async def _delete(self, wrapper: Object, workload: Object) -> None:
+        """Delete the Workload; :mod:`.reservations` keeps it while its quota is in use."""
+        key = key_of(workload)
+        if not await self._client.delete(self.workload, key, uid=uid_of(workload)):
+            return
+        cause = "was changed without validation" if has_queue(wrapper) else "has left its queue"
+        message = f"Deleted Workload: {key}, because the AppWrapper {cause}"
+        self._events.event(wrapper, "Normal", "DeletedWorkload", message)
 
     def _report_inadmissible(self, request: Request, wrapper: Object, workload: Object) -> None:
         """Record an Event, once, if Kueue cannot admit the Workload at all, such as without its LocalQueue."""

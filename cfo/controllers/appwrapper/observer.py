@@ -101,7 +101,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
-    ``gate`` determines whether an AppWrapper was validated. ``awaits_admission`` returns whether an AppWrapper that is
+    ``gate`` determines whether an AppWrapper was validated. ``is_queued`` returns whether a queue decides about an
+    AppWrapper, and ``awaits_admission`` returns whether an AppWrapper that is
     not suspended must still wait for its queue. ``reservations`` keep what is known of the pods of an AppWrapper that
     was deleted before its Workload.
     """
@@ -113,6 +114,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     components: ComponentInformers
     nodes: NodeHealth
     gate: ValidationGate
+    is_queued: Callable[[Object], bool]
     awaits_admission: Callable[[Object], bool]
     reservations: Reservations | None = None
     _ancestors: dict[NamespacedName, _KnownPods] = msgspec.field(default_factory=dict)
@@ -165,6 +167,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             now=self.clock.now(),
             unserved=frozenset(unserved),
             no_execute=self.nodes.no_execute(),
+            is_queued=self.is_queued(wrapper),
             awaits_admission=self.awaits_admission(wrapper),
             has_all_pods=self.pods.is_complete(namespace_of(wrapper)),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),

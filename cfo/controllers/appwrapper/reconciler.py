@@ -52,6 +52,7 @@ from cfo.controllers.appwrapper.transition import (
     releases,
 )
 from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods
+from cfo.controllers.appwrapper.workload import has_queue
 from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
@@ -382,6 +383,7 @@ def setup(
     if config.require_admission_webhook:
         configurations = manager.cache.informer(VALIDATING_WEBHOOK_CONFIGURATION)
     gate = ValidationGate(client, configurations, manager.clock)
+    is_queued = queueing.is_queued if queueing is not None else has_queue
     awaits_admission = queueing.awaits_admission if queueing is not None else lambda _: False
     infos_of = queueing.required_infos if queueing is not None else specified_infos
     reconciler = AppWrapperReconciler(
@@ -395,6 +397,7 @@ def setup(
             components,
             health,
             gate,
+            is_queued,
             awaits_admission,
             reservations,
         ),

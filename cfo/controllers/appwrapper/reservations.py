@@ -27,7 +27,7 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER_UID_LABEL,
     FINALIZER,
     QUOTA_FINALIZER,
-    QUOTA_RESERVED,
+    has_quota,
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.appwrapper_settings import Settings
@@ -40,9 +40,8 @@ from cfo.controllers.appwrapper.decision import (
 )
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.pods import time_or_none
-from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.unlabelled_pods import active_pod
-from cfo.controllers.appwrapper.workload import evicted_at, holds_quota
+from cfo.controllers.appwrapper.workload import evicted_at, has_queue, holds_quota
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
@@ -193,7 +192,7 @@ class ReservationReconciler:
                     return Result(
                         requeue_after=self._namespaces.retry_after(request.namespace, waiting.since)
                     )
-            elif is_true((wrapper.get("status") or {}).get("conditions"), QUOTA_RESERVED):
+            elif has_quota(wrapper):
                 return Result()  # the next event of the AppWrapper triggers another reconcile
         await self._release(workload)
         self._stop_waiting(request)
@@ -266,10 +265,15 @@ class ReservationReconciler:
         await self._client.delete(gvk_of(workload), key_of(workload), uid=uid_of(workload))
 
     async def _is_of_another_operator(self, workload: Object) -> bool:
-        """Return whether the AppWrapper of a Workload exists, and the cache does not select it."""
+        """Return whether another operator follows the AppWrapper of a Workload, so that it exists.
+
+        None may follow one that has left the part of this operator, but then it has neither a queue nor quota.
+        """
         uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
         wrapper = await self._wrapper_of(workload, uid, live=True)
-        return wrapper is not None and not self._wrappers.selects(wrapper)
+        if wrapper is None or self._wrappers.selects(wrapper):
+            return False
+        return has_queue(wrapper) or has_quota(wrapper)
 
     async def _wrapper_of(self, workload: Object, uid: str, *, live: bool = False) -> Object | None:
         """Return the AppWrapper of a Workload, if it exists; unless ``live``, only if this operator reconciles it."""

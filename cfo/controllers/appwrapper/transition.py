@@ -63,6 +63,7 @@ from cfo.controllers.appwrapper.pods import (
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.status import WrapperStatus
+from cfo.controllers.appwrapper.workload import has_queue
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting
 from cfo.runtime.objects import format_duration
@@ -160,7 +161,7 @@ def _initialize(observation: WrapperObservation, decision: WrapperDecision) -> N
 
 def _report_missing_queue(observation: WrapperObservation, decision: WrapperDecision) -> None:
     """Report, once for each time that it is suspended, that nothing resumes an AppWrapper without a queue."""
-    if observation.suspended and not observation.is_queued:
+    if observation.suspended and not has_queue(observation.wrapper):
         decision.record_normal("Suspended", SUSPENDED_WITHOUT_QUEUE)
 
 

@@ -90,6 +90,11 @@ def queue_of(wrapper: Mapping[str, Any]) -> str:
     return labels_of(wrapper).get(QUEUE_NAME_LABEL, "")
 
 
+def has_queue(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper names a LocalQueue."""
+    return bool(queue_of(wrapper))
+
+
 def has_prebuilt_workload(wrapper: Mapping[str, Any]) -> bool:
     """Return whether another client, such as MultiKueue, created the Workload of an AppWrapper, and named it there."""
     return _PREBUILT in labels_of(wrapper) or _PREBUILT in annotations_of(wrapper)
@@ -337,7 +342,7 @@ def pod_set_infos(
             if group.is_submitter:
                 continue  # the Workload was created by an earlier version
             raise LookupError(f"the admission has no assignment for pod set {name}")
-        info = _pod_set_info(wrapper, workload, assignments[name], flavor)
+        info = _pod_set_info(workload, assignments[name], flavor)
         if group.position < len(infos[index]):
             infos[index][group.position] = info
         else:  # a submitter that no pod set of the component describes
@@ -351,7 +356,6 @@ def _empty_infos(component: Mapping[str, Any]) -> list[Object]:
 
 
 def _pod_set_info(
-    wrapper: Mapping[str, Any],
     workload: Mapping[str, Any],
     assignment: Mapping[str, Any],
     flavor: Callable[[str], Mapping[str, Any] | None],
@@ -361,7 +365,7 @@ def _pod_set_info(
         "annotations": {"kueue.x-k8s.io/workload": name_of(workload)},
         "labels": {
             "kueue.x-k8s.io/cluster-queue-name": workload["status"]["admission"]["clusterQueue"],
-            "kueue.x-k8s.io/local-queue-name": queue_of(wrapper),
+            "kueue.x-k8s.io/local-queue-name": (workload.get("spec") or {}).get("queueName"),
             "kueue.x-k8s.io/podset": assignment["name"],
         },
         "nodeSelector": {},

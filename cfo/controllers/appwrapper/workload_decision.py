@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.api.appwrapper.names import PODS_READY, has_quota, is_managed_here
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     completion,
     eviction,
+    has_queue,
     is_admitted,
     queue_of,
 )
@@ -57,6 +58,8 @@ class QueueAction(Enum):
     """Report in the Workload whether the pods are ready, and how many need no quota any more."""
     MOVE = auto()
     """Move the Workload to the queue of the AppWrapper."""
+    DELETE = auto()
+    """Delete the Workload of an AppWrapper that has left its queue, and of which nothing runs."""
 
 
 class QueueDecision(msgspec.Struct, frozen=True):
@@ -71,19 +74,45 @@ class QueueDecision(msgspec.Struct, frozen=True):
     is_pending: bool = False
 
 
-def is_queued_here(wrapper: Mapping[str, Any]) -> bool:
+def is_queued(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
+    """Return whether a queue decides about an AppWrapper; ``workload`` is its own, or ``None`` if it has none.
+
+    While its Workload exists, one does, because the Workload can hold quota: users can remove the label.
+    """
+    return workload is not None or has_queue(wrapper)
+
+
+def is_synchronized_here(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
     """Return whether this operator synchronizes an AppWrapper with a Workload."""
     if is_deleting(wrapper) or not is_managed_here(wrapper):
         return False
-    return bool(queue_of(wrapper)) and not is_held(wrapper)
+    return workload is not None or _wants_admission(wrapper)
+
+
+def awaits_admission(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
+    """Return whether an AppWrapper must not be deployed yet, even if ``spec.suspend`` is not set.
+
+    One that has left its queue is deployed without a queue once its Workload is deleted.
+    """
+    if workload is None:
+        return has_queue(wrapper)
+    has_left = not _wants_admission(wrapper) and not has_quota(wrapper)
+    return has_left or not is_admitted(workload)
+
+
+def _wants_admission(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper has a queue, and is allowed to run once the queue admits it."""
+    return has_queue(wrapper) and not is_held(wrapper)
 
 
 def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
-    """Return the next step of an AppWrapper with a queue; ``workload`` is ``None`` if it has none."""
+    """Return the next step of an AppWrapper that is synchronized; ``workload`` is ``None`` if it has none."""
     is_suspended = bool(wrapper["spec"].get("suspend"))
     ended = completion(wrapper)
     if ended is not None:
         return QueueDecision(QueueAction.FINISH, *ended)
+    if workload is not None and not _wants_admission(wrapper):
+        return _decide_without_queue(wrapper, workload, is_suspended=is_suspended)
     if workload is None:
         if is_suspended:
             return QueueDecision(QueueAction.CREATE)
@@ -94,7 +123,7 @@ def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
         reason, message = evicted
         if not is_suspended:
             return QueueDecision(QueueAction.STOP, message=message)
-        if is_true(_conditions_of(wrapper), QUOTA_RESERVED):
+        if has_quota(wrapper):
             return QueueDecision(QueueAction.NOTHING)  # its resources are being deleted
         return QueueDecision(QueueAction.RELEASE, reason, message)
     if is_admitted(workload):
@@ -105,6 +134,24 @@ def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
     if workload["spec"].get("queueName") != queue_of(wrapper):
         return QueueDecision(QueueAction.MOVE, is_pending=True)
     return QueueDecision(QueueAction.NOTHING, is_pending=True)
+
+
+def _decide_without_queue(
+    wrapper: Object, workload: Object, *, is_suspended: bool
+) -> QueueDecision:
+    """Return the next step of an AppWrapper that has left its queue, or may not run, but still has a Workload.
+
+    It runs as long as its Workload is admitted, and then never again with it.
+    """
+    if not has_quota(wrapper):
+        action = QueueAction.NOTHING if is_deleting(workload) else QueueAction.DELETE
+        return QueueDecision(action)
+    if is_suspended:
+        return QueueDecision(QueueAction.NOTHING)  # its resources are being deleted
+    if is_admitted(workload):
+        return QueueDecision(QueueAction.REPORT)
+    _, message = eviction(workload) or ("", "Not admitted by cluster queue")
+    return QueueDecision(QueueAction.STOP, message=message)
 
 
 def changed_spec(

@@ -18,7 +18,13 @@ from cfo.api.appwrapper.inference import (
     undercounted_pod_sets,
     unlimited_worker_groups,
 )
-from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    QUOTA_RESERVED,
+    USER_ID_LABEL,
+    USER_LABEL,
+    is_idle,
+)
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SET_BYTES,
@@ -278,8 +284,10 @@ def _changes(old: Object, new: Object) -> Iterator[FieldError]:
     if _is_queued(new) and not _is_queued(old):
         yield from _first_queue_errors(new)
     kept = [USER_LABEL, USER_ID_LABEL]
-    if _is_queued(old) and not _is_suspended(new):
-        kept.append(QUEUE_NAME_LABEL)  # what runs was admitted by this queue, as in Kueue's webhook
+    if not is_idle(old) or not _is_suspended(new):
+        # What runs was admitted by this queue, and only its Workload ends it. Kueue's webhook allows a change together
+        # with the suspension, after which nothing would follow the Workload of what still runs.
+        kept.append(QUEUE_NAME_LABEL)
     for label in kept:
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
             yield _immutable(_LABELS.key(label))
@@ -532,7 +540,7 @@ def change_warnings(errors: Iterable[FieldError]) -> Iterator[str]:
     changed -= {str(_LABELS.key(label)) for label in (USER_LABEL, USER_ID_LABEL)}
     queue = str(_LABELS.key(QUEUE_NAME_LABEL))
     if queue in changed:
-        yield f"{queue} can be changed while spec.suspend is true"
+        yield f"{queue} can be changed while spec.suspend is true and the condition {QUOTA_RESERVED} is not"
     infos = {field for field in changed if field.endswith(f".{_INFOS}")}
     if infos:
         yield f"{_INFOS} is what the queue requires; it can be changed only together with spec.suspend"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,10 +14,12 @@ from cfo.controllers.appwrapper.workload_decision import (
     REQUEUED_REASONS,
     QueueAction,
     QueueDecision,
+    awaits_admission,
     changed_spec,
     decide_action,
     finished_status,
-    is_queued_here,
+    is_queued,
+    is_synchronized_here,
     released_status,
     reported_status,
 )
@@ -24,10 +27,13 @@ from cfo.runtime.objects.unstructured import Object
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-ADMITTED = {
+ADMITTED: Object = {
     "admission": {"clusterQueue": "all"},
     "conditions": [{"type": "Admitted", "status": "True"}],
 }
+NOT_VALIDATED = {"type": "Validated", "status": "False"}
+HELD = {"status": {"conditions": [NOT_VALIDATED]}}
+DELETED = {"metadata": {"labels": {QUEUE_LABEL: "user"}, "deletionTimestamp": "now"}}
 EVICTED = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by b"}
 
 
@@ -62,6 +68,12 @@ def workload(
         "spec": {"queueName": queue, "active": active},
         "status": {**status, "conditions": [*status.get("conditions", ()), *conditions]},
     }
+
+
+def not_validated(owner: Object) -> Object:
+    """Return an AppWrapper that was changed without validation."""
+    status = owner["status"]
+    return {**owner, "status": {**status, "conditions": [*status["conditions"], NOT_VALIDATED]}}
 
 
 def kinds(conditions: list[Object]) -> dict[str, tuple[str, str]]:
@@ -145,19 +157,123 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "existing", "expected"),
     [
-        ({}, True),
-        ({"metadata": {"labels": {}}}, False),
-        ({"metadata": {"labels": {QUEUE_LABEL: "user"}, "deletionTimestamp": "now"}}, False),
-        ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, False),
+        ({}, None, True),
+        ({"metadata": {"labels": {}}}, None, False),
+        (HELD, None, False),
+        ({"metadata": {"labels": {}}}, workload(), True),
+        (HELD, workload(), True),
+        (DELETED, workload(), False),
+        ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, workload(), False),
     ],
-    ids=["with a queue", "without a queue", "being deleted", "managed by another controller"],
+    ids=[
+        "with a queue",
+        "without a queue",
+        "not validated",
+        "without a queue, with a Workload",
+        "not validated, with a Workload",
+        "being deleted",
+        "managed by another controller",
+    ],
 )
-def test_only_queued_wrappers_of_this_operator_are_synchronized(
-    change: Object, expected: bool
+def test_wrappers_of_this_operator_with_queue_or_workload_are_synchronized(
+    change: Object, existing: Object | None, expected: bool
 ) -> None:
-    assert is_queued_here({**wrapper(), **change}) is expected
+    assert is_synchronized_here({**wrapper(), **change}, existing) is expected
+
+
+OUTSIDE = [
+    pytest.param(lambda **state: wrapper(queue="", **state), id="without a queue"),
+    pytest.param(lambda **state: not_validated(wrapper(**state)), id="not validated"),
+]
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize("suspend", [False, True])
+@pytest.mark.parametrize(
+    "existing",
+    [workload(), workload(**ADMITTED), workload(EVICTED, **ADMITTED), workload(active=False)],
+    ids=["waits", "admitted", "evicted", "deactivated"],
+)
+def test_workload_is_deleted_after_its_wrapper_has_left_the_queue(
+    outside: Callable[..., Object], suspend: bool, existing: Object
+) -> None:
+    owner = outside(suspend=suspend)
+    assert decide_action(owner, existing) == QueueDecision(QueueAction.DELETE)
+    assert awaits_admission(owner, existing)
+    assert is_queued(owner, existing)
+    being_deleted = {**existing, "metadata": {**existing["metadata"], "deletionTimestamp": "now"}}
+    assert decide_action(owner, being_deleted) == QueueDecision(QueueAction.NOTHING)
+    assert awaits_admission(owner, being_deleted)
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize(
+    ("state", "existing", "action", "message"),
+    [
+        ({}, workload(**ADMITTED), QueueAction.REPORT, ""),
+        ({}, workload(EVICTED, **ADMITTED), QueueAction.STOP, "Preempted by b"),
+        ({}, workload(), QueueAction.STOP, "Not admitted by cluster queue"),
+        ({"suspend": True}, workload(EVICTED, **ADMITTED), QueueAction.NOTHING, ""),
+        ({"suspend": True}, workload(**ADMITTED), QueueAction.NOTHING, ""),
+        ({"suspend": True}, workload(), QueueAction.NOTHING, ""),
+        ({"phase": "Succeeded"}, workload(**ADMITTED), QueueAction.FINISH, None),
+        ({"phase": "Failed"}, workload(**ADMITTED), QueueAction.FINISH, None),
+    ],
+    ids=[
+        "it runs as admitted",
+        "evicted",
+        "not admitted",
+        "evicted, being suspended",
+        "admitted, being suspended",
+        "waiting, being suspended",
+        "succeeded",
+        "failed",
+    ],
+)
+def test_workload_is_followed_while_its_wrapper_runs_outside_the_queue(
+    outside: Callable[..., Object],
+    state: Object,
+    existing: Object,
+    action: QueueAction,
+    message: str | None,
+) -> None:
+    owner = outside(**{"suspend": False, "conditions": (QUOTA_RESERVED,), **state})
+    decision = decide_action(owner, existing)
+    assert decision.action is action
+    if message is not None:
+        assert decision.message == message
+    assert is_queued(owner, existing)
+
+
+@pytest.mark.parametrize(
+    ("owner", "existing", "expected"),
+    [
+        (wrapper(suspend=False), None, True),
+        (wrapper(suspend=False), workload(), True),
+        (wrapper(suspend=False), workload(EVICTED, **ADMITTED), True),
+        (wrapper(suspend=False), workload(**ADMITTED), False),
+        (wrapper(suspend=False, queue=""), None, False),
+        (
+            wrapper(suspend=False, queue="", conditions=(QUOTA_RESERVED,)),
+            workload(**ADMITTED),
+            False,
+        ),
+    ],
+    ids=[
+        "without a Workload",
+        "not admitted",
+        "evicted",
+        "admitted",
+        "without a queue",
+        "admitted, and left the queue while it runs",
+    ],
+)
+def test_wrapper_is_deployed_with_admission_or_without_a_queue(
+    owner: Object, existing: Object | None, expected: bool
+) -> None:
+    assert awaits_admission(owner, existing) is expected
 
 
 def test_resumed_wrapper_gets_the_changes_of_the_admission_and_a_stopped_one_loses_them() -> None:

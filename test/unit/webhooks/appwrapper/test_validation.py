@@ -275,7 +275,9 @@ class TestUpdate:
         moved = copy.deepcopy(queued)
         moved["metadata"]["labels"] = {QUEUE_NAME_LABEL: "b"}
         (warning,) = change_warnings(update_errors(queued, moved))
-        assert warning.endswith("can be changed while spec.suspend is true")
+        assert warning.endswith(
+            "can be changed while spec.suspend is true and the condition QuotaReserved is not"
+        )
 
         claimed = copy.deepcopy(self.old)
         claimed["metadata"]["labels"] = {USER_LABEL: "someone"}
@@ -310,18 +312,54 @@ class TestUpdate:
         (warning,) = change_warnings(errors)
         assert warning.endswith("can be changed only together with spec.suspend")
 
-    @pytest.mark.parametrize("labels", [{}, {QUEUE_NAME_LABEL: "other"}])
-    def test_queue_of_what_runs_is_immutable(self, labels: dict[str, str]) -> None:
-        queued = {
-            **self.old,
-            "metadata": {**self.old["metadata"], "labels": {QUEUE_NAME_LABEL: "q"}},
-        }
+    @pytest.mark.parametrize("queue", ["", "q", "other"])
+    @pytest.mark.parametrize(
+        ("was_suspended", "is_suspended", "status", "is_allowed"),
+        [
+            (True, True, {}, True),
+            (True, True, {"conditions": [{"type": "QuotaReserved", "status": "False"}]}, True),
+            (True, True, {"conditions": [{"type": "QuotaReserved", "status": "True"}]}, False),
+            (True, False, {}, False),
+            (False, True, {}, False),
+            (False, False, {}, False),
+        ],
+        ids=[
+            "not seen yet",
+            "suspended",
+            "being suspended",
+            "with its resumption",
+            "with its suspension",
+            "running",
+        ],
+    )
+    def test_queue_changes_only_while_nothing_runs(
+        self,
+        queue: str,
+        was_suspended: bool,
+        is_suspended: bool,
+        status: dict[str, Any],
+        is_allowed: bool,
+    ) -> None:
+        old, _ = self.copy_of_old()
+        old["metadata"]["labels"] = {QUEUE_NAME_LABEL: "q" if queue != "q" else ""}
+        old["spec"]["suspend"] = was_suspended
+        old["status"] = status
         new, _ = self.copy_of_old()
-        new["metadata"]["labels"] = labels
-        (error,) = update_errors(queued, new)
-        assert str(error).startswith("metadata.labels[kueue.x-k8s.io/queue-name]: Forbidden")
-        new["spec"]["suspend"] = True
-        assert not update_errors(queued, new)
+        new["metadata"]["labels"] = {QUEUE_NAME_LABEL: queue} if queue else {}
+        new["spec"]["suspend"] = is_suspended
+        found = [str(error) for error in update_errors(old, new)]
+        if is_allowed:
+            assert found == []
+            return
+        (error,) = found
+        assert error.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: Forbidden")
+
+    @pytest.mark.parametrize("status", ["text", {"conditions": "text"}, {"conditions": ["text"]}])
+    def test_status_of_any_type_is_read(self, status: Any) -> None:
+        old, _ = self.copy_of_old()
+        old["spec"]["suspend"] = True
+        old["status"] = status
+        assert update_errors(old, copy.deepcopy(old)) == []
 
     @pytest.mark.parametrize("value", [1.0, True, "1", 2])
     def test_template_is_immutable(self, value: Any) -> None:
@@ -398,11 +436,15 @@ def test_queue_that_is_added_later_must_know_what_can_run() -> None:
     """Kueue can hold AppWrappers without a queue until they get one (``manageJobsWithoutQueueName``)."""
     old = autoscaled_cluster(replicas=1, queue="")
     new = autoscaled_cluster(replicas=1, queue="q")
+    for obj in (old, new):
+        obj["spec"]["suspend"] = True
     (error,) = map(str, update_errors(old, new))
     assert error.startswith(f"spec.components[0].{WORKERS}.maxReplicas: Required value: ")
     # An AppWrapper that an earlier version admitted in a queue can still be changed.
     assert update_errors(new, new) == []
     limited = [autoscaled_cluster(replicas=1, maxReplicas=5, queue=queue) for queue in ("", "q")]
+    for obj in limited:
+        obj["spec"]["suspend"] = True
     assert update_errors(*limited) == []
 
 
