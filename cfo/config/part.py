@@ -42,6 +42,11 @@ class Part(msgspec.Struct, frozen=True):
             return False
         return labels is None or self.selector.matches(labels)
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the labels that decide what the operator reconciles."""
+        return sorted({requirement.key for requirement in self.selector.requirements})
+
 
 EVERYTHING: Final = Part()
 """The part of the only operator of a cluster."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL, is_idle
 from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
@@ -26,7 +26,7 @@ from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, g
 from cfo.runtime.objects.field import Path, forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo, Validator
 from cfo.webhooks.access import AccessReviewer
-from cfo.webhooks.unreconciled import string_labels, with_warning
+from cfo.webhooks.unreconciled import string_labels, within_part
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
 """Return the errors with which an object would be refused if it were created in the namespace of a request, by kind."""
@@ -210,6 +210,14 @@ def sanitized_label(text: str) -> str:
     return _INVALID_CHARACTER.sub("_", cut).strip("-_.")
 
 
+def can_leave(appwrapper: Object) -> bool:
+    """Return whether another operator can take over an AppWrapper.
+
+    One with a queue has a Workload, which Kueue can admit at any time.
+    """
+    return is_idle(appwrapper) and not string_labels(appwrapper).get(QUEUE_NAME_LABEL)
+
+
 def setup(
     manager: Manager,
     config: AppWrapperConfiguration,
@@ -224,7 +232,7 @@ def setup(
     manager.webhooks.register(
         APPWRAPPER,
         defaulter=webhook,
-        validator=with_warning(webhook, part),
+        validator=within_part(webhook, part, can_leave),
         operations=_DEFAULTED_OPERATIONS,
         validator_operations=_VALIDATED_OPERATIONS,
     )

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Final
 
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED
 from cfo.api.reading import mapping
 from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import (
@@ -35,7 +35,7 @@ from cfo.webhooks.flux.json_types import (
     json_type_errors,
 )
 from cfo.webhooks.shapes import Shape
-from cfo.webhooks.unreconciled import with_warning
+from cfo.webhooks.unreconciled import within_part
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
@@ -67,6 +67,10 @@ class FluxValidator(Validator[Object]):
     def update_errors(self, old: Object, new: Object) -> list[FieldError]:
         """Return the errors of rules that compare the new object with the old one, whose types are checked."""
         return []
+
+    def can_leave(self, obj: Object) -> bool:
+        """Return whether another operator can take over ``obj``, whose fields have any types."""
+        return True
 
     def warnings(self, obj: Object) -> list[str]:
         """Return what has no effect in ``obj``."""
@@ -158,6 +162,12 @@ class MiniClusterValidator(FluxValidator):
 
         return minicluster_queue_errors(old, new)
 
+    def can_leave(self, obj: Object) -> bool:
+        """Return whether nothing of a MiniCluster runs, so that no pods depend on its controller."""
+        from cfo.api.flux.validation.queue import is_idle_minicluster
+
+        return is_idle_minicluster(obj)
+
     def warnings(self, obj: Object) -> list[str]:
         """Return what has no effect in a MiniCluster."""
         from cfo.api.flux.validation.minicluster import minicluster_warnings
@@ -197,6 +207,12 @@ class FluxJobValidator(FluxValidator):
         from cfo.api.flux.validation.queue import flux_job_update_errors
 
         return flux_job_update_errors(old, new)
+
+    def can_leave(self, obj: Object) -> bool:
+        """Return whether a FluxJob has no quota, which only its controller gives back."""
+        from cfo.api.flux.facts import is_true
+
+        return not is_true(obj, QUOTA_RESERVED)
 
     def warnings(self, obj: Object) -> list[str]:
         """Return what has no effect in a FluxJob."""
@@ -296,7 +312,7 @@ def setup(
     for kind, validator in validators.items():
         manager.webhooks.register(
             kind,
-            validator=with_warning(validator, part),
+            validator=within_part(validator, part, validator.can_leave),
             validator_operations=_OPERATIONS,
         )
     return validators

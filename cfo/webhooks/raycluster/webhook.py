@@ -31,7 +31,7 @@ from cfo.webhooks.raycluster.validation import (
     submission_errors,
     update_errors,
 )
-from cfo.webhooks.unreconciled import with_warning
+from cfo.webhooks.unreconciled import within_part
 
 # From apimachinery's SimpleNameGenerator: no vowels, and no characters that can be mistaken for others.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -186,7 +186,7 @@ def setup(manager: Manager, webhook: RayClusterWebhook, part: Part = EVERYTHING)
     manager.webhooks.register(
         RAY_CLUSTER,
         defaulter=webhook,
-        validator=with_warning(webhook, part),
+        validator=within_part(webhook, part),
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
         # A later webhook can hand the RayCluster to another actor, and then nothing may be injected.

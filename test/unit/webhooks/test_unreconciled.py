@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.model import OperatorConfiguration
 from cfo.features import KINDS
 from cfo.operator import new_manager, webhook_options
@@ -93,3 +94,96 @@ async def test_object_that_leaves_the_part_is_warned_of(
 @pytest.mark.parametrize("kind", KINDS_WITH_A_PART)
 async def test_only_operator_warns_of_nothing(kind: str) -> None:
     assert parts_of_warnings(await review({}, kind, created("anywhere"))) == []
+
+
+def conditions(**values: str) -> Object:
+    """Return a status with these conditions."""
+    return {"conditions": [{"type": kind, "status": value} for kind, value in values.items()]}
+
+
+def controlled(kind: str) -> Object:
+    """Return metadata with a controller of this kind."""
+    return {"ownerReferences": [{"kind": kind, "controller": True, "name": "x", "uid": "x"}]}
+
+
+RESERVED = conditions(QuotaReserved="True")
+RELEASED = conditions(QuotaReserved="False")
+QUEUED = {"labels": {**LABELS, QUEUE_NAME_LABEL: "lq"}}
+SUSPENDED = {"suspend": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "is_allowed"),
+    [
+        ("AppWrapper", {"spec": SUSPENDED}, True),
+        ("AppWrapper", {"spec": SUSPENDED, "status": RELEASED}, True),
+        ("AppWrapper", {"spec": SUSPENDED, "status": RESERVED}, False),
+        ("AppWrapper", {"spec": SUSPENDED, "metadata": QUEUED}, False),
+        ("AppWrapper", {"spec": {}, "status": RESERVED}, False),
+        ("AppWrapper", {"spec": {}}, False),
+        ("AppWrapper", {"spec": "text", "status": ["text"]}, False),
+        ("FluxJob", {}, True),
+        ("FluxJob", {"status": RELEASED}, True),
+        ("FluxJob", {"status": RESERVED}, False),
+        ("FluxJob", {"status": "text"}, True),
+        ("MiniCluster", {}, True),
+        ("MiniCluster", {"status": conditions(JobWaitingForResources="True")}, True),
+        ("MiniCluster", {"status": conditions(JobMiniClusterReady="True")}, False),
+        ("MiniCluster", {"metadata": controlled("FluxJob")}, False),
+        ("MiniCluster", {"metadata": controlled("Other")}, True),
+        ("MiniCluster", {"metadata": {"ownerReferences": ["text"]}, "status": "text"}, True),
+        ("FluxSetup", {"status": conditions(Active="True")}, True),
+        ("RayCluster", {"status": {"state": "ready"}}, True),
+    ],
+)
+async def test_object_with_quota_does_not_leave_the_part(
+    kind: str, old: Object, *, is_allowed: bool
+) -> None:
+    """No operator would follow its Workload, or preempt it, afterwards."""
+    before = labelled("ns", LABELS)
+    before = {**before, **old, "metadata": {**before["metadata"], **old.get("metadata", {})}}
+    for labels in ({}, {"team": "b"}):
+        assert await is_changeable(kind, before, labels) is is_allowed
+    assert await is_changeable(kind, before, {**LABELS, "other": "label"})
+
+
+async def is_changeable(kind: str, before: Object, labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of the object that decide who reconciles it may change to ``labels``."""
+    after = {**before, "metadata": {**before["metadata"], "labels": labels}}
+    request = AdmissionRequest(
+        operation=Operation.UPDATE, namespace="ns", object=after, old_object=before
+    )
+    response = await review({"labelSelector": "team=a,!left"}, kind, request)
+    is_refused = f"metadata.labels[team]: Forbidden: immutable while the {kind}" in response.message
+    remedy = (
+        f"to change these labels, delete the {kind}, and create it again with the change"
+        in response.warnings
+    )
+    assert remedy is is_refused
+    return not is_refused
+
+
+@pytest.mark.parametrize(
+    ("selector", "before", "after", "is_refused"),
+    [
+        ("team=a", {"team": "b"}, {"team": "a"}, False),
+        ("team=a", {"team": "b"}, {}, True),
+        ("team=a", {"team": "b"}, {"team": "b", "other": "label"}, False),
+        ("team!=b", {"team": "b"}, {}, False),
+        ("team!=b", {}, {"team": "b"}, True),
+        ("team notin (b,c)", {"team": "b"}, {"team": "c"}, True),
+        ("!team", {"team": "b"}, {"team": "c"}, True),
+        ("", {"team": "b"}, {}, False),
+    ],
+)
+async def test_first_operator_protects_the_parts_of_others(
+    selector: str, before: Mapping[str, str], after: Mapping[str, str], *, is_refused: bool
+) -> None:
+    request = AdmissionRequest(
+        operation=Operation.UPDATE,
+        namespace="ns",
+        object={**labelled("ns", after), "status": RESERVED},
+        old_object={**labelled("ns", before), "status": RESERVED},
+    )
+    response = await review({"labelSelector": selector}, "FluxJob", request)
+    assert ("metadata.labels[team]: Forbidden" in response.message) is is_refused

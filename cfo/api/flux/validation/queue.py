@@ -32,8 +32,9 @@ from cfo.api.flux.validation.syntax import (
     selector_errors,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.reading import items
 from cfo.api.reading import path as value_at
-from cfo.runtime import FieldError, Object, controller_of, key_of, labels_of, namespace_of
+from cfo.runtime import FieldError, Object, key_of, labels_of, namespace_of
 from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
 
@@ -198,14 +199,21 @@ def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
     It may change before the controller has seen the MiniCluster, and while its Job is suspended; but not if it belongs
     to a FluxJob, which is in one queue only.
     """
-    if _job_label(old) == _job_label(new):
-        return []
-    has_been_seen = bool(value_at(old, "status", "conditions"))
-    is_idle = not has_been_seen or is_true(old, JobState.WAITING)
-    owner = controller_of(old) or {}
-    if is_idle and owner.get("kind") != FLUX_JOB.kind:
+    if _job_label(old) == _job_label(new) or is_idle_minicluster(old):
         return []
     return [forbidden(_JOB_LABELS, "immutable while the Job of the MiniCluster is not suspended")]
+
+
+def is_idle_minicluster(cluster: Object) -> bool:
+    """Return whether the Job of a MiniCluster that belongs to no FluxJob does not exist yet, or is suspended.
+
+    Its fields can have any type.
+    """
+    for owner in items(value_at(cluster, "metadata", "ownerReferences")):
+        if owner.get("controller") and owner.get("kind") == FLUX_JOB.kind:
+            return False
+    has_been_seen = bool(value_at(cluster, "status", "conditions"))
+    return not has_been_seen or is_true(cluster, JobState.WAITING)
 
 
 def _job_label(cluster: Object) -> Any:
