@@ -173,7 +173,7 @@ class Queue:
             "apiVersion": "batch/v1",
             "kind": "Job",
             "name": cluster,
-            "uid": "3",
+            "uid": f"uid-{cluster}",
             "controller": True,
         }
         metadata: Object = {

@@ -10,18 +10,19 @@ from cfo.api.flux.names import (
     BROKERS_READY,
     EVICTED,
     FLUX_JOB,
+    FLUX_SETUP,
     MINICLUSTER,
     MINICLUSTER_LABEL,
     PODS_READY,
     QUOTA_RESERVED,
 )
-from cfo.runtime.objects.kinds import NAMESPACE, POD
+from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD
+from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,
     key_of,
-    name_of,
     new_object,
     owner_reference,
 )
@@ -37,6 +38,7 @@ from test.support.flux_environment import (
     start_flux_environment,
 )
 from test.support.raycluster_environment import eventually
+from test.support.tenant_clients import start_tenant_client
 
 RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
 SETUP = flux_setup(
@@ -180,8 +182,18 @@ async def test_running_job_without_pods_releases_its_quota(env: FluxEnvironment)
         await wait_for_quota(env, "job", "attacker", "StartTimeout")
 
 
-def decoy(name: str, cluster: Object) -> Object:
-    """Return a pod of the attacker that counts for its MiniCluster, and that never starts."""
+def as_pod_of(job: Object, index: int) -> Object:
+    """Return the metadata with which the Job controller takes a pod for the one with this index."""
+    label = {"batch.kubernetes.io/job-completion-index": str(index)}
+    return {
+        "labels": {**job["spec"]["template"]["metadata"]["labels"], **label},
+        "annotations": label,
+        "ownerReferences": [owner_reference(job, controller=True)],
+    }
+
+
+def decoy(name: str, job: Object, index: int) -> Object:
+    """Return a pod of the attacker that counts for a Job, and that never starts."""
     container = {
         "name": "main",
         "image": "example.com/any",
@@ -196,11 +208,10 @@ def decoy(name: str, cluster: Object) -> Object:
         POD,
         name,
         "attacker",
-        labels={MINICLUSTER_LABEL: name_of(cluster)},
-        annotations=pod_annotations(phase="Pending")["annotations"],
         spec={"containers": [container]},
     )
-    pod["metadata"]["ownerReferences"] = [owner_reference(cluster, controller=True)]
+    pod["metadata"] |= as_pod_of(job, index)
+    pod["metadata"]["annotations"] |= pod_annotations(phase="Pending")["annotations"]
     return pod
 
 
@@ -229,10 +240,9 @@ async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEn
         for turn in range(2):
             for job in ("one", "two"):
                 await pods_ready_is(job, "PodsMissing")
-                cluster = await env.client.get(MINICLUSTER, NamespacedName("attacker", job))
-                assert cluster is not None
+                owner = await env.get(JOB, job, "attacker")
                 for number in range(2):
-                    pod = await env.create(decoy(f"decoy-{number}-{turn}", cluster))
+                    pod = await env.create(decoy(f"decoy-{number}-{turn}", owner, number))
                     status = {"containerStatuses": [WAITING]}
                     await env.client.patch_object(pod, {"status": status}, subresource="status")
                 await pods_ready_is(job, "ImagePullBackOff")
@@ -247,3 +257,55 @@ async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEn
         for job in ("one", "two"):
             await wait_for_quota(env, job, "attacker", "StartTimeout")
         await wait_for_quota(env, "first", "victim", "Admitted")
+
+
+GPU = "example.com/gpu"
+
+
+def small_pod(index: int, metadata: Object) -> Object:
+    """Return a pod of the attacker without GPUs that runs."""
+    container: Object = {"name": "main", "image": "example.com/any"}
+    pod = new_object(POD, f"small-{index}", "attacker", spec={"containers": [container]})
+    annotations = pod_annotations(phase="Running")["annotations"]
+    pod["metadata"] |= metadata
+    pod["metadata"]["annotations"] = {**metadata.get("annotations", {}), **annotations}
+    return pod
+
+
+@pytest.mark.parametrize("owner", ["", "MiniCluster", "Job"])
+async def test_small_pods_with_the_label_keep_no_quota_for_pods_that_do_not_exist(
+    env: FluxEnvironment, owner: str
+) -> None:
+    clock = SteppedClock()
+    gpus = {"limits": {GPU: "16"}, "requests": {GPU: "16"}}
+    await env.create(
+        flux_setup(
+            "with-gpus", "operator", max_size=20, namespaceSelector={}, resources={GPU: "32"}
+        )
+    )
+    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    await env.create(resource_quota(**{f"requests.{GPU}": "8"}))
+    async with run_flux_controllers(env, clock=clock):
+        await env.create(flux_job("stuck", "attacker", size=2, resources=gpus))
+        await wait_for_quota(env, "stuck", "attacker", "Admitted")
+        job = await env.wait_for(
+            lambda obj: bool((obj.get("status") or {}).get("startTime")),
+            "the Job has started",
+            name="stuck",
+            namespace="attacker",
+            gvk=JOB,
+        )
+        cluster = await env.get(MINICLUSTER, "stuck", "attacker")
+        label: Object = {"labels": {MINICLUSTER_LABEL: "stuck"}}
+        owned: Object = {**label, "ownerReferences": [owner_reference(cluster, controller=True)]}
+        edit_pods = Rule("", "pods", ("create",))
+        async with start_tenant_client(env, edit_pods, namespace="attacker") as tenant:
+            for index in range(2):
+                metadata = {"": label, "MiniCluster": owned, "Job": as_pod_of(job, index)}[owner]
+                await tenant.create(small_pod(index, metadata))
+        await env.create(flux_job("first", "victim", size=1, resources=gpus))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
+        assert condition(stuck, EVICTED)["reason"] == "StartTimeout"

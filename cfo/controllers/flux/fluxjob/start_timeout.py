@@ -89,8 +89,7 @@ def _is_starting(seen: JobObservation) -> bool:
     """Return whether fewer pods than the brokers need have started, and the brokers were never ready.
 
     Pods that have started need not be ready: a container that has ended keeps its pod from being ready while the
-    command runs. Users can create further pods with the label of the MiniCluster: these do not count instead of those
-    that have not started.
+    command runs.
     """
     cluster = seen.own_cluster
     if cluster is None:
@@ -100,7 +99,8 @@ def _is_starting(seen: JobObservation) -> bool:
     spec = cluster.get("spec") or {}
     needed = needed_brokers(spec)
     spare = size_of(spec) - needed
-    return seen.pods.live < needed or seen.pods.pending > spare
+    started = seen.pods.live - seen.pods.pending
+    return started < needed or seen.pods.pending > spare
 
 
 def record_start(seen: JobObservation, status: JobStatus) -> None:

@@ -11,6 +11,7 @@ MiniClusters and Jobs, and neither nodes nor a ResourceQuota of requests limit t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from enum import Enum, auto
 from typing import Final
@@ -37,7 +38,7 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
 )
 from cfo.controllers.flux.queue.records import BatchRecord, ClusterRecord, JobRecord, PodRecord
-from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, replace_part
+from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, devices_of_pods, replace_part
 from cfo.runtime import NamespacedName
 
 
@@ -54,6 +55,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
     held_by_pods: Demand = NOTHING
     """The sum of the pods that occupy nodes."""
     live_pods: int = 0
+    """The number of own pods that exist, see :meth:`count_pods`."""
     pending_pods: int = 0
     ended_pods: int = 0
     had_pods: bool = False
@@ -67,6 +69,12 @@ class Group(msgspec.Struct, gc=False, eq=False):
     position: int = 0
     _demand: Demand = NOTHING
     _demand_for: tuple[bytes, bytes] = (b"", b"")
+    _owner: str = ""
+    """The uid of the Job whose pods are own pods; that of the last one if there is none any more."""
+    _shape: bytes = b""
+    """The shape of the FluxJob whose devices own pods request."""
+    _devices: Mapping[str, int] = {}
+    _devices_for: bytes = b""
 
     @property
     def is_empty(self) -> bool:
@@ -93,32 +101,69 @@ class Group(msgspec.Struct, gc=False, eq=False):
         The operator changes nothing of a MiniCluster that is being deleted. Finalizers can keep it and its Job for any
         time, so only the pods of that Job that occupy nodes count.
         """
-        if self.cluster is None:
-            return self.batch is not None
-        if self.cluster.is_deleting:
+        cluster = self.cluster
+        batch = self.batch
+        if cluster is not None and cluster.is_deleting:
             return False
-        if not self.cluster.is_stopped:
+        if cluster is not None and not cluster.is_stopped:
             return True
-        return self.batch is not None and self.batch.cluster_uid == self.cluster.uid
+        if batch is None or not batch.creates_pods:
+            return False
+        return cluster is None or batch.cluster_uid == cluster.uid
 
     def set_pod(self, name: str, pod: PodRecord | None) -> None:
         """Record a pod; ``None``: it does not exist."""
         pods = self.pods or {}
         before = pods.pop(name, None)
         if before is not None:
-            self.live_pods -= before.is_live
-            self.pending_pods -= before.is_pending
-            self.ended_pods -= before.has_ended
+            self._count(before, -1)
         if pod is not None:
             pods[name] = pod
-            self.live_pods += pod.is_live
-            self.pending_pods += pod.is_pending
-            self.ended_pods += pod.has_ended
+            self._count(pod, 1)
         self.pods = pods or None
         old = before.demand if before is not None else NOTHING
         new = pod.demand if pod is not None else NOTHING
         self.had_pods = self.had_pods or self.has_all_pods
         self.held_by_pods = replace_part(self.held_by_pods, old, new)
+
+    def count_pods(self) -> None:
+        """Count the own pods again if the MiniCluster has another Job, or the FluxJob requests something else.
+
+        Own pods are those that the Job controls, by its uid, and that request the devices of the FluxJob. Any user can
+        create further pods with the label, also with that Job as controller: they hold quota, but they must not keep
+        that of a FluxJob whose own pods do not exist.
+        """
+        owner = self._owner
+        if self.batch is not None and self.cluster is not None:
+            owner = self.batch.uid if self.batch.cluster_uid == self.cluster.uid else ""
+        shape = self.job.shape if self.job is not None else self._shape
+        if owner == self._owner and shape == self._shape:
+            return
+        self._owner = owner
+        self._shape = shape
+        self.live_pods = 0
+        self.pending_pods = 0
+        self.ended_pods = 0
+        for pod in (self.pods or {}).values():
+            self._count(pod, 1)
+        self.had_pods = self.had_pods or self.has_all_pods
+
+    def _count(self, pod: PodRecord, number: int) -> None:
+        """Add ``number`` to the counts of own pods to which ``pod`` belongs."""
+        if not self._owner or pod.owner != self._owner:
+            return
+        if pod.has_ended:
+            self.ended_pods += number
+        elif pod.is_live and self._has_devices(pod):
+            self.live_pods += number
+            self.pending_pods += number * pod.is_pending
+
+    def _has_devices(self, pod: PodRecord) -> bool:
+        if self._shape != self._devices_for:
+            self._devices = devices_of_pods(self._shape)
+            self._devices_for = self._shape
+        requested = pod.requests.resources
+        return all(requested.get(name, 0) >= amount for name, amount in self._devices.items())
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""

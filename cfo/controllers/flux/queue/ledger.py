@@ -45,6 +45,7 @@ from cfo.controllers.flux.queue.records import (
     batch_record,
     cluster_record,
     job_record,
+    owner_of_pod,
     pod_record,
 )
 from cfo.controllers.pod_lists import PodMeta
@@ -122,12 +123,16 @@ class Ledger:
     # For the reconcilers.
 
     async def prepare(self) -> None:
-        """Compute what each job demands, before :meth:`start`, which computes nothing twice. Others run in between."""
+        """Compute what each job demands, and count its pods, before :meth:`start`, which computes nothing twice.
+
+        Others run in between.
+        """
         governance = self._new_governance()
         for namespace, groups in list(self._groups.items()):
             for group in list(groups.values()):
                 if group.job is not None and not group.job.is_finished:
                     group.demand_of_job(governance.governor(namespace))
+                    group.count_pods()
                     await checkpoint()
 
     def start(self) -> list[Request]:
@@ -195,7 +200,7 @@ class Ledger:
         self.decide_again(self._update(key))
 
     def pods_of(self, key: NamespacedName) -> PodCounts | None:
-        """Return how many pods a FluxJob has; ``None`` before :meth:`start`."""
+        """Return how many pods of its own a FluxJob has; ``None`` before :meth:`start`."""
         if not self.is_started:
             return None
         group = self._group(key)
@@ -345,6 +350,7 @@ class Ledger:
         if name:
             unknown = PodRecord(
                 meta.uid,
+                owner_of_pod(meta),
                 _UNKNOWN_POD,
                 has_node=True,
                 has_started=True,
@@ -471,11 +477,17 @@ class Ledger:
         group = self._groups.setdefault(key.namespace, {}).setdefault(cluster, Group())
         before = group.has_pods
         group.set_pod(key.name, pod)
-        if group.has_pods < before and _holds_without_pods(group.job):
-            self.notify((group_key,))
+        self._report_missing_pods(group_key, group, before)
         if pod is not None:
             self._clusters_of_pods.setdefault(key.namespace, {})[key.name] = intern(cluster)
         return self._update(group_key)
+
+    def _report_missing_pods(
+        self, key: NamespacedName, group: Group, before: tuple[bool, bool]
+    ) -> None:
+        """Notify a job that has lost a pod that it needs; ``before``: what it had."""
+        if group.has_pods < before and _holds_without_pods(group.job):
+            self.notify((key,))
 
     def _forget_pod(self, key: NamespacedName) -> list[Request]:
         clusters = self._clusters_of_pods.get(key.namespace)
@@ -556,6 +568,9 @@ class Ledger:
         group = groups.get(key.name)
         if group is None:
             return False
+        pods = group.has_pods
+        group.count_pods()
+        self._report_missing_pods(key, group, pods)
         setup = self._governance.governor(key.namespace)
         waiting = group.waiting
         holding = group.holding

@@ -141,9 +141,9 @@ class Blocked(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """The pods of a job: those that exist and are neither ended nor being deleted, and those that have ended.
+    """The pods of a job's own: those that exist and are neither ended nor being deleted, and those that have ended.
 
-    ``pending``: how many of the live ones have not started.
+    ``pending``: how many of the live ones have not started. Other pods with the label of its MiniCluster do not count.
     """
 
     live: int = 0

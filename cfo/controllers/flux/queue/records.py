@@ -124,9 +124,14 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
 
 
 class BatchRecord(msgspec.Struct, gc=False, frozen=True):
-    """A Job that may create pods, and the uid of the MiniCluster that controls it."""
+    """The Job of a MiniCluster. ``cluster_uid`` is the MiniCluster that controls it.
 
+    ``creates_pods``: it may have pods that the Job controller has not deleted, or create some.
+    """
+
+    uid: str
     cluster_uid: str
+    creates_pods: bool
 
 
 class _Condition(msgspec.Struct, gc=False, frozen=True, rename="camel"):
@@ -195,10 +200,11 @@ class _Pod(msgspec.Struct, gc=False):
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
     """A pod. ``requests``: what it takes of a node once it has one. ``has_ended``: it takes nothing any more.
 
-    ``has_started``: all its containers have been created.
+    ``has_started``: all its containers have been created. ``owner``: the uid of its controller; empty if it has none.
     """
 
     uid: str
+    owner: str
     requests: Demand
     has_node: bool
     has_started: bool
@@ -329,29 +335,33 @@ def _observed_generation(status: _Status) -> int:
 
 
 def batch_record(entry: Entry) -> BatchRecord | None:
-    """Return the record of the Job of a MiniCluster; ``None`` if the Job controller has deleted all its pods.
+    """Return the record of the Job of a MiniCluster; ``None`` if the Job is that of another owner.
 
-    A Job that is being deleted gets no further pods. Raises :class:`msgspec.DecodeError` for values that no API server
-    returns.
+    Raises :class:`msgspec.DecodeError` for values that no API server returns.
     """
     meta = entry.meta
     owner = meta.controller
-    if owner is None or owner.name != meta.name or meta.is_deleting:
+    if owner is None or owner.name != meta.name:
         return None
     if not GVK.parse(owner.api_version, owner.kind).same_kind(MINICLUSTER):
         return None  # a Job that a user has given the label
-    job = _batch_jobs.decode(entry.raw)
+    # A Job that is being deleted gets no further pods.
+    creates_pods = not meta.is_deleting and _creates_pods(_batch_jobs.decode(entry.raw))
+    return BatchRecord(meta.uid, _name(owner.uid), creates_pods)
+
+
+def _creates_pods(job: _BatchJob) -> bool:
+    """Return whether the Job controller has not deleted all pods of a Job, or may create some."""
     spec = job.spec or _BatchSpec()
     status = job.status or _BatchStatus()
     if spec.parallelism is not None and spec.parallelism <= 0:
-        return None
+        return False
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):
-        return None
-    if spec.suspend and not status.active:
-        has_started = bool(status.start_time)
-        if not has_started or _is_true(status.conditions, "Suspended"):
-            return None
-    return BatchRecord(_name(owner.uid))
+        return False
+    if not spec.suspend or status.active:
+        return True
+    has_started = bool(status.start_time)
+    return has_started and not _is_true(status.conditions, "Suspended")
 
 
 def pod_record(entry: Entry) -> PodRecord:
@@ -369,8 +379,20 @@ def pod_record(entry: Entry) -> PodRecord:
     if not has_ended:
         requests = demand_of_pod(pod.spec or PodShape())
     return PodRecord(
-        entry.meta.uid, requests, has_node, has_started, has_ended, entry.meta.is_deleting
+        entry.meta.uid,
+        owner_of_pod(entry.meta),
+        requests,
+        has_node,
+        has_started,
+        has_ended,
+        entry.meta.is_deleting,
     )
+
+
+def owner_of_pod(meta: Meta) -> str:
+    """Return the uid of the controller of a pod; empty if it has none."""
+    controller = meta.controller
+    return _name(controller.uid) if controller is not None else ""
 
 
 def _name(text: str) -> str:

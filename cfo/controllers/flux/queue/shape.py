@@ -141,6 +141,20 @@ def _demand_of_job(shape: bytes, defaults: bytes) -> Demand:
     return demand_of_cluster(cluster_spec(orjson.loads(shape), orjson.loads(defaults)))
 
 
+def devices_of_pods(shape: bytes) -> Mapping[str, int]:
+    """Return the extended resources that each pod of a FluxJob requests at least, in thousandths.
+
+    Webhooks may lower the requests of CPU and memory. Defaults of the FluxSetup do not count: they may change later.
+    """
+    requests = _cached(_requests_of_pods, shape).resources
+    return {name: amount for name, amount in requests.items() if "/" in name}
+
+
+def _requests_of_pods(shape: bytes) -> Demand:
+    spec = cluster_spec(orjson.loads(shape), {})
+    return Demand(1, _requests(spec.get("containers") or ()))
+
+
 def _cached(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
     """Return the demand of something ``encoded``, of which many are equal; large ones are not remembered."""
     if sum(map(len, encoded)) > _MAX_REMEMBERED:

@@ -547,9 +547,27 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
 
 
 def put_pod_of(queue: Queue, name: str, **metadata: Any) -> None:
-    """Add or change the pod ``a-0`` of the MiniCluster ``a``, which has no node."""
+    """Add or change a pod of the Job of the MiniCluster ``a``, which has no node."""
+    queue.put(POD, {"metadata": pod_metadata(name, **metadata)})
+
+
+def pod_metadata(name: str, owner: str = "uid-a", **metadata: Any) -> Object:
+    """Return the metadata of a pod of the MiniCluster ``a``; ``owner`` is the uid of its controller."""
+    controller = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "a",
+        "uid": owner,
+        "controller": True,
+    }
     labels = {MINICLUSTER_LABEL: "a"}
-    queue.put(POD, {"metadata": {"name": name, "namespace": "ns", "labels": labels, **metadata}})
+    return {
+        "name": name,
+        "namespace": "ns",
+        "labels": labels,
+        "ownerReferences": [controller],
+        **metadata,
+    }
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -559,6 +577,7 @@ def test_admitted_job_is_reconciled_when_it_has_lost_a_pod_or_the_last_one(size:
     admitted = {**met("QuotaReserved"), "reason": "Admitted"}
     put_job_with(queue, "a", admitted)
     queue.put_cluster("a", size=size)
+    queue.put_batch_job("a", parallelism=size)
     assert queue.ledger.pods_of(key) == PodCounts()
     put_pod_of(queue, "a-0")
     put_pod_of(queue, "a-1")
@@ -567,13 +586,7 @@ def test_admitted_job_is_reconciled_when_it_has_lost_a_pod_or_the_last_one(size:
     put_pod_of(queue, "a-0", deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["x/y"])
     assert queue.notified == ([key] if size == 2 else [])
     queue.notified.clear()
-    queue.put(
-        POD,
-        {
-            "metadata": {"name": "a-1", "namespace": "ns", "labels": {MINICLUSTER_LABEL: "a"}},
-            "status": {"phase": "Failed"},
-        },
-    )
+    queue.put(POD, {"metadata": pod_metadata("a-1"), "status": {"phase": "Failed"}})
     assert queue.ledger.pods_of(key) == PodCounts(ended=1)
     assert queue.notified == [key]
 
@@ -591,11 +604,53 @@ def test_pods_that_have_not_started_are_counted(phase: str, counts: PodCounts) -
     queue = Queue()
     key = NamespacedName("ns", "a")
     queue.put_cluster("a", size=1)
+    queue.put_batch_job("a", parallelism=1)
     put_pod_of(queue, "a-0")
-    metadata = {"name": "a-0", "namespace": "ns", "labels": {MINICLUSTER_LABEL: "a"}}
-    queue.put(POD, {"metadata": metadata, "status": {"phase": phase}})
+    queue.put(POD, {"metadata": pod_metadata("a-0"), "status": {"phase": phase}})
     assert queue.ledger.pods_of(key) == counts
     queue.remove(POD, "a-0")
+
+
+GPUS = {"requests": {"example.com/gpu": "2", "cpu": "4"}}
+
+
+@pytest.mark.parametrize(
+    ("owner", "requests", "live"),
+    [
+        pytest.param("", GPUS, 0, id="no owner"),
+        pytest.param("other", GPUS, 0, id="owner is another Job"),
+        pytest.param("uid-a", {"requests": {"example.com/gpu": "1"}}, 0, id="too few devices"),
+        pytest.param("uid-a", {}, 0, id="no devices"),
+        pytest.param("uid-a", {"limits": {"example.com/gpu": "2"}}, 1, id="less CPU"),
+        pytest.param("uid-a", GPUS, 1, id="a pod of the Job"),
+    ],
+)
+@pytest.mark.parametrize("order", [("pod", "job"), ("job", "pod")])
+def test_only_pods_of_the_job_with_its_devices_count_for_its_deadlines(
+    owner: str, requests: Object, live: int, order: tuple[str, str]
+) -> None:
+    """Any user can create other pods with the label, and name any controller."""
+    queue = Queue()
+    key = NamespacedName("ns", "a")
+    metadata = pod_metadata("a-0", owner)
+    if not owner:
+        del metadata["ownerReferences"]
+    spec = {"containers": [{"resources": requests}]}
+    status = {"phase": "Running", "conditions": list(SCHEDULED)}
+    put_job_with(queue, "a", HELD, size=1, resources=GPUS)
+    queue.put_cluster("a", size=1)
+    for kind in order:
+        if kind == "job":
+            queue.put_batch_job("a", parallelism=1)
+        else:
+            queue.put(POD, {"metadata": metadata, "spec": spec, "status": status})
+    assert queue.ledger.pods_of(key) == PodCounts(live=live)
+    queue.notified.clear()
+    queue.put_batch_job("a", parallelism=1, metadata={"uid": "recreated"})
+    assert queue.ledger.pods_of(key) == PodCounts()
+    assert (key in queue.notified) is bool(live)
+    queue.remove(FLUX_JOB, "a")
+    assert queue.decide().pods == 1  # it occupies a node
 
 
 def put_job_with(
@@ -646,6 +701,7 @@ def test_namespace_of_a_job_that_gave_quota_back_without_pods_comes_last(
     put_job_with(queue, "a", HELD)
     queue.put_cluster("a", size=2)
     if has_pods:
+        queue.put_batch_job("a", parallelism=2)
         put_pod_of(queue, "a-0")
         put_pod_of(queue, "a-1")
     if end == "deleted":
