@@ -16,9 +16,9 @@ import prometheus_client
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from cfo.runtime.controller.scrapes import Scrapes
 from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.endpoint import Endpoint
 
@@ -353,13 +353,16 @@ class Metrics:
     def routes(self) -> list[web.RouteDef]:
         """Return the route ``/metrics`` (Prometheus text format or OpenMetrics, according to the Accept header)."""
 
+        scrapes = Scrapes(self.registry)
+
         async def serve(request: web.Request) -> web.Response:
-            encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-            response = web.Response(
-                body=encode(self.registry), headers={"Content-Type": content_type}
-            )
-            response.enable_compression()
-            return response
+            scrape = await scrapes.scrape(request.headers.get("Accept", ""))
+            headers = {"Content-Type": scrape.content_type, "Vary": "Accept-Encoding"}
+            body = scrape.body
+            if "gzip" in request.headers.get("Accept-Encoding", ""):
+                headers["Content-Encoding"] = "gzip"
+                body = scrape.gzipped
+            return web.Response(body=body, headers=headers)
 
         return [web.get("/metrics", serve)]
 

@@ -7,7 +7,9 @@ an exception becomes a response with code 500, and a review that takes longer th
 cancelled; the CPU-bound work of large reviews runs in a thread (:mod:`~cfo.runtime.webhook.worker`).
 
 The size of request bodies is limited (:mod:`.request_bodies`), and so are the reviews and their bytes in flight: beyond
-that, the response is 429.
+that, the response is 429. One webhook, and the objects in one namespace, have at most half of the reviews in flight,
+because those that wait for the API server would otherwise lock out all others. API servers send a request again that
+was refused in this way (the header ``Retry-After``), until the webhook's timeout.
 
 When stopped, it accepts no new connections and drains the open ones: each is closed after its next response.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -49,6 +52,9 @@ from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker, TooManyReviews
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
 
+MAX_REVIEWS_OF_ONE: Final = 50
+"""The maximum number of reviews in flight for one webhook, and for the objects in one namespace."""
+
 MAX_LARGE_REVIEWS: Final = 50
 """The maximum number of reviews in flight whose bodies are read in the thread. The others cannot be locked out by
 these, which wait for one thread."""
@@ -58,6 +64,9 @@ MAX_CONNECTIONS: Final = 128
 
 _MAX_TIMEOUT: Final = 30.0
 """The longest timeout of a webhook in seconds, which is also used if the request has none."""
+
+_RETRY_SECONDS: Final = 1
+"""After how many seconds an API server sends a refused request again, at most ten times."""
 
 _SHUTDOWN_TIMEOUT: Final = 1.0
 
@@ -117,6 +126,8 @@ class WebhookServer:
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
         self._reviews = 0
+        self._reviews_of: Counter[tuple[str, str]] = Counter()
+        """The reviews in flight of each webhook and of each namespace that has some."""
         self._large_reviews = 0
         self._large_bytes = 0
 
@@ -228,7 +239,11 @@ class WebhookServer:
                 )
         try:
             assert self._listener is not None
-            with self._in_flight(len(body)), self._listener.protected(request):
+            with (
+                self._in_flight(len(body)),
+                self._share("webhook", webhook.path),
+                self._listener.protected(request),
+            ):
                 document = await self._review(request, webhook, body)
         except RefusedObject as error:
             _log.info("Denied an object unread", webhook=request.path, error=str(error))
@@ -257,13 +272,16 @@ class WebhookServer:
             self._metrics.record_review(webhook.path, 504)
             return write_review("", _timed_out(seconds))
         review.worker = self._worker
-        with structlog.contextvars.bound_contextvars(
-            webhook=webhook.path,
-            kind=review.kind.kind,
-            namespace=review.namespace,
-            name=review.name,
-            operation=str(review.operation),
-            requestID=review.uid,
+        with (
+            self._share("namespace", review.namespace),
+            structlog.contextvars.bound_contextvars(
+                webhook=webhook.path,
+                kind=review.kind.kind,
+                namespace=review.namespace,
+                name=review.name,
+                operation=str(review.operation),
+                requestID=review.uid,
+            ),
         ):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -310,6 +328,20 @@ class WebhookServer:
                 self._large_reviews -= 1
                 self._large_bytes -= size
 
+    @contextmanager
+    def _share(self, kind: str, name: str) -> Iterator[None]:
+        """Count a review of one webhook or namespace while it is in flight. Raises :class:`TooManyReviews`."""
+        key = (kind, name)
+        if self._reviews_of[key] >= MAX_REVIEWS_OF_ONE:
+            raise TooManyReviews(f"{MAX_REVIEWS_OF_ONE} reviews in flight of one {kind}")
+        self._reviews_of[key] += 1
+        try:
+            yield
+        finally:
+            self._reviews_of[key] -= 1
+            if not self._reviews_of[key]:
+                del self._reviews_of[key]
+
 
 def _timeout(text: str) -> float:
     """Return the seconds in the ``timeout`` query parameter, the API server's timeout; at most 30, also without one."""
@@ -331,7 +363,9 @@ def _json(document: bytes, code: int = 200) -> web.Response:
 
 
 def _too_many_requests(limit: str) -> web.Response:
-    return _error_response(429, f"too many requests: limit is {limit}")
+    response = _error_response(429, f"too many requests: limit is {limit}")
+    response.headers["Retry-After"] = str(_RETRY_SECONDS)
+    return response
 
 
 def _error_response(code: int, message: str) -> web.Response:

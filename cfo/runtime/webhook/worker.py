@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class TooManyReviews(Exception):
-    """Raised if :data:`MAX_WAITING` reviews wait for the thread; the message is the limit."""
+    """Raised for a review that is not begun because too many others wait; the message is the limit."""
 
 
 class ReviewWorker:

@@ -87,6 +87,32 @@ def many_groups(count: int, variables: int = 0) -> Object:
     return cluster
 
 
+def many_kinds() -> Object:
+    """An AppWrapper with objects of many kinds, for each of which the API server is asked."""
+    kinds = {
+        "v1": (
+            "ConfigMap",
+            "Endpoints",
+            "LimitRange",
+            "PersistentVolumeClaim",
+            "Pod",
+            "PodTemplate",
+        ),
+        "apps/v1": ("ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
+        "batch/v1": ("CronJob", "Job"),
+        "networking.k8s.io/v1": ("Ingress", "NetworkPolicy"),
+        "policy/v1": ("PodDisruptionBudget",),
+        "rbac.authorization.k8s.io/v1": ("Role", "RoleBinding"),
+        "example.com/v1": tuple(f"Unknown{number}" for number in range(20)),
+    }
+    components = [
+        {"template": {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}}
+        for version, names in kinds.items()
+        for kind in names
+    ]
+    return wrapper("many-kinds", *components)
+
+
 def many_components(name: str) -> Object:
     """An AppWrapper with the maximum number of components, of which the last one cannot be created."""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap"}

@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 
 from cfo.runtime.objects.unstructured import Object
-from test.integration.hostile.attacks import MEGABYTE, many_groups, many_pod_sets
+from test.integration.hostile.attacks import MEGABYTE, many_groups, many_kinds, many_pod_sets
 
 IDLE_CONNECTIONS, HALF_BODIES, SENDERS = 400, 25, 10
 """Connections without a request and with half a body, and how many senders each review has."""
@@ -56,6 +56,7 @@ def reviews() -> list[tuple[str, bytes]]:
         (f"/validate-{_RAY_WEBHOOK}", review(largest, largest)),
         (f"/validate-{_WRAPPER_WEBHOOK}", review(many_pod_sets(3000, 3000))),
         (f"/validate-{_WRAPPER_WEBHOOK}", review(many_pod_sets(8, 3000))),
+        (f"/validate-{_WRAPPER_WEBHOOK}", review(many_kinds())),
     ]
 
 

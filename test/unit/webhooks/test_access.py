@@ -16,8 +16,11 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.webhook.admission import AdmissionRequest, UserInfo
+from cfo.webhooks import access
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.turns import MAX_REQUESTS
 from test.support.api_server import ApiServer, json
+from test.support.clocks import FakeClock
 
 POD, JOB, NODE, THING = (
     GVK("", "v1", "Pod"),
@@ -212,7 +215,7 @@ async def test_object_is_refused_if_a_review_fails(server: ApiServer, client: Cl
     assert (error.reason, error.field) == ("InternalError", "spec.a")
 
 
-async def test_answers_are_remembered_for_one_review(server: ApiServer, client: Client) -> None:
+async def test_reviewers_share_the_answers_of_one_review(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods)
     reviewer, request = AccessReviewer(client, check_permissions=True), request_of(ALICE)
@@ -223,5 +226,65 @@ async def test_answers_are_remembered_for_one_review(server: ApiServer, client: 
         )
         assert error.field == "spec.a"
     assert len(reviews(server)) == 2
+
+
+async def test_answers_are_remembered_for_two_seconds(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, allow_pods)
+    clock = FakeClock()
+    reviewer = AccessReviewer(client, check_permissions=True, clock=clock)
+    for _ in range(3):
+        found = await reviewer.review([POD, JOB], request_of(ALICE))
+        assert (found[POD].denial, bool(found[JOB].denial)) == ("", True)
+    assert len(reviews(server)) == 2
+    await reviewer.review([POD], request_of(UserInfo("bob", "", ALICE.groups)))
+    await reviewer.review([POD], request_of(UserInfo("alice", "a-2", ALICE.groups)))
+    await reviewer.review([POD], AdmissionRequest(namespace="other", user_info=ALICE))
+    assert len(reviews(server)) == 5
+    clock.advance(2)
     await reviewer.review([POD], request_of(ALICE))
-    assert len(reviews(server)) == 3
+    assert len(reviews(server)) == 6
+
+
+async def test_oldest_answers_are_forgotten_first(
+    server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any pod can ask for any user."""
+    monkeypatch.setattr(access, "_MAX_ANSWERS", 2)
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, allow_pods)
+    reviewer = AccessReviewer(client, check_permissions=True, clock=FakeClock())
+    for name in ("a", "b", "c", "b", "c", "a"):
+        await reviewer.review([POD], request_of(UserInfo(name)))
+    assert [review["spec"]["user"] for review in reviews(server)] == ["a", "b", "c", "a"]
+
+
+async def test_reviews_together_send_few_requests(server: ApiServer, client: Client) -> None:
+    in_flight: list[int] = []
+    running = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal running
+        running += 1
+        in_flight.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return await allow_pods(request)
+
+    kinds = [GVK("example.com", "v1", f"Kind{number}") for number in range(30)]
+    served = [(kind.kind, kind.kind.lower(), True) for kind in kinds]
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS, group("example.com", *served)))
+    server.answer("POST", REVIEWS, answer)
+    reviewer = AccessReviewer(client, check_permissions=True)
+
+    async def review(number: int) -> None:
+        user = UserInfo(f"user-{number}")
+        found = await reviewer.review(
+            kinds, AdmissionRequest(namespace=f"ns-{number}", user_info=user)
+        )
+        assert len(found) == len(kinds)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(10):
+            tasks.create_task(review(number))
+    assert (len(in_flight), max(in_flight)) == (300, MAX_REQUESTS)

@@ -665,6 +665,49 @@ async def test_too_many_reviews_are_rejected(
     assert (await post(session, harness.url(), review()))[0] == 200
 
 
+async def test_reviews_of_one_namespace_lock_out_no_others(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_ONE", 2)
+    computing = ComputingHandler()
+    harness.server._webhooks.add(computing.webhook())
+    waiting = asyncio.create_task(post(session, harness.url(), review("wait", namespace="a")))
+    await harness.handler.entered.wait()
+    computed_in_a_thread = review("x", namespace="a", object={"a": "x" * 20_000})
+    second = asyncio.create_task(post(session, harness.url(computing.path), computed_in_a_thread))
+    while harness.server._reviews < 2:  # noqa: ASYNC110 (the server has no event for it)
+        await asyncio.sleep(0.01)
+    async with session.post(
+        harness.url(), data=review(namespace="a"), headers={"Content-Type": "application/json"}
+    ) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        reply = await response.json()
+    limit = "too many requests: limit is 2 reviews in flight of one namespace"
+    assert reply["response"]["status"]["message"] == limit
+    assert (await post(session, harness.url(), review(namespace="b")))[0] == 200
+    harness.handler.release.set()
+    computing.release.set()
+    assert ((await waiting)[0], (await second)[0]) == (200, 200)
+    assert (await post(session, harness.url(), review(namespace="a")))[0] == 200
+    assert not harness.server._reviews_of
+
+
+async def test_reviews_of_one_webhook_lock_out_no_others(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_ONE", 1)
+    computing = ComputingHandler()
+    computing.release.set()
+    harness.server._webhooks.add(computing.webhook())
+    waiting = asyncio.create_task(post(session, harness.url(), review("wait", namespace="a")))
+    await harness.handler.entered.wait()
+    code, reply = await post(session, harness.url(), review(namespace="b"))
+    assert (code, "of one webhook" in reply["response"]["status"]["message"]) == (429, True)
+    assert (await post(session, harness.url(computing.path), review(namespace="b")))[0] == 200
+    harness.handler.release.set()
+    assert (await waiting)[0] == 200
+
+
 async def test_small_review_that_causes_much_work_is_rejected_if_too_many_wait(
     first: CertificateSet, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
