@@ -59,6 +59,7 @@ from cfo.runtime import (
     Result,
     Rule,
     is_controlled_by,
+    is_deleting,
     key_of,
     labels_of,
     namespace_of,
@@ -197,7 +198,12 @@ class KueueReconciler:
         key = key_of(workload)
         if not await self._client.delete(self.workload, key, uid=uid_of(workload)):
             return
-        cause = "was changed without validation" if has_queue(wrapper) else "has left its queue"
+        if is_deleting(wrapper):
+            cause = "is being deleted"
+        elif has_queue(wrapper):
+            cause = "was changed without validation"
+        else:
+            cause = "has left its queue"
         message = f"Deleted Workload: {key}, because the AppWrapper {cause}"
         self._events.event(wrapper, "Normal", "DeletedWorkload", message)
 

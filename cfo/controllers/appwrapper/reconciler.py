@@ -41,7 +41,7 @@ from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
-from cfo.controllers.appwrapper.reservations import Reservations, has_lost_finalizer
+from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.transition import (
     Creation,
     after_creation,
@@ -52,7 +52,7 @@ from cfo.controllers.appwrapper.transition import (
     releases,
 )
 from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods
-from cfo.controllers.appwrapper.workload import has_queue
+from cfo.controllers.appwrapper.workload import has_lost_finalizer, has_queue
 from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (

@@ -25,7 +25,6 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER,
     APPWRAPPER_LABEL,
     APPWRAPPER_UID_LABEL,
-    FINALIZER,
     QUOTA_FINALIZER,
     has_quota,
 )
@@ -41,7 +40,12 @@ from cfo.controllers.appwrapper.decision import (
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.unlabelled_pods import active_pod
-from cfo.controllers.appwrapper.workload import evicted_at, has_queue, holds_quota
+from cfo.controllers.appwrapper.workload import (
+    evicted_at,
+    has_lost_finalizer,
+    has_queue,
+    holds_quota,
+)
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
@@ -319,11 +323,6 @@ def _concerns(event: Event) -> bool:
     if QUOTA_FINALIZER not in meta.finalizers:
         return False
     return meta.is_deleting or meta.controller is None
-
-
-def has_lost_finalizer(wrapper: Mapping[str, Any]) -> bool:
-    """Return whether an AppWrapper is being deleted without the finalizer, so that it does not wait for its pods."""
-    return is_deleting(wrapper) and not has_finalizer(wrapper, FINALIZER)
 
 
 def _wrapper_name(workload: Mapping[str, Any]) -> str:

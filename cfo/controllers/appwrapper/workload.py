@@ -20,6 +20,7 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER,
     APPWRAPPER_LABEL,
     APPWRAPPER_UID_LABEL,
+    FINALIZER,
     QUOTA_FINALIZER,
 )
 from cfo.api.appwrapper.podsets import (
@@ -93,6 +94,11 @@ def queue_of(wrapper: Mapping[str, Any]) -> str:
 def has_queue(wrapper: Mapping[str, Any]) -> bool:
     """Return whether an AppWrapper names a LocalQueue."""
     return bool(queue_of(wrapper))
+
+
+def has_lost_finalizer(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper is being deleted without the finalizer, so that it does not wait for its pods."""
+    return is_deleting(wrapper) and not has_finalizer(wrapper, FINALIZER)
 
 
 def has_prebuilt_workload(wrapper: Mapping[str, Any]) -> bool:

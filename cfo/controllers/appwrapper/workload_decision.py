@@ -19,6 +19,7 @@ from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     completion,
     eviction,
+    has_lost_finalizer,
     has_queue,
     is_admitted,
     queue_of,
@@ -59,7 +60,7 @@ class QueueAction(Enum):
     MOVE = auto()
     """Move the Workload to the queue of the AppWrapper."""
     DELETE = auto()
-    """Delete the Workload of an AppWrapper that has left its queue, and of which nothing runs."""
+    """Delete the Workload of an AppWrapper that is deleted or has left its queue, and of which nothing runs."""
 
 
 class QueueDecision(msgspec.Struct, frozen=True):
@@ -83,9 +84,15 @@ def is_queued(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
 
 
 def is_synchronized_here(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
-    """Return whether this operator synchronizes an AppWrapper with a Workload."""
-    if is_deleting(wrapper) or not is_managed_here(wrapper):
+    """Return whether this operator synchronizes an AppWrapper with a Workload.
+
+    An AppWrapper that is being deleted is done without its finalizer. A finalizer of its user can keep it then, and so
+    keep its Workload, which the garbage collector deletes only after it.
+    """
+    if not is_managed_here(wrapper):
         return False
+    if is_deleting(wrapper):
+        return workload is not None and has_lost_finalizer(wrapper)
     return workload is not None or _wants_admission(wrapper)
 
 
@@ -107,6 +114,8 @@ def _wants_admission(wrapper: Mapping[str, Any]) -> bool:
 
 def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
     """Return the next step of an AppWrapper that is synchronized; ``workload`` is ``None`` if it has none."""
+    if workload is not None and has_lost_finalizer(wrapper):
+        return _deletion_of(workload)
     is_suspended = bool(wrapper["spec"].get("suspend"))
     ended = completion(wrapper)
     if ended is not None:
@@ -144,14 +153,17 @@ def _decide_without_queue(
     It runs as long as its Workload is admitted, and then never again with it.
     """
     if not has_quota(wrapper):
-        action = QueueAction.NOTHING if is_deleting(workload) else QueueAction.DELETE
-        return QueueDecision(action)
+        return _deletion_of(workload)
     if is_suspended:
         return QueueDecision(QueueAction.NOTHING)  # its resources are being deleted
     if is_admitted(workload):
         return QueueDecision(QueueAction.REPORT)
     _, message = eviction(workload) or ("", "Not admitted by cluster queue")
     return QueueDecision(QueueAction.STOP, message=message)
+
+
+def _deletion_of(workload: Object) -> QueueDecision:
+    return QueueDecision(QueueAction.NOTHING if is_deleting(workload) else QueueAction.DELETE)
 
 
 def changed_spec(

@@ -176,6 +176,21 @@ async def test_finished_appwrapper_without_its_queue_keeps_no_quota(
         await eventually(is_finished, "the Workload is finished")
 
 
+async def test_deleted_appwrapper_that_a_finalizer_keeps_has_no_quota(
+    env: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(env, QUEUED):
+        queue = await start(env)
+        stored = await env.get(APPWRAPPER, "w", "ns")
+        kept = [*stored["metadata"]["finalizers"], "tenant.test/keep"]
+        await patch(env, {"metadata": {"finalizers": kept}})
+        await env.client.delete(APPWRAPPER, WRAPPER)
+        await wait_until_released(env, queue)
+        assert await env.client.list(POD, namespace="ns") == []
+        assert await env.client.get(APPWRAPPER, WRAPPER, live=True) is not None
+        await env.wait_for_event("DeletedWorkload", "because the AppWrapper is being deleted")
+
+
 async def test_appwrapper_that_leaves_its_operator_after_its_queue_keeps_no_quota(
     env: AppWrapperEnvironment,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED
+from cfo.api.appwrapper.names import FINALIZER, PODS_READY, QUOTA_RESERVED
 from cfo.api.kueue import inadmissible_message
 from cfo.controllers.appwrapper.workload_decision import (
     REQUEUED_REASONS,
@@ -33,8 +33,14 @@ ADMITTED: Object = {
 }
 NOT_VALIDATED = {"type": "Validated", "status": "False"}
 HELD = {"status": {"conditions": [NOT_VALIDATED]}}
-DELETED = {"metadata": {"labels": {QUEUE_LABEL: "user"}, "deletionTimestamp": "now"}}
 EVICTED = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by b"}
+
+
+def being_deleted(finalizer: str) -> Object:
+    """Return what an AppWrapper with ``finalizer`` has while it is being deleted."""
+    labels = {QUEUE_LABEL: "user"}
+    metadata = {"labels": labels, "deletionTimestamp": "now", "finalizers": [finalizer]}
+    return {"metadata": metadata}
 
 
 def wrapper(
@@ -164,7 +170,9 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
         (HELD, None, False),
         ({"metadata": {"labels": {}}}, workload(), True),
         (HELD, workload(), True),
-        (DELETED, workload(), False),
+        (being_deleted(FINALIZER), workload(), False),
+        (being_deleted("tenant.test/keep"), workload(), True),
+        (being_deleted("tenant.test/keep"), None, False),
         ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, workload(), False),
     ],
     ids=[
@@ -174,6 +182,8 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
         "without a queue, with a Workload",
         "not validated, with a Workload",
         "being deleted",
+        "done, and kept by a finalizer of its user",
+        "done, without a Workload",
         "managed by another controller",
     ],
 )
@@ -181,6 +191,14 @@ def test_wrappers_of_this_operator_with_queue_or_workload_are_synchronized(
     change: Object, existing: Object | None, expected: bool
 ) -> None:
     assert is_synchronized_here({**wrapper(), **change}, existing) is expected
+
+
+def test_workload_of_an_appwrapper_that_is_done_is_deleted_once() -> None:
+    done = {**wrapper(suspend=False), **being_deleted("tenant.test/keep")}
+    assert decide_action(done, workload(**ADMITTED)).action is QueueAction.DELETE
+    deleting = workload(**ADMITTED)
+    deleting["metadata"]["deletionTimestamp"] = "now"
+    assert decide_action(done, deleting).action is QueueAction.NOTHING
 
 
 OUTSIDE = [
