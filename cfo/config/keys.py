@@ -19,6 +19,14 @@ APPWRAPPER_SETTINGS = "Config"
 """The key in the section ``appwrapper`` under which the Go operator has its settings."""
 
 
+_KUEUE_SETTINGS_OF_GO = ("enablekueueintegrations", "kueuejobreconciller")
+"""The settings of the Go operator for its own integration with Kueue, in lower case."""
+
+_KUEUE_NOTE = (
+    "Kueue's own integration queues AppWrappers, unless appwrapper.kueueIntegration is true"
+)
+
+
 class KeyFindings(msgspec.Struct):
     """What is reported about the keys of a document: warnings, and problems, which make it invalid.
 
@@ -31,6 +39,9 @@ class KeyFindings(msgspec.Struct):
     def add_unknown(self, path: str, key: str, known: Iterable[str]) -> None:
         """Warn that no setting has the name ``key``, and suggest the nearest of the ``known`` names."""
         if len(self.warnings) > MAX_WARNINGS:  # before the suggestion, which takes time
+            return
+        if key.lower() in _KUEUE_SETTINGS_OF_GO:
+            self.warnings.append(f"key {path} of the Go operator is ignored: {_KUEUE_NOTE}")
             return
         import difflib  # 0.2 MB, only for warnings
 

@@ -179,7 +179,8 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
         status, body = await scrape(manager, "https", ssl=False, headers=headers)
         assert (status, body) == (
             403,
-            "Authorization denied for user system:serviceaccount:default:scraper\n",
+            "Authorization denied for user system:serviceaccount:default:scraper: needs a ClusterRole with the verb get "
+            "for nonResourceURLs /metrics\n",
         )
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}}
         await client.create(

@@ -369,6 +369,15 @@ def test_namespace_of_kuberay_that_is_not_detected_is_warned_about() -> None:
     assert warnings_of("{watchNamespaces: [team], kuberay: {enabled: false}}") == []
 
 
+def test_settings_of_the_go_operators_kueue_integration_are_named() -> None:
+    """Without a suggestion: the nearest setting, `kueueIntegration`, means something else."""
+    document = "appwrapper: {Config: {enableKueueIntegrations: true, kueueJobReconciller: {}}}"
+    first, second = warnings_of(document)
+    start = "key appwrapper.Config.{} of the Go operator is ignored: Kueue's own integration"
+    assert first.startswith(start.format("enableKueueIntegrations"))
+    assert second.startswith(start.format("kueueJobReconciller"))
+
+
 def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     assert warnings_of("kubray: {}") == ["unknown key kubray (did you mean kuberay?), ignored"]
     assert warnings_of("kuberay: {nope: 1}\nwhatever: {a: 1}") == [

@@ -195,7 +195,8 @@ class MetricsAuthorizer:
             nonResourceAttributes={"path": path, "verb": "get"},
         )
         if not allowed:
-            return AccessDecision(403, f"Authorization denied for user {username}")
+            needed = f"a ClusterRole with the verb get for nonResourceURLs {path}"
+            return AccessDecision(403, f"Authorization denied for user {username}: needs {needed}")
         return AccessDecision(200, user=username)
 
 
