@@ -177,10 +177,10 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
         token = await new_account_token(manager.api_reader, NamespacedName("default", "scraper"))
         headers = {"Authorization": f"Bearer {token}"}
         status, body = await scrape(manager, "https", ssl=False, headers=headers)
-        assert (status, body) == (
-            403,
-            "Authorization denied for user system:serviceaccount:default:scraper: needs a ClusterRole with the verb get "
-            "for nonResourceURLs /metrics\n",
+        assert status == 403
+        assert body == (
+            "Authorization denied for user system:serviceaccount:default:scraper: "
+            "needs a ClusterRole with the verb get for nonResourceURLs /metrics\n"
         )
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}}
         await client.create(
