@@ -407,10 +407,13 @@ def _check_readable(
     if not informers or any(informer.has_synced for informer in informers):
         return
     if all(informer.is_forbidden for informer in informers):
-        where = "all namespaces; try -n NAMESPACE"
-        if namespace is not None:
-            where = f"namespace {namespace}"
-        raise NotReadable(f"you are not allowed to list any of the kinds in {where}")
+        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        alternative = "try -n NAMESPACE, or " if namespace is None else ""
+        names = ", ".join(sorted({session.resources[informer.gvk] for informer in informers}))
+        raise NotReadable(
+            f"you are not allowed to list {names} in {where}; {alternative}ask the administrator for the permission to "
+            "list and watch them"
+        )
     reasons = "; ".join(sorted(set(overview.unavailable().values())))
     raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")
 

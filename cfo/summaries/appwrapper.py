@@ -34,6 +34,7 @@ from cfo.api.kueue import (
 )
 from cfo.api.raycluster.spec_warnings import spec_problems
 from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text, time_of
+from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
@@ -367,9 +368,12 @@ def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
     kept_for = text(annotations_of(wrapper).get(_KEPT_FOR), 20)
     if kept_for:
         keep = f"the pods of the last attempt are kept for {kept_for}, as {_KEPT_FOR} says ({_FIRST_ATTEMPT})"
+    remedies = [keep]
     if failed:
-        return f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}; {keep}"
-    return keep
+        remedies.insert(0, f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}")
+    if OOM_KILLED in message:
+        remedies.insert(0, _component_remedy(WAITING_REASONS[OOM_KILLED]))
+    return "; ".join(remedies)
 
 
 def _annotation_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:

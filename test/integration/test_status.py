@@ -189,7 +189,7 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         elsewhere = await status(env.plane, tmp_path, "-A", "raycluster", token=tenant)
         assert elsewhere.exit_code == 3
         assert (
-            "not allowed to list any of the kinds in all namespaces; try -n NAMESPACE"
+            "not allowed to list rayclusters.ray.io in all namespaces; try -n NAMESPACE, or ask the administrator"
             in elsewhere.stderr
         )
 

@@ -320,6 +320,12 @@ def test_failed_job_shows_its_next_attempt_and_how_to_keep_its_pods() -> None:
         related(pods=[pod("Failed", "j-x"), pod("Running")]),
     )
     assert failed.problems[0].remedy.startswith("kubectl logs -n n j-x; ")
+    killed = cause.replace("exit code 3", "exit code 137, OOMKilled")
+    status["conditions"] = [condition("Unhealthy", "True", "FailedComponent", killed)]
+    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
+    assert problem.remedy.startswith(
+        "raise the memory limit of the container; to change a component, delete the AppWrapper"
+    )
 
 
 @pytest.mark.parametrize(
