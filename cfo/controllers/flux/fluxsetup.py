@@ -209,14 +209,20 @@ class FluxSetupReconciler:
         remaining = self._next_decision.get(request, 0.0) - began
         if remaining > 0:
             return Result(requeue_after=remaining)
-        totals = self.ledger.decide(request, self.clock.now().timestamp())
+        now = self.clock.now().timestamp()
+        totals = self.ledger.decide(request, now)
         ended = self.clock.monotonic()
         duration = ended - began
         self._next_decision[request] = ended + min(duration * _DECISION_SHARE, _MAX_PAUSE)
         self.decision_seconds.observe(duration)
         replacement = self.ledger.replacement_of(request)
         status = desired_status(obj, setup, replacement, totals, self.clock.now())
-        return await self._write_status(obj, status)
+        result = await self._write_status(obj, status)
+        next_decision = self.ledger.next_decision(request)
+        if next_decision is None:
+            return result
+        remaining = max(next_decision - now, 0.0)
+        return Result(requeue_after=min(result.requeue_after or remaining, remaining))
 
     async def _write_status(self, obj: Object, status: Object) -> Result:
         """Write the status if it changed; not too often if only numbers did."""

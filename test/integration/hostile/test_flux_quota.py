@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUOTA_RESERVED
-from cfo.runtime.objects.kinds import POD
+from cfo.runtime.client.client import Propagation
+from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.rbac import Rule
-from cfo.runtime.objects.unstructured import NamespacedName, Object, owner_reference
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, owner_reference
 from test.support.clocks import SteppedClock
 from test.support.flux_environment import (
     SCHEDULED,
@@ -245,3 +246,77 @@ async def test_running_pods_hold_quota_after_they_lose_their_label_or_owner(
         await env.wait_until_idle()
         clock.step(30)
         await wait_for_quota(env, "job", "Admitted", "victim")
+
+
+KEEP = {"metadata": {"finalizers": ["test.example.com/keep"]}}
+"""A finalizer of a tenant."""
+
+EDIT_JOBS = (
+    Rule("flux-framework.org", ("fluxjobs", "miniclusters"), ("get", "patch", "delete")),
+    Rule("batch", "jobs", ("get", "patch", "delete")),
+)
+
+
+@pytest.mark.parametrize(
+    ("kept", "deleted"),
+    [
+        pytest.param(MINICLUSTER, MINICLUSTER, id="MiniCluster"),
+        pytest.param(MINICLUSTER, FLUX_JOB, id="MiniCluster of a deleted FluxJob"),
+        pytest.param(FLUX_JOB, FLUX_JOB, id="FluxJob"),
+        pytest.param(JOB, JOB, id="Job"),
+    ],
+)
+async def test_object_that_a_finalizer_keeps_prevents_no_preemption(
+    env: FluxEnvironment, kept: GVK, deleted: GVK
+) -> None:
+    """The garbage collector waits until the object no longer exists, and pods ran on."""
+    setup = flux_setup(
+        namespace="operator",
+        max_size=3,
+        namespaceSelector={},
+        preemption="LowerPriority",
+        mini_cluster=RUNNING,
+    )
+    key = NamespacedName("attacker", "low")
+    await env.create(setup)
+    async with (
+        run_flux_controllers(env),
+        start_tenant_client(env, *EDIT_JOBS, namespace="attacker") as tenant,
+    ):
+        await env.create(flux_job("low", "attacker", size=3, priority=0))
+        await wait_for_used(env, 3)
+        await env.wait_until_idle()
+        await tenant.patch(kept, key, KEEP)
+        await tenant.delete(deleted, key, propagation_policy=Propagation.BACKGROUND)
+        await env.create(flux_job("high", "victim", size=3, priority=10))
+        await wait_for_quota(env, "high", "Admitted", "victim")
+        await env.wait_until_idle()
+        assert [pod["status"].get("phase") for pod in await env.pods("victim")] == ["Running"] * 3
+
+
+async def test_pods_that_only_pretend_to_end_prevent_no_preemption(env: FluxEnvironment) -> None:
+    clock = SteppedClock()
+    setup = flux_setup(
+        namespace="operator",
+        max_size=6,
+        namespaceSelector={},
+        preemption="LowerPriority",
+        mini_cluster=RUNNING,
+    )
+    await env.create(setup)
+    async with (
+        run_flux_controllers(env, clock=clock),
+        start_tenant_client(env, EDIT_PODS, namespace="attacker") as tenant,
+    ):
+        for number in range(3):
+            await tenant.create(sleeper(f"pod-{number}"))
+        await env.create(flux_job("low", "victim", size=3, priority=0))
+        await wait_for_used(env, 6)
+        await env.create(flux_job("high", "victim", size=3, priority=10))
+        await wait_for_quota(env, "high", "QuotaIsBeingReleased", "victim")
+        await env.wait_until_idle()
+        clock.step(299)
+        await env.wait_until_idle()
+        await wait_for_quota(env, "low", "Admitted", "victim")
+        clock.step(2)
+        await wait_for_quota(env, "high", "Admitted", "victim")

@@ -22,8 +22,14 @@ from cfo.api.flux.names import (
 )
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_job
+from cfo.controllers.flux.deletions import is_kept
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster, keep_seconds
-from cfo.controllers.flux.fluxjob.step import JobObservation, JobStep, MiniClusterAction
+from cfo.controllers.flux.fluxjob.step import (
+    JobObservation,
+    JobStatus,
+    JobStep,
+    MiniClusterAction,
+)
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.governance import kueue_queue_of
 from cfo.controllers.flux.queue.ledger import Ledger
@@ -51,6 +57,7 @@ from cfo.runtime import (
     Result,
     Rule,
     TransportError,
+    is_controlled_by,
     is_deleting,
     key_of,
     uid_of,
@@ -91,9 +98,10 @@ class FluxJobReconciler:
         if job is None:
             self.ledger.forget(request, queued)
             return Result()
-        if is_deleting(job):
-            return Result()
         cluster = await self.client.get(MINICLUSTER, request)
+        if is_deleting(job):
+            await self._end(job, cluster)
+            return Result()
         seen = self._observe(job, cluster)
         step = decide_step(seen)
         is_admitted = seen.verdict is not None and seen.verdict.reason == ADMITTED
@@ -107,6 +115,14 @@ class FluxJobReconciler:
         self._record(job, step)
         await self._act(job, cluster, step)
         return Result(requeue_after=step.requeue_after)
+
+    async def _end(self, job: Object, cluster: Object | None) -> None:
+        """Delete the MiniCluster of a job that is being deleted, and that a finalizer keeps."""
+        if cluster is None or is_deleting(cluster) or not is_controlled_by(cluster, job):
+            return
+        if is_kept(job):
+            step = JobStep(JobStatus(job, self.clock.now()), MiniClusterAction.DELETE)
+            await self._act(job, cluster, step)
 
     def _record(self, job: Object, step: JobStep) -> None:
         for kind, reason, message in step.events:

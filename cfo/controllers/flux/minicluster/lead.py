@@ -63,6 +63,17 @@ def unlabelled_pods(pods: Iterable[Entry], job_uid: str) -> list[tuple[Entry, st
     return lead + others
 
 
+def active_pods(pods: Iterable[Entry], job_uid: str) -> list[Entry]:
+    """Return the pods of the Job that have not ended and are not being deleted."""
+    return [
+        pod
+        for pod in pods
+        if _controller_uid(pod) == job_uid
+        and not pod.meta.is_deleting
+        and status_of_pod(pod).phase not in ("Succeeded", "Failed")
+    ]
+
+
 def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None:
     """Return the newest pod with index 0 of the Job; ``cluster`` is the name of its container that runs Flux."""
     found = [pod for pod in pods if _is_lead(pod) and _controller_uid(pod) == job_uid]

@@ -27,6 +27,7 @@ from cfo.api.flux.names import (
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
+from cfo.controllers.flux.deletions import is_kept
 from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.minicluster.job_changes import (
     creation_seconds,
@@ -41,6 +42,7 @@ from cfo.controllers.flux.minicluster.job_changes import (
 )
 from cfo.controllers.flux.minicluster.lead import (
     CLUSTERS,
+    active_pods,
     failure_in,
     lead_of,
     needs_reconcile,
@@ -78,7 +80,12 @@ from cfo.controllers.flux.minicluster.status import (
     is_finished,
     notices,
 )
-from cfo.controllers.flux.minicluster.writes import NEXT_BATCH_SECONDS, MiniClusterWrites
+from cfo.controllers.flux.minicluster.writes import (
+    NEXT_BATCH_SECONDS,
+    MiniClusterWrites,
+    end_job,
+    end_pods,
+)
 from cfo.controllers.pod_refusals import refusal_of_pod
 from cfo.controllers.pod_status import MAX_WHOLE_MESSAGE, PodFailure, shortened
 from cfo.runtime import (
@@ -127,6 +134,9 @@ _NOT_DECLARED: Final = "field not declared in schema"
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
 
+_ENDED_PODS: Final = 20
+"""The maximum number of pods that one reconcile deletes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Informers:
@@ -164,9 +174,13 @@ class MiniClusterReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Bring one MiniCluster up to date."""
         cluster = await self.client.get(MINICLUSTER, request)
-        if cluster is None or is_deleting(cluster):
+        if cluster is None:
             return Result()
-        job = await self._job_of(cluster)
+        if is_deleting(cluster):
+            unended_remain = is_kept(cluster) and await self._end(cluster)
+            return Result(requeue_after=NEXT_BATCH_SECONDS if unended_remain else 0.0)
+        known = await self._job_of(cluster)
+        job = known
         size = limited_size(cluster, job)
         if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
             await self._put_size_back(cluster, size)
@@ -186,12 +200,14 @@ class MiniClusterReconciler:
         invalid = error_message(errors) if errors else ""
         if not await self._write_status(cluster, job, writes.problem, invalid):
             return Result()  # the MiniCluster was deleted in the meantime
-        unlabelled_remain = job is not None and await self._label_pods(cluster, job)
+        remain = job is not None and await self._label_pods(cluster, job)
+        if known is not None and is_kept(known):
+            remain = await self._end_pods(cluster, known)
         writes.raise_errors()
         requeue_after = await self._clean_up(cluster, job) or writes.retry_after
         if job is not None and missing_pods(job) and not requeue_after:
             requeue_after = creation_seconds(job, self.clock.now())
-        return Result(requeue_after=NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
+        return Result(requeue_after=NEXT_BATCH_SECONDS if remain else requeue_after)
 
     async def _job_of(self, cluster: Object) -> Object | None:
         """Return the Job of the MiniCluster, if it exists; one that the cache leaves out is read."""
@@ -316,6 +332,35 @@ class MiniClusterReconciler:
             # A webhook of another client may remove the label; then the next batch would be the same.
             has_effect |= labels_of(patched).get(INDEX_LABEL) == index
         return has_effect and len(pods) > _LABELLED_PODS
+
+    async def _end(self, cluster: Object) -> bool:
+        """End the Job and the service pod of a MiniCluster that is being deleted; return whether to continue.
+
+        Otherwise a tenant's finalizer on the MiniCluster would keep its pods, which nothing could preempt.
+        """
+        key = NamespacedName(key_of(cluster).namespace, service_pod_name(name_of(cluster)))
+        pod = self.informers.pods.entry(key)
+        if pod is not None and belongs_to(pod, cluster):
+            await end_pods(self.client, [pod])
+        entry = self.informers.jobs.entry(key_of(cluster))
+        if entry is not None and belongs_to(entry, cluster):
+            job: Object | None = entry.object()
+        else:
+            job = await self._read_job(cluster)
+        if job is None or end_condition(job) is not None:
+            return False
+        if is_kept(job):
+            return await self._end_pods(cluster, job)
+        if not is_deleting(job):
+            await end_job(self.client, job)
+        return False
+
+    async def _end_pods(self, cluster: Object, job: Object) -> bool:
+        """Delete pods of a Job that is being deleted; return whether to continue with the others."""
+        pods = CLUSTERS.entries(self.informers.pods, key_of(cluster))
+        remaining = active_pods(pods, uid_of(job))
+        await end_pods(self.client, remaining[:_ENDED_PODS])
+        return len(remaining) > _ENDED_PODS
 
     async def _write_status(
         self,

@@ -10,7 +10,20 @@ from cfo.controllers.flux.minicluster.job_changes import is_suspended
 from cfo.controllers.flux.minicluster.objects import Objects, problem_of
 from cfo.controllers.flux.minicluster.plan import wanted_suspend
 from cfo.controllers.full_objects import delete_full_object
-from cfo.runtime import JOB, SERVICE, Client, EventRecorder, Object, key_of, uid_of
+from cfo.runtime import (
+    JOB,
+    POD,
+    SERVICE,
+    APIError,
+    Client,
+    Conflict,
+    Entry,
+    EventRecorder,
+    Object,
+    Propagation,
+    key_of,
+    uid_of,
+)
 from cfo.runtime.client import Child, ChildResults, ObjectID, is_too_large, reconcile_children
 from cfo.runtime.objects import raise_together
 
@@ -102,3 +115,28 @@ class MiniClusterWrites:
     def raise_errors(self) -> None:
         """Raise the errors of failed requests, so that the reconcile is retried."""
         raise_together(self._errors, "failed to write several objects")
+
+
+async def end_job(client: Client, job: Object) -> None:
+    """Delete a Job in the foreground, so that its pods are deleted also if a finalizer keeps it."""
+    try:
+        await client.delete(
+            JOB, key_of(job), uid=uid_of(job), propagation_policy=Propagation.FOREGROUND
+        )
+    except Conflict:
+        return  # it was replaced by another
+    except APIError as error:
+        if not is_too_large(error):
+            raise
+        await delete_full_object(client, JOB, key_of(job), uid_of(job), grace_period_seconds=None)
+
+
+async def end_pods(client: Client, pods: Iterable[Entry]) -> None:
+    """Delete pods that are not being deleted."""
+    for pod in pods:
+        if pod.meta.is_deleting:
+            continue
+        try:
+            await client.delete(POD, pod.key, uid=pod.meta.uid)
+        except Conflict:
+            continue  # it was replaced by another

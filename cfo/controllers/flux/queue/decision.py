@@ -42,7 +42,8 @@ class Capacity:
     """What is left of the quota of ``policy``; amounts are negative if more is used than the quota allows.
 
     ``future`` is available when all holdings that are being released no longer exist, minus what is kept for jobs that
-    wait for it. A job must fit in that and in what is free now, so that it takes nothing that is kept for another job.
+    wait for it. A job must fit in that and in what is free now (``available``), so that it takes nothing that is kept
+    for another job.
     """
 
     def __init__(self, policy: Policy, usage: Iterable[Holding]) -> None:
@@ -60,7 +61,7 @@ class Capacity:
                 released = add(released, amounts)
         self._free = subtract(self.total, used)
         self.future = add(self._free, released)
-        self._available: Amounts = ()
+        self.available: Amounts = ()
         self._update()
 
     def amounts(self, demand: Demand) -> Amounts:
@@ -80,7 +81,7 @@ class Capacity:
 
     def has(self, amounts: Amounts) -> bool:
         """Return whether the amounts are available now, and not kept for another job."""
-        return fits(amounts, self._available)
+        return fits(amounts, self.available)
 
     def will_have(self, amounts: Amounts) -> bool:
         """Return whether the amounts will be available without another eviction, and are not kept for another job."""
@@ -102,7 +103,7 @@ class Capacity:
         self._update()
 
     def _update(self) -> None:
-        self._available = tuple(map(min, self._free, self.future))
+        self.available = tuple(map(min, self._free, self.future))
 
     def share(self, amounts: Amounts) -> float:
         """Return the share of the quota: the largest of the shares of pods and resources."""
@@ -230,15 +231,14 @@ class _Victims:
                 grouped.setdefault(self._group_of(holding.key), []).append(holding)
         self._groups = {name: _Group(capacity, holdings) for name, holdings in grouped.items()}
 
-    def choose(self, job: WaitingJob, amounts: Amounts) -> list[NamespacedName]:
+    def choose(self, job: WaitingJob, amounts: Amounts, available: Amounts) -> list[NamespacedName]:
         """Return the fewest jobs whose eviction makes room for ``job``, which takes ``amounts``; none if impossible.
 
-        The amounts of the chosen jobs are added to the future capacity.
+        ``available`` is what it gets without them. The amounts of the chosen jobs are added to the future capacity.
         """
         group = self._groups.get(self._group_of(job.key))
         if group is None or job.priority <= group.lowest or self._preemptors >= MAX_PREEMPTORS:
             return []
-        available = self._capacity.future
         if not fits(amounts, add(available, group.releasable(job.priority))):
             return []
         chosen = group.choose(job.priority, _missing(amounts, available))
@@ -318,18 +318,20 @@ def decide(
     now: float,
     last: Mapping[str, float] = _NONE,
     no_evictions: Collection[str] = (),
+    impatient: Collection[NamespacedName] = (),
 ) -> QueueDecision:
     """Decide which of ``jobs`` to admit, and which holders of quota to evict for them.
 
     ``usage`` is everything that holds quota of ``policy``, including jobs whose admission was decided but is not
     visible yet; a job must not be in both collections. ``now`` is in seconds since the epoch. ``last`` are namespaces
-    with jobs that come after all others, the lowest value first; for jobs of ``no_evictions`` none is evicted.
+    with jobs that come after all others, the lowest value first; for jobs of ``no_evictions`` none is evicted. The
+    ``impatient`` jobs have waited too long for what is being released: others are evicted as if nothing was.
 
     An admission never exceeds the quota. Deciding again after a decision was carried out admits and evicts nothing
     more, unless shares and preemption are combined: there an admission changes the order of the queue. A job that
     exceeds the quota as a whole does not block others. Costs O(n log n) for n jobs.
     """
-    return _Queue(policy, usage, now, last, no_evictions).decide(jobs)
+    return _Queue(policy, usage, now, last, no_evictions, impatient).decide(jobs)
 
 
 class _Queue:
@@ -340,12 +342,14 @@ class _Queue:
         now: float,
         last: Mapping[str, float],
         no_evictions: Collection[str],
+        impatient: Collection[NamespacedName],
     ) -> None:
         self._policy = policy
         self._usage = usage
         self._now = now
         self._last = last
         self._no_evictions = no_evictions
+        self._impatient = impatient
         self._capacity = Capacity(policy, usage)
         self._victims = _Victims(policy, self._capacity, usage)
         self._reservation: Reservation | None = None
@@ -410,8 +414,10 @@ class _Queue:
         strategy = self._policy.strategy
         self._closed = strategy is QueueingStrategy.STRICT_FIFO
         if may_evict:
-            if not self._capacity.will_have(amounts):
-                for victim in self._victims.choose(job, amounts):
+            is_impatient = job.key in self._impatient
+            if is_impatient or not self._capacity.will_have(amounts):
+                available = self._capacity.available if is_impatient else self._capacity.future
+                for victim in self._victims.choose(job, amounts, available):
                     self._preempt.append(victim)
                     del self._running[victim]
                     self._known.clear()  # there is more capacity

@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from cfo.api.flux.names import COVERS
 from cfo.api.quantity import format_quantity
@@ -41,6 +42,12 @@ from cfo.controllers.flux.queue.records import BatchRecord, ClusterRecord, JobRe
 from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, devices_of_pods, replace_part
 from cfo.runtime import NamespacedName
 
+RELEASE_SECONDS: Final = 300.0
+"""For how long other jobs are not evicted because quota is being released. Pods of MiniClusters end within 30 seconds.
+
+Tenants can delay the end of their pods, and label pods that end when they like.
+"""
+
 
 class Group(msgspec.Struct, gc=False, eq=False):
     """All records under one name.
@@ -62,6 +69,10 @@ class Group(msgspec.Struct, gc=False, eq=False):
     """Whether all pods of the job existed at once since it was admitted."""
     waiting: WaitingJob | None = None
     holding: Holding | None = None
+    ending_since: float = 0.0
+    """Since when ``holding`` is being released, in seconds since the epoch; 0 if it is not."""
+    releasing_since: float = 0.0
+    """Since when ``waiting`` waits for quota that is being released, in seconds since the epoch; 0 if it does not."""
     is_assumed: bool = False
     is_evicting: bool = False
     reason: str = ""
@@ -98,14 +109,11 @@ class Group(msgspec.Struct, gc=False, eq=False):
     def creates_pods(self) -> bool:
         """Whether the MiniCluster, or its Job, may create pods.
 
-        The operator changes nothing of a MiniCluster that is being deleted. Finalizers can keep it and its Job for any
-        time, so only the pods of that Job that occupy nodes count.
+        The operator deletes the Job of a MiniCluster that is being deleted, also if a finalizer keeps the MiniCluster.
         """
         cluster = self.cluster
         batch = self.batch
-        if cluster is not None and cluster.is_deleting:
-            return False
-        if cluster is not None and not cluster.is_stopped:
+        if cluster is not None and not cluster.is_stopped and not cluster.is_deleting:
             return True
         if batch is None or not batch.creates_pods:
             return False
@@ -125,6 +133,17 @@ class Group(msgspec.Struct, gc=False, eq=False):
         new = pod.demand if pod is not None else NOTHING
         self.had_pods = self.had_pods or self.has_all_pods
         self.held_by_pods = replace_part(self.held_by_pods, old, new)
+
+    def holding_at(self, now: float) -> Holding | None:
+        """Return what the group holds at ``now``: what is not released in time does not count as being released."""
+        if self.holding is None or not self.is_late(self.ending_since, now):
+            return self.holding
+        return structs.replace(self.holding, releasing=False)
+
+    @staticmethod
+    def is_late(since: float, now: float) -> bool:
+        """Return whether quota that was to be released ``since`` should have been; ``since`` 0: it was not."""
+        return bool(since) and now >= since + RELEASE_SECONDS
 
     def count_pods(self) -> None:
         """Count the own pods again if the MiniCluster has another Job, or the FluxJob requests something else.
@@ -219,7 +238,7 @@ def holding_of(
         created=_creation_of(group),
         end=_end_of(group),
         releasing=state in _IS_RELEASING,
-        preemptible=is_admitted and not by_kueue,
+        preemptible=state is _State.ADMITTED and not by_kueue,
     )
 
 

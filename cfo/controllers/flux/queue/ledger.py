@@ -27,7 +27,13 @@ from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.admissions import Admissions
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
-from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of
+from cfo.controllers.flux.queue.group import (
+    RELEASE_SECONDS,
+    Group,
+    holding_of,
+    message_of,
+    obstacle_of,
+)
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
@@ -114,6 +120,8 @@ class Ledger:
     """Until when the jobs of a namespace come after those of all others, in seconds since the epoch."""
     _refused: dict[str, float] = field(default_factory=dict)
     """Until when no job is evicted for those of a namespace, because one of its MiniClusters was refused."""
+    _next_decisions: dict[NamespacedName, float] = field(default_factory=dict)
+    """When setups for whose jobs quota is being released may evict others, in seconds since the epoch."""
     _governance: Governance = field(default_factory=Governance)
     is_started: bool = False
     """Whether :meth:`start` was called."""
@@ -247,13 +255,22 @@ class Ledger:
             self._carry_out(setup, groups, now)
         return _totals_of(groups)
 
+    def next_decision(self, key: NamespacedName) -> float | None:
+        """Return when to decide about the queue of a setup again, in seconds since the epoch, if nothing changes."""
+        return self._next_decisions.get(key)
+
     def _carry_out(self, setup: Setup, groups: list[Group], now: float) -> None:
         waiting = [group.waiting for group in groups if group.waiting is not None]
-        holdings = [group.holding for group in groups if group.holding is not None]
+        holdings = [holding for group in groups if (holding := group.holding_at(now)) is not None]
+        impatient = {
+            group.waiting.key
+            for group in groups
+            if group.waiting is not None and group.is_late(group.releasing_since, now)
+        }
         _forget_past(self._last, now)
         _forget_past(self._refused, now)
         no_evictions = self._last.keys() | self._refused.keys()
-        decision = decide(setup.policy, waiting, holdings, now, self._last, no_evictions)
+        decision = decide(setup.policy, waiting, holdings, now, self._last, no_evictions, impatient)
         for key in decision.admit:
             group = self._groups[key.namespace][key.name]
             group.is_assumed = True
@@ -272,6 +289,34 @@ class Ledger:
             self._refresh(key)
         self.notify(decision.preempt)
         self.notify(self._blocked(decision.blocked, str(setup.key)))
+        self._record_releases(setup.key, groups, decision.blocked, impatient, now)
+
+    def _record_releases(
+        self,
+        setup: NamespacedName,
+        groups: Iterable[Group],
+        blocked: Mapping[NamespacedName, Blocked],
+        impatient: Collection[NamespacedName],
+        now: float,
+    ) -> None:
+        """Record since when jobs wait for what is being released, and when that has taken too long.
+
+        The wait of an ``impatient`` job begins again, because it counts what was evicted for it.
+        """
+        since: list[float] = []
+        for group in groups:
+            waiting = group.waiting
+            if waiting is None or blocked.get(waiting.key) is not Blocked.RELEASING:
+                group.releasing_since = 0.0
+            elif waiting.key in impatient or not group.releasing_since:
+                group.releasing_since = now
+            if group.releasing_since:
+                since.append(group.releasing_since)
+        self._next_decisions.pop(setup, None)
+        if since:
+            ending = (group.ending_since for group in groups)
+            since += [begin for begin in ending if begin + RELEASE_SECONDS > now]
+            self._next_decisions[setup] = min(since) + RELEASE_SECONDS
 
     def _blocked(self, blocked: Mapping[NamespacedName, Blocked], setup: str) -> list[Request]:
         """Record why jobs wait; return those whose status does not say so."""
@@ -375,6 +420,7 @@ class Ledger:
             return []
         if new is None:
             del self._setups[key]
+            self._next_decisions.pop(key, None)
         else:
             self._setups[key] = new
         if known is not None:
@@ -576,6 +622,10 @@ class Ledger:
         holding = group.holding
         group.waiting = self._waiting(key, group, setup)
         group.holding = holding_of(key, group, setup, self._priority(group.job) or 0)
+        if group.holding is None or not group.holding.releasing:
+            group.ending_since = 0.0
+        elif not group.ending_since:
+            group.ending_since = self.now()
         if key in self._admissions and not group.is_assumed:
             self.notify(self._admissions.remove(key))
         job = group.job

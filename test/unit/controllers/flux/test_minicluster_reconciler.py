@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
+import pytest
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import Plan
@@ -61,6 +62,12 @@ class RecordingClient:
         self.writes.append(key.name)
         return {"metadata": {} if self.strips_labels else metadata}
 
+    async def delete(
+        self, gvk: GVK, key: NamespacedName, *, uid: str, propagation_policy: str = ""
+    ) -> bool:
+        self.writes.append(f"delete {gvk.kind} {uid} {propagation_policy}".rstrip())
+        return True
+
 
 def entry(kind: str, obj: Object) -> Entry:
     """Return an object as in the cache of an informer."""
@@ -68,11 +75,19 @@ def entry(kind: str, obj: Object) -> Entry:
     return EntryDecoder(GVK("", "v1", kind)).decode(orjson.dumps({**obj, "metadata": metadata}))
 
 
-async def reconcile(client: RecordingClient, pods: int) -> Result:
-    """Reconcile a MiniCluster with a Job and this number of pods without an index label."""
-    cluster = client.cluster
+def job_of(cluster: Object, **metadata: Any) -> Object:
+    """Return the Job of a MiniCluster."""
     job = desired_job(Plan.of(cluster))
-    job["metadata"] |= {"uid": "j", "ownerReferences": [owner_reference(cluster)]}
+    controller = owner_reference(cluster, controller=True)
+    job["metadata"] |= {"uid": "j", "ownerReferences": [controller], **metadata}
+    return job
+
+
+async def reconcile(
+    client: RecordingClient, pods: int, job: Object | None = None, service_pod: Entry | None = None
+) -> Result:
+    """Reconcile a MiniCluster with a Job and this number of pods without an index label."""
+    job = job or job_of(client.cluster)
     owner = [
         {
             "apiVersion": "batch/v1",
@@ -101,7 +116,7 @@ async def reconcile(client: RecordingClient, pods: int) -> Result:
     ]
     informers = SimpleNamespace(
         jobs=SimpleNamespace(entry=lambda key: entry("Job", job)),
-        pods=SimpleNamespace(entries=lambda index: entries),
+        pods=SimpleNamespace(entries=lambda index: entries, entry=lambda key: service_pod),
     )
     events = SimpleNamespace(event=lambda *args: None)
     reconciler = MiniClusterReconciler(
@@ -177,3 +192,58 @@ async def test_status_of_a_deleted_cluster_is_no_error() -> None:
     client = RecordingClient(invalid_cluster(), is_deleted=True)
     assert await reconcile(client, 2) == Result()
     assert client.writes == ["status"]
+
+
+DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+KEPT = {**DELETING, "finalizers": ["test.example.com/keep"]}
+
+
+def deleted_cluster(**metadata: Any) -> Object:
+    """Return a MiniCluster that is being deleted, and that a finalizer keeps."""
+    cluster = mini_cluster(size=50)
+    cluster["metadata"] |= {"uid": "u", "generation": 1, **KEPT, **metadata}
+    return cluster
+
+
+def service_pod_of(cluster: Object, **metadata: Any) -> Entry:
+    """Return the service pod of a MiniCluster."""
+    owner = owner_reference(cluster, controller=True)
+    name = "flux-sample-services"
+    return entry(
+        "Pod", {"metadata": {"name": name, "uid": "s", "ownerReferences": [owner], **metadata}}
+    )
+
+
+async def test_job_and_service_pod_of_a_kept_cluster_are_deleted() -> None:
+    cluster = deleted_cluster()
+    client = RecordingClient(cluster)
+    assert await reconcile(client, 3, service_pod=service_pod_of(cluster)) == Result()
+    assert client.writes == ["delete Pod s", "delete Job j Foreground"]
+    for finalizer in ("foregroundDeletion", "orphan"):
+        client = RecordingClient(deleted_cluster(finalizers=["a/b", finalizer]))
+        assert await reconcile(client, 3) == Result()
+        assert client.writes == []
+    collected = {**KEPT, "finalizers": ["a/b", "foregroundDeletion"]}
+    ended = job_of(cluster)
+    ended["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    other = job_of(cluster)
+    other["metadata"]["ownerReferences"][0]["uid"] = "other"
+    for job in (job_of(cluster, **collected), ended, other):
+        client = RecordingClient(cluster)
+        pod = service_pod_of(cluster, **DELETING)
+        assert await reconcile(client, 3, job, pod) == Result()
+        assert client.writes == []
+
+
+@pytest.mark.parametrize("cluster", [deleted_cluster(), invalid_cluster()], ids=["deleted", "live"])
+async def test_pods_of_a_kept_job_are_deleted_in_batches(cluster: Object) -> None:
+    job = job_of(cluster, **KEPT)
+    client = RecordingClient(cluster)
+    result = await reconcile(client, 50, job)
+    deleted = [write for write in client.writes if write.startswith("delete")]
+    assert len(deleted) == 20
+    assert set(deleted) <= {f"delete Pod p{index}" for index in range(50)}
+    assert 0 < result.requeue_after < 1
+    few = RecordingClient(cluster)
+    assert await reconcile(few, 20, job) == Result()
+    assert len([write for write in few.writes if write.startswith("delete")]) == 20

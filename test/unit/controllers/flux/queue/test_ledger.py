@@ -826,6 +826,9 @@ def test_objects_that_a_tenant_keeps_hold_nothing_of_an_evicted_job(kept: str) -
     deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
     if kept == "MiniCluster":
         stop_cluster(queue, "low", generation=2, **deleting)
+        queue.put_batch_job("low", parallelism=4)
+        assert not queue.ledger.is_drained(NamespacedName("ns", "low"))
+        queue.remove(JOB, "low")
     elif kept == "Job":
         stop_cluster(queue, "low")
         queue.put_batch_job("low", parallelism=4, metadata=deleting)
@@ -837,6 +840,65 @@ def test_objects_that_a_tenant_keeps_hold_nothing_of_an_evicted_job(kept: str) -
     assert queue.ledger.is_drained(NamespacedName("ns", "low"))
     queue.decide()
     assert queue.reason("high") == "Admitted"
+
+
+def preemptible_queue() -> Queue:
+    """Return a queue with a quota of four pods, of which ``low`` holds two, and two pods do not end."""
+    queue = Queue(max_size=4, preemption="LowerPriority")
+    queue.put_job("low", "QuotaReserved", size=2, priority=0)
+    for number in range(2):
+        queue.put_pod(f"old-{number}", "old")
+    queue.put_job("high", size=2, priority=10)
+    return queue
+
+
+def decide_after(queue: Queue, seconds: float) -> str:
+    """Decide ``seconds`` after NOW; return why the job ``high`` waits, or that it was admitted."""
+    queue.now = NOW + seconds
+    queue.ledger.decide(SETUP, queue.now)
+    return queue.reason("high")
+
+
+def test_pods_that_do_not_end_in_time_delay_no_preemption() -> None:
+    queue = preemptible_queue()
+    assert decide_after(queue, 0) == "QuotaIsBeingReleased"
+    assert queue.ledger.next_decision(SETUP) == NOW + 300
+    assert decide_after(queue, 299) == "QuotaIsBeingReleased"
+    assert queue.reason("low") == ""
+    assert decide_after(queue, 300) == "QuotaIsBeingReleased"
+    assert queue.reason("low") == "Preempted"
+    assert queue.ledger.next_decision(SETUP) == NOW + 600
+    queue.remove(FLUX_JOB, "low")
+    assert decide_after(queue, 301) == "Admitted"
+    assert queue.ledger.next_decision(SETUP) is None
+
+
+def test_pods_that_replace_each_other_delay_no_preemption() -> None:
+    """Each of them is young, and counts as being released."""
+    queue = preemptible_queue()
+    assert decide_after(queue, 0) == "QuotaIsBeingReleased"
+    for turn in range(1, 3):
+        queue.now = NOW + 140 * turn
+        for number in range(2):
+            queue.put_pod(f"pod-{turn}-{number}", f"group-{turn}")
+            previous = f"old-{number}" if turn == 1 else f"pod-{turn - 1}-{number}"
+            queue.remove(POD, previous)
+        assert decide_after(queue, 140 * turn) == "QuotaIsBeingReleased"
+        assert queue.reason("low") == ""
+    assert decide_after(queue, 300) == "QuotaIsBeingReleased"
+    assert queue.reason("low") == "Preempted"
+    queue.put_job("lowest", "QuotaReserved", size=2, priority=0)
+    assert decide_after(queue, 301) == "QuotaIsBeingReleased"
+    assert queue.reason("lowest") == ""  # no other job is evicted while that ends
+
+
+def test_evicted_job_that_does_not_end_in_time_is_not_evicted_again() -> None:
+    queue = evicted_job(size=2)
+    queue.put_job("other", "QuotaReserved", size=2, priority=0)
+    queue.put_job("high", size=2, priority=10)
+    assert decide_after(queue, 0) == "QuotaIsBeingReleased"
+    assert decide_after(queue, 300) == "QuotaIsBeingReleased"
+    assert (queue.reason("low"), queue.reason("other")) == ("", "Preempted")
 
 
 def test_nothing_is_drained_or_decided_before_the_informers_have_synced() -> None:
