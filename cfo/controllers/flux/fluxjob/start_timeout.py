@@ -69,9 +69,9 @@ def _deadline_of_pods(seen: JobObservation, status: JobStatus) -> datetime | Non
     timeout = _START_TIMEOUT
     if status.state is not JobState.WAITING and cluster is not None:
         missing = missing_pods(seen, status, cluster)
-        if not missing:
+        if not missing and not _are_being_created(seen, status):
             return None
-        if seen.pods is not None and seen.pods.ended >= missing:
+        if missing and seen.pods is not None and seen.pods.ended >= missing:
             timeout = _REPLACEMENT_TIMEOUT
     since = parse_time(status.find(PODS_READY).get("lastTransitionTime"))
     return since + timeout - _missing_before(status)
@@ -145,13 +145,18 @@ def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> in
     A job whose brokers were ready keeps its quota while it has any pod. The command may have succeeded without one. The
     job holds quota for its own size, also if its MiniCluster was made smaller.
     """
-    if seen.pods is None or seen.now < parse_time(status["startTime"]) + USUAL_CREATION:
+    if seen.pods is None or _are_being_created(seen, status):
         return 0
     size = max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec))
     if not is_true(cluster, JobState.RUNNING):
         return max(0, size - seen.pods.live)
     has_succeeded = (cluster.get("status") or {}).get("exitCode") == 0
     return 0 if seen.pods.live or has_succeeded else size
+
+
+def _are_being_created(seen: JobObservation, status: JobStatus) -> bool:
+    """Return whether pods of a job that was launched may not exist yet, although its MiniCluster may miss them."""
+    return seen.now < parse_time(status["startTime"]) + USUAL_CREATION
 
 
 def obstacle_of_start(seen: JobObservation, status: JobStatus) -> str:

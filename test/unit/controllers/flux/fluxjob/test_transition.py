@@ -298,6 +298,17 @@ def test_quota_of_a_launched_job_without_its_pods_is_released(
     assert f"{4 - pods.live} pods do not exist" in reserved["message"]
 
 
+def test_pods_that_the_minicluster_misses_a_moment_earlier_have_the_same_deadline() -> None:
+    """The startTime of a Job has no fractions."""
+    obj, cluster = launched("JobMiniClusterReady")
+    problem = {"type": "PodsReady", "status": "False", "reason": "PodsMissing", "message": "none"}
+    cluster["status"]["conditions"].append(problem)
+    missed = after(obj, 29.5, named_cluster=cluster, pods=PodCounts())
+    assert (condition(obj, "PodsReady")["reason"], missed.requeue_after) == ("PodsMissing", 300)
+    after(obj, 329.5, named_cluster=cluster, pods=PodCounts())
+    assert condition(obj, "Evicted")["reason"] == "StartTimeout"
+
+
 WARMUP = 900
 PENDING = PodCounts(live=4, pending=4)
 
