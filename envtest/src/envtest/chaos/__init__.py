@@ -4,8 +4,8 @@
 in its work at which a fault can happen. :func:`run` does the same for synchronous programs.
 
 The core is pure: ``points`` (the plan of the faults), ``names``, ``normal_form``, ``comparison`` (end states),
-``activity`` (loops and writes at rest), ``scenario``, ``report``. The rest executes it: ``operators`` (processes),
-``injection`` (faults in one control plane), ``session``, ``execution``, ``exploration``.
+``activity`` (loops and writes at rest), ``steps``, ``report``. The rest executes it: ``operators`` (processes),
+``run_clock`` (time), ``injection`` (faults in one control plane), ``session``, ``execution``, ``exploration``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _START: Final = re.compile(r"(?:resourceVersion|timeoutSeconds)=\d*&?")
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A finished request: ``at`` in seconds, ``changed`` is whether it changed an object."""
+    """A finished request: ``at`` in seconds of real time, ``changed`` is whether it changed an object."""
 
     at: float
     target: Target

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +21,7 @@ __all__ = ["Expectation", "Problem", "Result", "Timing", "run_scenario"]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds: ``quiet`` without writes ends a step; after ``timeout`` a step has failed.
+    """Seconds of a RunClock: ``quiet`` without writes ends a step; after ``timeout`` a step has failed.
 
     ``rest`` is how long the run without faults is observed after its last step. The operator must be ready ``startup``
     seconds after it was started.
@@ -112,6 +110,7 @@ class _Run:
     ) -> None:
         self._session = session
         self._injector = session.injector
+        self._clock = session.clock
         self._scenario = scenario
         self._timing = timing
         self._point = point
@@ -119,7 +118,6 @@ class _Run:
         self._result = Result(point)
         self._step = 0
         self._seen = 0
-        self._started: list[float] = []
         self._writes: list[TracedRequest] = []
         self._skipped = False
 
@@ -168,7 +166,6 @@ class _Run:
         while self._step <= last and not result.problems:
             self._injector.step = self._step
             self._seen = len(session.requests()) if self._step else 0
-            self._started.append(time.monotonic())
             if await self._act():
                 await self._settle()
             self._record()
@@ -214,7 +211,7 @@ class _Run:
             injector.begin_outage()
         await self._apply()
         if kind in ("stale", "rewind"):
-            deadline = time.monotonic() + self._timing.timeout
+            deadline = self._clock.now() + self._timing.timeout
             await injector.wait_quiet(self._timing.quiet, deadline)
             if kind == "rewind":
                 faults.hold_watches()
@@ -231,19 +228,20 @@ class _Run:
 
     async def _run_step(self, step: Step) -> None:
         """Execute a step; repeat it after a fault, as users do if a webhook of the operator does not respond."""
-        deadline = time.monotonic() + self._timing.timeout
+        deadline = self._clock.now() + self._timing.timeout
         while True:
             try:
                 return await step.run(self._session.plane)
             except ScenarioError:
                 hidden = self._expected is None or point_hides_step(self._point, self._step)
-                if hidden or time.monotonic() >= deadline:
+                if hidden or self._clock.now() >= deadline:
                     raise
-            await asyncio.sleep(_RETRY)
+            await self._clock.sleep(_RETRY)
 
     async def _settle(self) -> None:
         """Wait until the operator is quiet, and the state is the expected one."""
-        deadline = time.monotonic() + self._timing.timeout
+        started = time.monotonic()
+        deadline = self._clock.now() + self._timing.timeout
         while True:
             quiet = await self._injector.wait_quiet(self._timing.quiet, deadline)
             self._session.check()
@@ -251,20 +249,17 @@ class _Run:
                 if not await self._session.wait_ready():
                     raise self._session.not_ready()
                 # each instance gets the whole time
-                deadline = time.monotonic() + self._timing.timeout
+                started = time.monotonic()
+                deadline = self._clock.now() + self._timing.timeout
                 continue
             problems = self._differences()
             if quiet and not problems:
                 return
-            if time.monotonic() >= deadline:
-                self._result.problems += problems or [
-                    self._at_rest(deadline - self._timing.timeout / 2)
-                ]
+            if self._clock.now() >= deadline:
+                second_half = (started + time.monotonic()) / 2
+                self._result.problems += problems or [self._at_rest(second_half)]
                 return
             await self._injector.wait_activity(deadline)
-
-    def _step_at(self, moment: float) -> int:
-        return max(0, bisect_right(self._started, moment) - 1)
 
     def _differences(self) -> list[Problem]:
         expected = self._expected
@@ -283,7 +278,8 @@ class _Run:
     async def _observe_rest(self) -> None:
         """Report writes after the last step of a run without faults, when there is nothing left to do."""
         since = time.monotonic()
-        await self._injector.wait_quiet(self._timing.rest, since + self._timing.rest)
+        end = self._clock.now() + self._timing.rest
+        await self._injector.wait_quiet(self._timing.rest, end)
         problem = self._at_rest(since)
         if problem.lines:
             self._result.problems.append(problem)

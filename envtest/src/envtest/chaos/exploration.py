@@ -19,6 +19,7 @@ from envtest.chaos.operators import Operator, StartError
 from envtest.chaos.points import KINDS, FaultPoint, StepRecord, plan
 from envtest.chaos.readiness import Readiness
 from envtest.chaos.report import Finding, Report, group_findings
+from envtest.chaos.run_clock import LoopUsers
 from envtest.chaos.session import Session
 from envtest.chaos.steps import Scenario
 from envtest.planes.embedded import EmbeddedServer
@@ -70,6 +71,7 @@ class _Exploration:
         self._operator = operator
         self._scenario = scenario
         self._settings = settings
+        self._users = LoopUsers()
         self._running: set[FaultPoint] = set()
         """The faults that are being run; after the budget, those that it interrupted."""
 
@@ -175,6 +177,7 @@ class _Exploration:
                 readiness=settings.readiness,
                 point=point,
                 startup=settings.timing.startup,
+                users=self._users,
                 **options,
             )
             await stack.enter_async_context(session)

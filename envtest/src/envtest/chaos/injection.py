@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import Any, Final
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.auth.attributes import Attributes
 from envtest.chaos.names import Names
 from envtest.chaos.points import FaultPoint, Target
+from envtest.chaos.run_clock import RunClock
 from envtest.faults import Fault
 from envtest.planes.embedded import EmbeddedServer
 from envtest.storage import Change
@@ -67,18 +66,20 @@ class Injector:
 
     ``names`` and ``point`` are those of the run (``None`` injects nothing); ``crash`` is called when the point is a
     crash that is due. ``step`` is set by the run. While ``down`` is set, all connections are refused, because the
-    operator has been killed and may still have requests under way.
+    operator has been killed and may still have requests under way. Times are those of ``clock``.
     """
 
     def __init__(
         self,
         plane: EmbeddedServer,
+        clock: RunClock,
         names: Names,
         point: FaultPoint | None,
         ignored: Collection[str],
         crash: Callable[[], None],
     ) -> None:
         self._plane = plane
+        self._clock = clock
         self._names = names
         self._point = point
         self._ignored = ignored
@@ -93,7 +94,7 @@ class Injector:
         self.down = False
         self.reached = False
         self.watched: set[str] = set()
-        started = time.monotonic()
+        started = clock.now()
         self.last_request = started
         self.last_activity = started
         self.requests = 0
@@ -125,7 +126,8 @@ class Injector:
         if self.down:
             return Fault(reset=True)
         self.requests += 1
-        self.last_request = time.monotonic()
+        now = self._clock.now()
+        self.last_request = now
         resource = qualified(attributes.group, attributes.resource, attributes.subresource)
         is_write = attributes.verb in WRITES
         if is_write and not is_ignored(resource, self._ignored):
@@ -133,7 +135,7 @@ class Injector:
         if attributes.verb == "watch":
             self.watched.add(attributes.resource)
             self.watches += 1
-        if self._outage_until > time.monotonic():
+        if self._outage_until > now:
             return Fault(code=503, reason="ServiceUnavailable")
         if (
             self._expired is not None
@@ -205,7 +207,7 @@ class Injector:
             self._active()
 
     def _active(self) -> None:
-        self.last_activity = time.monotonic()
+        self.last_activity = self._clock.now()
         self._changed.set()
 
     def touch(self) -> None:
@@ -225,20 +227,14 @@ class Injector:
 
     def begin_outage(self) -> None:
         """Let all requests fail for one second."""
-        self._outage_until = time.monotonic() + _OUTAGE
+        self._outage_until = self._clock.now() + _OUTAGE
         self.close_watches()
 
     async def wait_quiet(self, seconds: float, deadline: float) -> bool:
-        """Wait until nothing was written for ``seconds``; return false at ``deadline`` (monotonic)."""
-        while (remaining := self.last_activity + seconds - (now := time.monotonic())) > 0:
-            if now >= deadline:
-                return False
-            # not polling: the exact time that remains
-            await asyncio.sleep(min(remaining, deadline - now))
-        return True
+        """Wait until nothing was written for ``seconds``; return false at ``deadline``."""
+        return await self._clock.wait_until(lambda: self.last_activity + seconds, deadline)
 
     async def wait_activity(self, deadline: float) -> None:
-        """Wait for the next write, at most until ``deadline`` (monotonic)."""
+        """Wait for the next write, at most until ``deadline``."""
         self._changed.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+        await self._clock.wait_for(self._changed, deadline)

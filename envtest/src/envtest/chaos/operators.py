@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from envtest.apimachinery.string_lists import checked_strings
+from envtest.chaos.run_clock import process_group
 
 __all__ = [
     "Connection",
@@ -51,6 +52,9 @@ class Instance(Protocol):
 
     async def wait(self) -> str:
         """Wait until it has ended; return how, as text."""
+
+    def processes(self) -> Sequence[int]:
+        """Return the ids of its processes, other than this one."""
 
     def output(self) -> str:
         """Return the end of what it and the instances before it have printed."""
@@ -121,6 +125,9 @@ class _Process:
         self.kill()  # the children of a process that has exited
         return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
+    def processes(self) -> Sequence[int]:
+        return process_group(self._process.pid)
+
     def output(self) -> str:
         return self._read(0)
 
@@ -187,6 +194,9 @@ class _Task:
             return "returned"
         self._output = f"{type(error).__name__}: {error}"
         return self._output
+
+    def processes(self) -> Sequence[int]:
+        return ()
 
     def output(self) -> str:
         return self._output

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from envtest.chaos.run_clock import RunClock
 
 __all__ = ["Readiness", "parse_readiness"]
 
@@ -15,6 +15,8 @@ _SETTLED: Final = 0.3
 _SETTLED_WITHOUT_WATCH: Final = 2.0
 """The same for an operator that has not opened a watch: it may be between two requests of its discovery."""
 _PROBE_SECONDS: Final = 0.1
+_RESPONSE_SECONDS: Final = 10.0
+"""Real seconds until a request to the URL is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +41,40 @@ class Readiness:
         requests: Callable[[], int],
         watches: Callable[[], int],
         last: Callable[[], float],
+        clock: RunClock,
         deadline: float,
     ) -> bool:
-        """Wait until the operator is ready; return false at ``deadline`` (monotonic).
+        """Wait until the operator is ready; return false at ``deadline``.
 
         ``requests`` returns how many requests it has sent, ``watches`` how many of them are watches, ``last`` when it
-        sent the latest.
+        sent the latest. Times are those of ``clock``.
         """
         if self.seconds is not None:
-            await asyncio.sleep(self.seconds)
+            await clock.sleep(self.seconds)
             return True
         if self.url:
-            return await self._probe(deadline)
-        while time.monotonic() < deadline:
+            return await self._probe(clock, deadline)
+        while (now := clock.now()) < deadline:
             pause = _SETTLED if watches() else _SETTLED_WITHOUT_WATCH
-            if requests() and time.monotonic() - last() >= pause:
+            if requests() and now - last() >= pause:
                 return True
-            await asyncio.sleep(_SETTLED / 6)
+            await clock.sleep(_SETTLED / 6)
         return False
 
-    async def _probe(self, deadline: float) -> bool:
+    async def _probe(self, clock: RunClock, deadline: float) -> bool:
         import aiohttp
 
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2.0)) as session:
-            while time.monotonic() < deadline:
+        async with aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=_RESPONSE_SECONDS)
+        ) as session:
+            while clock.now() < deadline:
                 try:
                     async with session.get(self.url, ssl=False) as response:
                         if response.status < 400:
                             return True
                 except (aiohttp.ClientError, TimeoutError):
                     pass
-                await asyncio.sleep(_PROBE_SECONDS)
+                await clock.sleep(_PROBE_SECONDS)
         return False
 
 

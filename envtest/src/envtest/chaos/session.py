@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from envtest.chaos.normal_form import Live, Snapshot
 from envtest.chaos.operators import Connection, Instance, Operator, StartError
 from envtest.chaos.points import FaultPoint, Target
 from envtest.chaos.readiness import Readiness
+from envtest.chaos.run_clock import LoopUsers, RunClock
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.planes.embedded import EmbeddedServer
 from envtest.planes.trace import TracedRequest
@@ -38,7 +38,8 @@ class OperatorExited(RuntimeError):
 class Session:
     """Runs ``operator`` on ``plane``, a copy that has not been started, in an ``async with`` block.
 
-    ``base`` is the prepared state, whose unchanged objects are no part of the result. ``folder`` must be empty.
+    ``base`` is the prepared state, whose unchanged objects are no part of the result. ``folder`` must be empty. The
+    operator must be ready after ``startup`` seconds of ``clock``; ``users`` counts the sessions on the event loop.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Session:
         names: Names | None = None,
         point: FaultPoint | None = None,
         startup: float = 60.0,
+        users: LoopUsers | None = None,
     ) -> None:
         self.plane = plane
         self._operator = operator
@@ -63,6 +65,7 @@ class Session:
         self._names = names or Names()
         self._point = point
         self._startup = startup
+        self._users = users
         self._instance: Instance | None = None
         self._ready = asyncio.Event()
         self._killed = False
@@ -73,8 +76,11 @@ class Session:
 
     async def __aenter__(self) -> Self:
         await self.plane.start()
+        self.clock = RunClock(self._users, self._processes)
         self.trace = self.plane.trace()
-        self.injector = Injector(self.plane, self._names, self._point, self._ignored, self._kill)
+        self.injector = Injector(
+            self.plane, self.clock, self._names, self._point, self._ignored, self._kill
+        )
         kubeconfig = self._folder / "kubeconfig"
         self.plane.kubeconfig(kubeconfig)
         plane = self.plane
@@ -96,7 +102,11 @@ class Session:
             await self._supervisor
         self.injector.close()
         self.trace.stop()
+        self.clock.close()
         await self.plane.stop()
+
+    def _processes(self) -> Iterable[int]:
+        return self._instance.processes() if self._instance is not None else ()
 
     async def _supervise(self) -> None:
         """Start the operator, and restart it when it ends."""
@@ -139,12 +149,13 @@ class Session:
         await self._release_leases()
 
     async def _wait_ready(self) -> None:
-        deadline = time.monotonic() + self._startup
+        deadline = self.clock.now() + self._startup
         injector = self.injector
         if await self._readiness.wait(
             lambda: injector.requests,
             lambda: injector.watches,
             lambda: injector.last_request,
+            self.clock,
             deadline,
         ):
             injector.touch()
@@ -181,10 +192,10 @@ class Session:
 
         Raises OperatorExited, StartError.
         """
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), self._startup)
+        deadline = self.clock.now() + self._startup
+        ready = await self.clock.wait_for(self._ready, deadline)
         self.check()
-        return self._ready.is_set()
+        return ready
 
     def not_ready(self) -> OperatorExited:
         """Return the error of an operator that was not ready in time, with the end of what it printed."""
