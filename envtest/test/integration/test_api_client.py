@@ -23,12 +23,15 @@ DEPLOYMENT: dict[str, Any] = {
 
 
 async def timeout_of(controllers: list[str], code: int = 200, condition: Any = None) -> str:
-    """Return the message of a wait for a Deployment that is not met."""
+    """Return the message of a wait for a Deployment that is not met, but has seen a response."""
     async with ControlPlane.embedded(controllers=controllers) as plane, APIClient(plane) as client:
         created = await client.post(DEPLOYMENTS, DEPLOYMENT)
         assert created.code == 201, created
-        with pytest.raises(TimeoutError) as failed:
-            await client.until(f"{DEPLOYMENTS}/web", code, condition=condition, timeout=0.05)
+        for timeout in (0.05, 0.5, 5.0, 50.0):
+            with pytest.raises(TimeoutError) as failed:
+                await client.until(f"{DEPLOYMENTS}/web", code, condition=condition, timeout=timeout)
+            if "there was no response" not in str(failed.value):
+                break
     return str(failed.value)
 
 
