@@ -356,7 +356,7 @@ class Metrics:
         scrapes = Scrapes(self.registry)
 
         async def serve(request: web.Request) -> web.Response:
-            scrape = await scrapes.scrape(request.headers.get("Accept", ""))
+            scrape = scrapes.scrape(request.headers.get("Accept", ""))
             headers = {"Content-Type": scrape.content_type, "Vary": "Accept-Encoding"}
             body = scrape.body
             if "gzip" in request.headers.get("Accept-Encoding", ""):
