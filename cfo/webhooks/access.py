@@ -47,6 +47,9 @@ REMEMBERED_SECONDS: Final = 2.0
 
 _MAX_ANSWERS: Final = 1000
 
+_CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
+"""The id of the token in the extra fields of a ServiceAccount."""
+
 _Item = TypeVar("_Item")
 
 RULES: Final = (Rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),)
@@ -88,8 +91,7 @@ class AccessReviewer:
 
         async def look_up(gvk: GVK) -> None:
             try:
-                async with self._turns.turn(request.namespace):
-                    found[gvk] = Access(await self._client.mapper.resource(gvk))
+                found[gvk] = Access(await self._client.mapper.resource(gvk))
             except UnknownKind:
                 found[gvk] = Access()
             except (APIError, TransportError, DiscoveryIncomplete) as error:
@@ -118,19 +120,29 @@ class AccessReviewer:
         time. The result has these keys.
         """
         found: dict[tuple[str, str], Access] = request.memo.setdefault(AccessReviewer, {})
-
-        async def review(resource: GVR) -> None:
-            access = Access()
+        unknown: list[_Question] = []
+        for resource in resources:
+            key = (resource.group, resource.resource)
+            if key in found:
+                continue
+            found[key] = Access()
             if self._check_permissions:
-                try:
-                    denial = await self._denial(resource, request.namespace, request.user_info)
-                    access = Access(denial=denial)
-                except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
-                    access = Access(failure=str(error))
+                question = _Question.of(resource, request.namespace, request.user_info)
+                answer = self._answers.get(question)
+                if answer is None:
+                    unknown.append(question)
+                else:
+                    found[key] = question.access(allowed=answer)
+
+        async def ask(question: _Question) -> None:
+            resource = question.resource
+            try:
+                access = question.access(allowed=await self._is_allowed(question))
+            except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
+                access = Access(failure=str(error))
             found[resource.group, resource.resource] = access
 
-        wanted = {(resource.group, resource.resource): resource for resource in resources}
-        await _for_each([wanted[key] for key in wanted.keys() - found.keys()], review)
+        await _for_each(unknown, ask)
         return found
 
     async def errors(
@@ -152,8 +164,31 @@ class AccessReviewer:
                 )
         return found
 
-    async def _denial(self, resource: GVR, namespace: str, user: UserInfo) -> str:
-        """Return the denial message if ``user`` is not allowed to create ``resource``; empty if allowed."""
+    async def _is_allowed(self, question: _Question) -> bool:
+        """Return the answer of the API server, or a remembered one, when it is the turn of the namespace."""
+        async with self._turns.turn(question.namespace):
+            answer = self._answers.get(question)  # of a review that had its turn before
+            if answer is None:
+                answer = await is_allowed(self._client, **question.spec)
+                self._answers.add(question, allowed=answer)
+            return answer
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """Whether a user is allowed to create a resource in a namespace.
+
+    ``spec`` is that of a SubjectAccessReview, ``digest`` identifies the remembered answer.
+    """
+
+    resource: GVR
+    namespace: str
+    user_name: str
+    spec: dict[str, Any]
+    digest: bytes
+
+    @classmethod
+    def of(cls, resource: GVR, namespace: str, user: UserInfo) -> _Question:
+        """Return the question about ``user``."""
         attributes = {
             "namespace": namespace,
             "verb": "create",
@@ -170,23 +205,23 @@ class AccessReviewer:
             spec["uid"] = user.uid
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}
-        if await self._is_allowed(spec, namespace):
-            return ""
-        name = printable(user.username, _MAX_NAME)
-        return f"User {name} is not authorized to create {resource.resource} in {namespace}"
+        digest = hashlib.sha256(msgspec.json.encode(_without_credential(spec))).digest()
+        return cls(resource, namespace, user.username, spec, digest)
 
-    async def _is_allowed(self, spec: Mapping[str, Any], namespace: str) -> bool:
-        """Return the answer to a review with ``spec``; of an object in ``namespace``, which may have to wait."""
-        question = hashlib.sha256(msgspec.json.encode(spec)).digest()
-        answer = self._answers.get(question)
-        if answer is not None:
-            return answer
-        async with self._turns.turn(namespace):
-            answer = self._answers.get(question)  # of a review that had its turn before
-            if answer is None:
-                answer = await is_allowed(self._client, **spec)
-                self._answers.add(question, allowed=answer)
-            return answer
+    def access(self, *, allowed: bool) -> Access:
+        """Return the result of the review."""
+        if allowed:
+            return Access()
+        name = printable(self.user_name, _MAX_NAME)
+        return Access(
+            denial=f"User {name} is not authorized to create {self.resource.resource} in {self.namespace}"
+        )
+
+
+def _without_credential(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a review without the id of the token: users can have any number of tokens."""
+    extra = spec.get("extra") or {}
+    return {**spec, "extra": {key: extra[key] for key in extra if key != _CREDENTIAL_ID}}
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -197,24 +232,25 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Answers:
-    """The newest answers to reviews, by digests of the questions: users can have large identities."""
+    """The newest answers, by digests of the questions: users can have large identities."""
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock or SystemClock()
         self._answers: dict[bytes, _Answer] = {}
         """In the order in which they end."""
 
-    def get(self, question: bytes) -> bool | None:
+    def get(self, question: _Question) -> bool | None:
         """Return a remembered answer; ``None`` if there is none."""
-        answer = self._answers.get(question)
+        answer = self._answers.get(question.digest)
         if answer is None or self._clock.monotonic() >= answer.until:
             return None
         return answer.allowed
 
-    def add(self, question: bytes, *, allowed: bool) -> None:
+    def add(self, question: _Question, *, allowed: bool) -> None:
         """Remember an answer, and forget the oldest one if there are too many."""
-        self._answers.pop(question, None)
-        self._answers[question] = _Answer(allowed, self._clock.monotonic() + REMEMBERED_SECONDS)
+        self._answers.pop(question.digest, None)
+        until = self._clock.monotonic() + REMEMBERED_SECONDS
+        self._answers[question.digest] = _Answer(allowed, until)
         if len(self._answers) > _MAX_ANSWERS:
             del self._answers[next(iter(self._answers))]
 

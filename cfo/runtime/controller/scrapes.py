@@ -20,7 +20,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from cfo.runtime.process.clock import Clock, SystemClock
 
 _USED_AGAIN: Final = 19.0
-"""A result of one of the two formats is used again for this multiple of the time that it took."""
+"""A result in one format is used again for this multiple of the time that it took."""
 
 _MAX_AGE: Final = 1.0
 """The maximum age of a result in seconds."""

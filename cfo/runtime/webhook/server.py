@@ -7,8 +7,8 @@ an exception becomes a response with code 500, and a review that takes longer th
 cancelled; the CPU-bound work of large reviews runs in a thread (:mod:`~cfo.runtime.webhook.worker`).
 
 The size of request bodies is limited (:mod:`.request_bodies`), and so are the reviews and their bytes in flight: beyond
-that, the response is 429. One webhook, and the objects in one namespace, have at most half of the reviews in flight,
-because those that wait for the API server would otherwise lock out all others. API servers send a request again that
+that, the response is 429. One webhook has at most half of the reviews in flight, and one namespace a quarter, because
+those that wait for the API server would otherwise lock out all others. API servers send a request again that
 was refused in this way (the header ``Retry-After``), until the webhook's timeout.
 
 When stopped, it accepts no new connections and drains the open ones: each is closed after its next response.
@@ -52,8 +52,11 @@ from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker, TooManyReviews
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
 
-MAX_REVIEWS_OF_ONE: Final = 50
-"""The maximum number of reviews in flight for one webhook, and for the objects in one namespace."""
+MAX_REVIEWS_OF_WEBHOOK: Final = 50
+"""The maximum number of reviews in flight for one webhook."""
+
+MAX_REVIEWS_OF_NAMESPACE: Final = 25
+"""The maximum number of reviews in flight for the objects in one namespace."""
 
 MAX_LARGE_REVIEWS: Final = 50
 """The maximum number of reviews in flight whose bodies are read in the thread. The others cannot be locked out by
@@ -126,7 +129,7 @@ class WebhookServer:
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
         self._reviews = 0
-        self._reviews_of: Counter[tuple[str, str]] = Counter()
+        self._shares: Counter[tuple[str, str]] = Counter()
         """The reviews in flight of each webhook and of each namespace that has some."""
         self._large_reviews = 0
         self._large_bytes = 0
@@ -241,7 +244,7 @@ class WebhookServer:
             assert self._listener is not None
             with (
                 self._in_flight(len(body)),
-                self._share("webhook", webhook.path),
+                self._share("webhook", webhook.path, MAX_REVIEWS_OF_WEBHOOK),
                 self._listener.protected(request),
             ):
                 document = await self._review(request, webhook, body)
@@ -273,7 +276,7 @@ class WebhookServer:
             return write_review("", _timed_out(seconds))
         review.worker = self._worker
         with (
-            self._share("namespace", review.namespace),
+            self._share("namespace", review.namespace, MAX_REVIEWS_OF_NAMESPACE),
             structlog.contextvars.bound_contextvars(
                 webhook=webhook.path,
                 kind=review.kind.kind,
@@ -329,18 +332,18 @@ class WebhookServer:
                 self._large_bytes -= size
 
     @contextmanager
-    def _share(self, kind: str, name: str) -> Iterator[None]:
+    def _share(self, kind: str, name: str, limit: int) -> Iterator[None]:
         """Count a review of one webhook or namespace while it is in flight. Raises :class:`TooManyReviews`."""
         key = (kind, name)
-        if self._reviews_of[key] >= MAX_REVIEWS_OF_ONE:
-            raise TooManyReviews(f"{MAX_REVIEWS_OF_ONE} reviews in flight of one {kind}")
-        self._reviews_of[key] += 1
+        if self._shares[key] >= limit:
+            raise TooManyReviews(f"{limit} reviews in flight of one {kind}")
+        self._shares[key] += 1
         try:
             yield
         finally:
-            self._reviews_of[key] -= 1
-            if not self._reviews_of[key]:
-                del self._reviews_of[key]
+            self._shares[key] -= 1
+            if not self._shares[key]:
+                del self._shares[key]
 
 
 def _timeout(text: str) -> float:

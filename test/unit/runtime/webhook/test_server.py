@@ -668,7 +668,7 @@ async def test_too_many_reviews_are_rejected(
 async def test_reviews_of_one_namespace_lock_out_no_others(
     harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_ONE", 2)
+    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_NAMESPACE", 2)
     computing = ComputingHandler()
     harness.server._webhooks.add(computing.webhook())
     waiting = asyncio.create_task(post(session, harness.url(), review("wait", namespace="a")))
@@ -689,13 +689,13 @@ async def test_reviews_of_one_namespace_lock_out_no_others(
     computing.release.set()
     assert ((await waiting)[0], (await second)[0]) == (200, 200)
     assert (await post(session, harness.url(), review(namespace="a")))[0] == 200
-    assert not harness.server._reviews_of
+    assert not harness.server._shares
 
 
 async def test_reviews_of_one_webhook_lock_out_no_others(
     harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_ONE", 1)
+    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_WEBHOOK", 1)
     computing = ComputingHandler()
     computing.release.set()
     harness.server._webhooks.add(computing.webhook())
