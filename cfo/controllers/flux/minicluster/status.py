@@ -119,7 +119,7 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
     end = end_condition(job)
     exit_code = _exit_code(before, observed)
     lead = observed.lead
-    if lead is not None and lead.has_failed:
+    if lead is not None and lead.has_failed and not _is_complete(job):
         set_state(COMMAND_FAILED, True, lead.reason, _failed_command(lead))
     elif not exit_code or (lead is not None and lead.exit_code is not None):
         conditions = [item for item in conditions if item["type"] != COMMAND_FAILED]
@@ -238,7 +238,15 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     return states
 
 
+def _is_complete(job: Object | None) -> bool:
+    """Return whether the Job is complete, and so its pod with index 0, the lead broker's, has succeeded."""
+    end = end_condition(job)
+    return end is not None and end.get("type") == "Complete"
+
+
 def _exit_code(before: Mapping[str, Any], observed: Observed) -> int | None:
+    if _is_complete(observed.job):
+        return 0  # the pod may have been deleted, or the cache may not have its end yet
     if observed.lead is not None and observed.lead.exit_code is not None:
         return observed.lead.exit_code
     job = observed.job

@@ -156,6 +156,28 @@ def test_result_has_reason_and_exit_code(
     assert (kind, message) == ("Normal" if expected[0] == "True" else "Warning", expected[2])
 
 
+@pytest.mark.parametrize(
+    "lead",
+    [
+        pytest.param(None, id="deleted"),
+        pytest.param(LeadPod("Running"), id="end-not-seen"),
+        pytest.param(
+            LeadPod("Running", 3, has_failed=True, reason="Error"), id="last-run-not-seen"
+        ),
+    ],
+)
+def test_exit_code_of_a_complete_job_does_not_depend_on_the_pod(lead: LeadPod | None) -> None:
+    cluster, job = stored(mini_cluster())
+    failed = written(cluster, Observed(job=job, lead=LeadPod("Running", 3, has_failed=True)))
+    assert "CommandFailed" in true_conditions(failed)
+    job["status"] = ended("Complete")
+    found = written(failed, Observed(job=job, lead=lead))
+    assert found["status"]["exitCode"] == 0
+    assert true_conditions(found) == ["JobFinished", "ObjectsReady", "Succeeded"]
+    first = written(cluster, Observed(job=job, lead=lead))
+    assert first["status"]["exitCode"] == 0
+
+
 def test_exit_code_is_kept_until_the_job_is_suspended() -> None:
     cluster, job = stored(mini_cluster())
     failed = written(cluster, Observed(job=job, lead=LeadPod("Running", 3)))
