@@ -27,6 +27,7 @@ from cfo.controllers.appwrapper.workload import (
     has_prebuilt_workload,
     has_queue,
     is_admitted,
+    is_of_another_part,
     pod_set_infos,
     protection_patch,
     queue_of,
@@ -50,6 +51,7 @@ from cfo.runtime import (
     READ,
     AlreadyExists,
     Builder,
+    Entry,
     Manager,
     NamespacedName,
     NotFound,
@@ -63,6 +65,7 @@ from cfo.runtime import (
     key_of,
     labels_of,
     namespace_of,
+    on_update,
     uid_of,
 )
 from cfo.runtime.objects import PRIORITY_CLASS
@@ -71,6 +74,7 @@ _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"
 _RETRY_SECONDS: Final = 5.0
+_WRAPPER_INDEX: Final = "workload-appwrapper"
 
 
 class KueueReconciler:
@@ -91,17 +95,26 @@ class KueueReconciler:
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self._events = manager.events(self.name)
         self._clock = manager.clock
-        self._workloads = manager.cache.informer(workload).reader
+        workloads = manager.cache.informer(workload)
+        self._workloads = workloads.reader
+        self._wrappers = manager.cache.informer(APPWRAPPER).reader
         self._reported: dict[Request, tuple[str, str]] = {}
         """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
         self._is_divided = bool(manager.options.selectors.get(APPWRAPPER))
         """Whether AppWrappers exist that the cache does not select."""
-        self._followed: dict[Request, NamespacedName] = {}
-        """The last known Workload of each AppWrapper, only if :attr:`_is_divided`."""
+        if self._is_divided:
+            workloads.add_index(_WRAPPER_INDEX, _index_wrapper)
         self.flavors = manager.cache.informer(
             GVK(workload.group, workload.version, "ResourceFlavor")
         )
         self.workload = workload
+
+    def may_follow(self, workload: Entry) -> bool:
+        """Return whether the cache has the AppWrapper of a Workload; those of other operators are not in it."""
+        controller = workload.meta.controller
+        if controller is None:
+            return True
+        return self._wrappers.may_exist(NamespacedName(workload.namespace, controller.name))
 
     def is_queued(self, wrapper: Mapping[str, Any]) -> bool:
         """Return whether a queue decides about the AppWrapper."""
@@ -129,12 +142,10 @@ class KueueReconciler:
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None:
             self._reported.pop(request, None)
-            await self._delete_left(request)
-            self._followed.pop(request, None)
+            if self._is_divided:
+                await self._delete_left(request)
             return Result()
         workload = self._workload_of(wrapper)
-        if workload is not None and self._is_divided:
-            self._followed[request] = key_of(workload)
         if not is_synchronized_here(wrapper, workload):
             return Result()
         if workload is not None:
@@ -179,16 +190,17 @@ class KueueReconciler:
     async def _delete_left(self, request: Request) -> None:
         """Delete the Workload of an AppWrapper that has left its queue, and then the part of this operator.
 
-        The webhook allows that while nothing runs. No other operator may follow the Workload.
+        The webhook allows that while nothing runs. No other operator may follow the Workload. The AppWrapper is read
+        once for each, when the AppWrapper leaves, or the Workload is created, or the operator starts.
         """
-        key = self._followed.get(request)
-        workload = self._workloads.get(key) if key is not None else None
-        if workload is None:
+        found = self._workloads.entries(index=(_WRAPPER_INDEX, str(request)))
+        if all(entry.meta.is_deleting for entry in found):
             return
         wrapper = await self._client.get(APPWRAPPER, request, live=True)
-        if wrapper is None or not is_controlled_by(workload, wrapper):
+        if wrapper is None or is_of_another_part(wrapper, self._wrappers):
             return
-        if not is_synchronized_here(wrapper, workload):
+        workload = self._workload_of(wrapper)
+        if workload is None or not is_synchronized_here(wrapper, workload):
             return
         if decide_action(wrapper, workload).action is QueueAction.DELETE:
             await self._delete(wrapper, workload)
@@ -313,11 +325,18 @@ class KueueReconciler:
 def setup(manager: Manager, workload: GVK) -> KueueReconciler:
     """Add the controller of Workloads, of version ``workload``, to ``manager``; return its reconciler."""
     reconciler = KueueReconciler(manager, workload)
-    builder = (
-        Builder(manager, reconciler.name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload)
-    )
+    builder = Builder(manager, reconciler.name).for_(APPWRAPPER, ResourceVersionChanged())
+    builder.owns(workload, on_update(lambda _, changed: reconciler.may_follow(changed)))
     builder.reads(reconciler.flavors).complete(reconciler)
     return reconciler
+
+
+def _index_wrapper(workload: Entry) -> list[str]:
+    """Return the namespace and name of the AppWrapper that controls a Workload."""
+    controller = workload.meta.controller
+    if controller is None or controller.kind != APPWRAPPER.kind:
+        return []
+    return [str(NamespacedName(workload.namespace, controller.name))]
 
 
 def _priority_of_class(kind: GVK, name: str, priority_class: Object) -> WorkloadPriority:

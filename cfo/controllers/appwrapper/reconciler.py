@@ -52,7 +52,7 @@ from cfo.controllers.appwrapper.transition import (
     releases,
 )
 from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods
-from cfo.controllers.appwrapper.workload import has_lost_finalizer, has_queue
+from cfo.controllers.appwrapper.workload import has_queue, is_terminated
 from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
@@ -79,6 +79,7 @@ from cfo.runtime import (
     TerminalError,
     UnknownKind,
     has_finalizer,
+    is_deleting,
     namespace_of,
     on_update,
     set_finalizer,
@@ -144,7 +145,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
-        if wrapper is None or not is_managed_here(wrapper) or has_lost_finalizer(wrapper):
+        if wrapper is None or not is_managed_here(wrapper) or self._is_done(wrapper):
             self.observer.hand_over_pods(request)
             self.observer.components.forget(request)
             self.unlabelled.forget(request)
@@ -182,6 +183,17 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 (decision.deadline - self.observer.clock.now()).total_seconds(), 0.001
             )
         )
+
+    def _is_done(self, wrapper: Object) -> bool:
+        """Return whether nothing is left to delete of an AppWrapper that is being deleted.
+
+        Without a queue, users may remove the operator's finalizer and orphan the components, which then stay.
+        """
+        if is_terminated(wrapper):
+            return True
+        if not is_deleting(wrapper) or has_finalizer(wrapper, FINALIZER):
+            return False
+        return has_finalizer(wrapper, "orphan") and not self.observer.is_queued(wrapper)
 
     async def _explained(
         self, observation: WrapperObservation, decision: WrapperDecision, component: Component
@@ -226,7 +238,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             decision.requeue_at(observation.now)
         await delete_objects(self.client, decision.deletions[:DELETIONS_PER_STEP])
         await self._delete_others(wrapper, decision.others[:DELETIONS_PER_STEP])
-        if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
+        if decision.remove_finalizer:
             if self.reservations is not None:
                 self.reservations.release(namespace_of(wrapper), uid_of(wrapper))
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)

@@ -42,9 +42,8 @@ from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.unlabelled_pods import active_pod
 from cfo.controllers.appwrapper.workload import (
     evicted_at,
-    has_lost_finalizer,
-    has_queue,
     holds_quota,
+    is_of_another_part,
 )
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
@@ -186,7 +185,7 @@ class ReservationReconciler:
         if holds_quota(workload) and not self._reservations.is_released(request):
             waiting = self._wait(request, labels_of(workload).get(APPWRAPPER_UID_LABEL, ""))
             wrapper = await self._wrapper_of(workload, waiting.uid)
-            if wrapper is None or has_lost_finalizer(wrapper):
+            if wrapper is None:
                 if not is_deleting(workload):
                     # Its grace period begins, and the finalizer keeps it. Its next event triggers another reconcile.
                     await self._delete(workload)
@@ -269,15 +268,10 @@ class ReservationReconciler:
         await self._client.delete(gvk_of(workload), key_of(workload), uid=uid_of(workload))
 
     async def _is_of_another_operator(self, workload: Object) -> bool:
-        """Return whether another operator follows the AppWrapper of a Workload, so that it exists.
-
-        None may follow one that has left the part of this operator, but then it has neither a queue nor quota.
-        """
+        """Return whether another operator follows the AppWrapper of a Workload, so that it exists."""
         uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
         wrapper = await self._wrapper_of(workload, uid, live=True)
-        if wrapper is None or self._wrappers.selects(wrapper):
-            return False
-        return has_queue(wrapper) or has_quota(wrapper)
+        return wrapper is not None and is_of_another_part(wrapper, self._wrappers)
 
     async def _wrapper_of(self, workload: Object, uid: str, *, live: bool = False) -> Object | None:
         """Return the AppWrapper of a Workload, if it exists; unless ``live``, only if this operator reconciles it."""

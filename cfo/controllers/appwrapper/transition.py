@@ -739,8 +739,6 @@ def _is_revived(observation: WrapperObservation, status: WrapperStatus) -> bool:
 def _terminate(observation: WrapperObservation) -> WrapperDecision:
     decision = WrapperDecision(status=observation.status())
     status = decision.status
-    if not has_finalizer(observation.wrapper, FINALIZER):
-        return decision
     if status.is_true(RESOURCES_DEPLOYED):
         status.phase = Phase.TERMINATING
         if not delete_components(observation, decision):

@@ -22,6 +22,9 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER_UID_LABEL,
     FINALIZER,
     QUOTA_FINALIZER,
+    QUOTA_RESERVED,
+    RESOURCES_DEPLOYED,
+    has_quota,
 )
 from cfo.api.appwrapper.podsets import (
     POD_INDEX_LABEL,
@@ -38,6 +41,7 @@ from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
     Object,
+    Reader,
     annotations_of,
     find_condition,
     has_finalizer,
@@ -96,9 +100,25 @@ def has_queue(wrapper: Mapping[str, Any]) -> bool:
     return bool(queue_of(wrapper))
 
 
-def has_lost_finalizer(wrapper: Mapping[str, Any]) -> bool:
-    """Return whether an AppWrapper is being deleted without the finalizer, so that it does not wait for its pods."""
-    return is_deleting(wrapper) and not has_finalizer(wrapper, FINALIZER)
+def is_terminated(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper is being deleted, and the operator has nothing left to delete of it.
+
+    One without the operator's finalizer may still have components: its user can replace that finalizer by another one.
+    """
+    if not is_deleting(wrapper) or has_finalizer(wrapper, FINALIZER):
+        return False
+    conditions = (wrapper.get("status") or {}).get("conditions")
+    return not any(is_true(conditions, kind) for kind in (RESOURCES_DEPLOYED, QUOTA_RESERVED))
+
+
+def is_of_another_part(wrapper: Object, wrappers: Reader) -> bool:
+    """Return whether an AppWrapper belongs to the part of another operator; ``wrappers`` has those of this one.
+
+    None may follow one that has left the part of this operator, but then it has neither a queue nor quota.
+    """
+    if wrappers.selects(wrapper):
+        return False
+    return has_queue(wrapper) or has_quota(wrapper)
 
 
 def has_prebuilt_workload(wrapper: Mapping[str, Any]) -> bool:

@@ -19,9 +19,9 @@ from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     completion,
     eviction,
-    has_lost_finalizer,
     has_queue,
     is_admitted,
+    is_terminated,
     queue_of,
 )
 from cfo.runtime import Object, is_deleting
@@ -86,13 +86,13 @@ def is_queued(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
 def is_synchronized_here(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
     """Return whether this operator synchronizes an AppWrapper with a Workload.
 
-    An AppWrapper that is being deleted is done without its finalizer. A finalizer of its user can keep it then, and so
-    keep its Workload, which the garbage collector deletes only after it.
+    One that is being deleted is synchronized once nothing of it remains. A finalizer of its user can keep it then, and
+    so keep its Workload, which the garbage collector deletes only after it.
     """
     if not is_managed_here(wrapper):
         return False
     if is_deleting(wrapper):
-        return workload is not None and has_lost_finalizer(wrapper)
+        return workload is not None and is_terminated(wrapper)
     return workload is not None or _wants_admission(wrapper)
 
 
@@ -114,7 +114,7 @@ def _wants_admission(wrapper: Mapping[str, Any]) -> bool:
 
 def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
     """Return the next step of an AppWrapper that is synchronized; ``workload`` is ``None`` if it has none."""
-    if workload is not None and has_lost_finalizer(wrapper):
+    if workload is not None and is_terminated(wrapper):
         return _deletion_of(workload)
     is_suspended = bool(wrapper["spec"].get("suspend"))
     ended = completion(wrapper)

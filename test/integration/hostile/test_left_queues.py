@@ -9,6 +9,7 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER, QUOTA_RESERVED, UNHEALTHY
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.status import is_true
+from cfo.runtime.client.client import Propagation
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.appwrapper_environment import (
@@ -191,20 +192,82 @@ async def test_deleted_appwrapper_that_a_finalizer_keeps_has_no_quota(
         await env.wait_for_event("DeletedWorkload", "because the AppWrapper is being deleted")
 
 
-async def test_appwrapper_that_leaves_its_operator_after_its_queue_keeps_no_quota(
+async def test_deleted_appwrapper_with_another_finalizer_keeps_its_quota_until_its_pods_end(
     env: AppWrapperEnvironment,
 ) -> None:
-    """Both labels are removed at once, as if the operator had not seen the first change yet."""
-    async with run_appwrapper_controllers(env, QUEUED, label_selector="part=a"):
-        queued = wrapper(job(parallelism=2), suspend=True)
-        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq", "part": "a"}
-        await env.create(queued)
-        queue = PodQueue(env, 2)
-        await eventually(queue.workloads, "a Workload")
+    """The operator cannot add its finalizer again. The components would create pods for as long as they exist."""
+    async with run_appwrapper_controllers(env, QUEUED):
+        queue = await start(env)
+        pods = await env.client.list(POD, namespace="ns")
+        hold = {"metadata": {"finalizers": ["test.example.com/hold"]}}
+        for pod in pods:
+            await env.patch(pod, hold)
+        await patch(env, {"metadata": {"finalizers": ["tenant.test/keep"]}})
+        await env.client.delete(APPWRAPPER, WRAPPER)
+        await env.wait_for_phase("Terminating")
+
+        async def is_being_deleted() -> bool:
+            component = await env.get(JOB, "j", "ns")
+            return "deletionTimestamp" in component["metadata"]
+
+        await eventually(is_being_deleted, "the Job is being deleted")
         await env.wait_until_idle()
-        await patch(env, {"metadata": {"labels": {QUEUE_NAME_LABEL: None, "part": None}}})
+        (workload,) = await queue.workloads()
+        assert is_reserved(workload)
+        assert "deletionTimestamp" not in workload["metadata"]
+        for pod in pods:
+            await env.patch(pod, {"metadata": {"finalizers": None}})
+        await env.wait_for_condition(QUOTA_RESERVED, "False")
 
         async def is_deleted() -> bool:
             return await queue.workloads() == []
 
+        await eventually(is_deleted, "no Workload")
+        assert await env.object_names(JOB) == []
+        assert await env.client.list(POD, namespace="ns") == []
+        kept = await env.get(APPWRAPPER, "w", "ns")
+        assert kept["metadata"]["finalizers"] == ["tenant.test/keep"]
+
+
+async def test_components_without_a_queue_can_be_orphaned_without_the_finalizer(
+    env: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(env, QUEUED):
+        await env.create(wrapper(job(parallelism=2)))
+        await env.wait_for_condition("PodsReady", "True")
+        await patch(env, {"metadata": {"finalizers": None}})
+        await env.wait_until_idle()
+        env.clear_requests()
+        await env.client.delete(APPWRAPPER, WRAPPER, propagation_policy=Propagation.ORPHAN)
+        await env.wait_until_deleted()
+        await env.wait_until_idle()
+        assert "delete" not in {verb for verb, _ in env.requests()}
+        kept = await env.get(JOB, "j", "ns")
+        assert "deletionTimestamp" not in kept["metadata"]
+        assert "ownerReferences" not in kept["metadata"]
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_appwrapper_that_leaves_its_operator_after_its_queue_keeps_no_quota(
+    env: AppWrapperEnvironment, is_seen: bool
+) -> None:
+    """Both labels are removed at once, as if the operator had not seen the first change, or while none runs."""
+    leave = {"metadata": {"labels": {QUEUE_NAME_LABEL: None, "part": None}}}
+    queue = PodQueue(env, 2)
+
+    async def is_deleted() -> bool:
+        return await queue.workloads() == []
+
+    async with run_appwrapper_controllers(env, QUEUED, label_selector="part=a"):
+        queued = wrapper(job(parallelism=2), suspend=True)
+        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq", "part": "a"}
+        await env.create(queued)
+        await eventually(queue.workloads, "a Workload")
+        await env.wait_until_idle()
+        if is_seen:
+            await patch(env, leave)
+            await eventually(is_deleted, "no Workload")
+    if not is_seen:
+        await patch(env, leave)
+    async with run_appwrapper_controllers(env, QUEUED, label_selector="part=a"):
         await eventually(is_deleted, "no Workload")

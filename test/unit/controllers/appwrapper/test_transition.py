@@ -1335,9 +1335,12 @@ def test_report_of_annotations_follows_their_changes_until_the_success_expires()
     assert [event.reason for event in decision.events] == ["MalformedAnnotations"]
 
 
-def test_finalizer_is_removed_after_components_are_deleted() -> None:
+@pytest.mark.parametrize("finalizer", [FINALIZER, "tenant.test/keep"])
+def test_finalizer_is_removed_after_components_are_deleted(finalizer: str) -> None:
+    """A user can replace it, so the components are also deleted without it."""
     obj = running_wrapper()
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    obj["metadata"]["finalizers"] = [finalizer]
     obj, decision = step(obj)
     assert (phase(obj), decision.remove_finalizer, len(decision.deletions)) == (
         Phase.TERMINATING,

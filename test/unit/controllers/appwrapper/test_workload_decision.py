@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.names import FINALIZER, PODS_READY, QUOTA_RESERVED
+from cfo.api.appwrapper.names import FINALIZER, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED
 from cfo.api.kueue import inadmissible_message
 from cfo.controllers.appwrapper.workload_decision import (
     REQUEUED_REASONS,
@@ -33,6 +33,8 @@ ADMITTED: Object = {
 }
 NOT_VALIDATED = {"type": "Validated", "status": "False"}
 HELD = {"status": {"conditions": [NOT_VALIDATED]}}
+RESERVED = {"status": {"conditions": [{"type": QUOTA_RESERVED, "status": "True"}]}}
+DEPLOYED = {"status": {"conditions": [{"type": RESOURCES_DEPLOYED, "status": "True"}]}}
 EVICTED = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by b"}
 
 
@@ -173,6 +175,8 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
         (being_deleted(FINALIZER), workload(), False),
         (being_deleted("tenant.test/keep"), workload(), True),
         (being_deleted("tenant.test/keep"), None, False),
+        ({**being_deleted("tenant.test/keep"), **RESERVED}, workload(), False),
+        ({**being_deleted("tenant.test/keep"), **DEPLOYED}, workload(), False),
         ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, workload(), False),
     ],
     ids=[
@@ -184,6 +188,8 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
         "being deleted",
         "done, and kept by a finalizer of its user",
         "done, without a Workload",
+        "being deleted without the operator's finalizer, with quota",
+        "being deleted without the operator's finalizer, with components",
         "managed by another controller",
     ],
 )
