@@ -88,6 +88,8 @@ _REMEDIES: Final = {
     "CreateFailed": "correct the cause that the message names",
     "InsufficientPodsReady": "correct what the pods wait for",
     "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
+    "ExcessPods": "scale the component back within a minute to the pods that its queue admitted, or the AppWrapper is "
+    f"reset, at most three times; to run more pods, {_RECREATE} with more in its spec",
     "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
     INADMISSIBLE: "ask the administrator for what the message names, or create the AppWrapper again in another queue",
     "WorkloadNameTaken": "delete the Workload that the message names if it is yours, or create the AppWrapper again "

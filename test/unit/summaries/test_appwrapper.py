@@ -150,6 +150,18 @@ def test_remedy_for_a_component_with_a_taken_name_is_not_a_quota() -> None:
     assert "quota" not in problem.remedy
 
 
+def test_remedy_for_pods_beyond_the_quota_is_to_scale_back_in_time() -> None:
+    excess = "Deployment d has 3 pods, but its queue admitted 1"
+    status = {
+        "phase": "Running",
+        "conditions": [condition("Unhealthy", "True", "ExcessPods", excess)],
+    }
+    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
+    assert problem.message == f"ExcessPods: {excess}"
+    assert problem.remedy.startswith("scale the component back within a minute")
+    assert "reset, at most three times" in problem.remedy
+
+
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 def test_dropped_fields_of_a_component_are_a_problem_of_its_appwrapper(phase: str) -> None:
     dropped = condition("UnknownFields", "True", "FieldsDropped", 'unknown field "spec.paralelism"')
