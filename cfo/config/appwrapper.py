@@ -73,7 +73,7 @@ class FaultToleranceConfiguration(Section):
     grace_period_ceiling: Annotated[
         Duration, "Maximum of all grace periods, including those in annotations."
     ] = Duration(hours=24)
-    success_ttl_ceiling: Annotated[Duration, "Maximum time to keep a succeeded AppWrapper."] = (
+    success_ttl_ceiling: Annotated[Duration, "Maximum time to keep components after a success."] = (
         field(default=Duration(days=7), name="successTTLCeiling")
     )
 

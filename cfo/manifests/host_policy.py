@@ -1,7 +1,8 @@
 """A ValidatingAdmissionPolicy that reserves the hosts of dashboards and Ray clients for their RayClusters.
 
 A reserved host is allowed only for a user with a permission that operators have, who writes an object whose controller
-is a RayCluster, if the host contains the name of this RayCluster and the namespace of the object. Both are needed. The
+is a RayCluster, if the host contains the name of this RayCluster and the namespace of the object. This operator has a
+permission for it; KubeRay and the Go operator may update the status of RayClusters. Both rules are needed. The
 operator creates objects for tenants, so an exemption of its user would be one for all of them. And tenants can write
 any controller reference: the name ``a`` in the namespace ``b-c`` and the name ``a-b`` in ``c`` have the same host.
 
@@ -29,9 +30,13 @@ _POLICY_API: Final = "admissionregistration.k8s.io/v1"
 _HASH: Final = f"(-([0-9a-f]{{{HASH_DIGITS}}}|[0-9a-f]{{{SECRET_DIGITS}}}))?"
 """The hash in the host of a RayCluster whose plain host another one has, or may have."""
 
-_IS_PERMITTED: Final = (
+_MAY_RESERVE: Final = (
     f"authorizer.group('{MAY_RESERVE.group}').resource('{MAY_RESERVE.resources[0]}')"
     f".namespace(request.namespace).check('{MAY_RESERVE.verbs[0]}').allowed()"
+)
+_MAY_UPDATE_STATUS: Final = (
+    "authorizer.group('ray.io').resource('rayclusters').subresource('status')"
+    ".namespace(request.namespace).check('update').allowed()"
 )
 
 _SPEC_CHANGES: Final = "oldObject == null || object.spec != oldObject.spec"
@@ -87,7 +92,7 @@ def policy() -> list[Object]:
             }
         )
     prefixes = " and ".join(RESERVED_HOST_PREFIXES)
-    belongs = f"{_IS_PERMITTED} && variables.owners.exists(owner, {_belongs('host')})"
+    belongs = f"({_MAY_RESERVE} || {_MAY_UPDATE_STATUS}) && variables.owners.exists(owner, {_belongs('host')})"
     spec = {
         "failurePolicy": "Fail",
         # The constraints are one value for server-side apply, so they have all defaulted fields.

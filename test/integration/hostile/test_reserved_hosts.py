@@ -161,6 +161,28 @@ async def test_policy_allows_reserved_hosts_only_for_rayclusters_of_the_namespac
             assert found["spec"]["rules"][0]["host"] == VICTIMS_HOST
 
 
+@pytest.mark.parametrize("kuberay", [True, False])
+async def test_policy_allows_hosts_that_kuberay_writes_after_a_migration(*, kuberay: bool) -> None:
+    """`cfo migrate --to kuberay` keeps the host of the dashboard in `ingressOptions`."""
+    status = Rule("ray.io", "rayclusters/status", ("get", "patch", "update") if kuberay else "get")
+    async with (
+        start_policy() as env,
+        start_tenant_client(env, EDIT_INGRESSES, status, namespace="attacker") as client,
+    ):
+        own = ingress("own", "attacker", "ray-dashboard-own-attacker.apps.test")
+        own["metadata"]["ownerReferences"] = [owner("own")]
+        if kuberay:
+            await client.create(own)
+        else:
+            with pytest.raises(APIError, match="written only by an operator"):
+                await client.create(own)
+        for name in ("own", "prod"):
+            foreign = ingress("foreign", "attacker", VICTIMS_HOST)
+            foreign["metadata"]["ownerReferences"] = [owner(name)]
+            with pytest.raises(APIError, match="reserved for RayClusters"):
+                await client.create(foreign)
+
+
 @asynccontextmanager
 async def start_policy() -> AsyncIterator[Environment]:
     """Run a plane with the namespace ``attacker`` and the policy, which is effective."""
