@@ -262,9 +262,10 @@ async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEn
 GPU = "example.com/gpu"
 
 
-def small_pod(index: int, metadata: Object) -> Object:
-    """Return a pod of the attacker without GPUs that runs."""
-    container: Object = {"name": "main", "image": "example.com/any"}
+def small_pod(index: int, metadata: Object, requests: Object | None = None) -> Object:
+    """Return a pod of the attacker without GPUs that runs; it requests nothing by default."""
+    resources = {"requests": requests or {}}
+    container = {"name": "main", "image": "example.com/any", "resources": resources}
     pod = new_object(POD, f"small-{index}", "attacker", spec={"containers": [container]})
     annotations = pod_annotations(phase="Running")["annotations"]
     pod["metadata"] |= metadata
@@ -309,3 +310,67 @@ async def test_small_pods_with_the_label_keep_no_quota_for_pods_that_do_not_exis
         await wait_for_quota(env, "first", "victim", "Admitted")
         stuck = await env.get(FLUX_JOB, "stuck", "attacker")
         assert condition(stuck, EVICTED)["reason"] == "StartTimeout"
+
+
+@pytest.mark.parametrize("own", [0, 1])
+async def test_small_pods_that_are_ready_keep_no_quota_for_brokers(
+    env: FluxEnvironment, own: int
+) -> None:
+    """Their Job reports them as ready, and so its MiniCluster runs."""
+    clock = SteppedClock()
+    cpus = {"limits": {"cpu": "8"}, "requests": {"cpu": "8"}}
+    small = {"cpu": "1m", "memory": "1Mi"}
+    view = {"container": {"resources": {"requests": {"cpu": "1"}}}}
+    await env.create(
+        flux_setup(
+            "with-cpus",
+            "operator",
+            max_size=20,
+            namespaceSelector={},
+            resources={"cpu": "16"},
+            mini_cluster={"pod": pod_annotations(phase="Running"), "flux": view},
+        )
+    )
+    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    await env.create(resource_quota(**{"requests.cpu": f"{8 * own + 1}"}))
+    async with run_flux_controllers(env, clock=clock):
+        await env.create(flux_job("stuck", "attacker", size=2, resources=cpus))
+        await wait_for_quota(env, "stuck", "attacker", "Admitted")
+
+        def has_own_pods(job: Object) -> bool:
+            status = job.get("status") or {}
+            return "startTime" in status and (status.get("active") or 0) == own
+
+        job = await env.wait_for(
+            has_own_pods,
+            "the Job has the pods that the ResourceQuota permits",
+            name="stuck",
+            namespace="attacker",
+            gvk=JOB,
+        )
+        edit_pods = Rule("", "pods", ("create",))
+        taken = [
+            pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+            for pod in await env.pods("attacker")
+        ]
+        indexes = [index for index in range(2) if str(index) not in taken]
+        async with start_tenant_client(env, edit_pods, namespace="attacker") as tenant:
+            for index in indexes:
+                metadata = as_pod_of(job, index)
+                metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+                await tenant.create(small_pod(index, metadata, small))
+        await env.wait_for(
+            lambda obj: condition(obj, "JobRunning").get("status") == "True",
+            "the brokers are ready",
+            name="stuck",
+            namespace="attacker",
+            gvk=MINICLUSTER,
+        )
+        await env.create(flux_job("first", "victim", size=1, resources=cpus))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
+        evicted = condition(stuck, EVICTED)
+        assert evicted["reason"] == "StartTimeout"
+        assert f"{2 - own} pods do not count" in evicted["message"]

@@ -13,6 +13,7 @@ from typing import Final
 
 from cfo.api.flux.facts import fixed_size, is_true, needed_brokers, size_of
 from cfo.api.flux.names import (
+    BROKERS_READY,
     OBJECTS_READY,
     PODS_MISSING,
     PODS_READY,
@@ -22,7 +23,7 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus
-from cfo.controllers.flux.queue.model import ADMITTED
+from cfo.controllers.flux.queue.model import ADMITTED, PodCounts
 from cfo.runtime import Object, namespace_of
 from cfo.runtime.objects import parse_time
 
@@ -80,12 +81,12 @@ def _deadline_of_pods(seen: JobObservation, status: JobStatus) -> datetime | Non
 def _deadline_of_warmup(seen: JobObservation, status: JobStatus) -> datetime | None:
     """Return until when the pods must have started; ``None`` if they have."""
     since = status[STARTING_SINCE]
-    if not since or not _is_starting(seen):
+    if not since or not _is_starting(seen, status):
         return None
     return parse_time(since) + seen.warmup_grace
 
 
-def _is_starting(seen: JobObservation) -> bool:
+def _is_starting(seen: JobObservation, status: JobStatus) -> bool:
     """Return whether fewer pods than the brokers need have started, and the brokers were never ready.
 
     Pods that have started need not be ready: a container that has ended keeps its pod from being ready while the
@@ -94,13 +95,27 @@ def _is_starting(seen: JobObservation) -> bool:
     cluster = seen.own_cluster
     if cluster is None:
         return True
-    if is_true(cluster, JobState.RUNNING) or seen.pods is None:
+    if seen.pods is None or brokers_were_ready(seen, status, cluster):
         return False
     spec = cluster.get("spec") or {}
     needed = needed_brokers(spec)
     spare = size_of(spec) - needed
-    started = seen.pods.live - seen.pods.pending
-    return started < needed or seen.pods.pending > spare
+    return seen.pods.started < needed or seen.pods.pending > spare
+
+
+def brokers_were_ready(seen: JobObservation, status: JobStatus, cluster: Object) -> bool:
+    """Return whether the brokers were ready, each in a pod of the job's own.
+
+    The Job of the MiniCluster also counts pods that a user has created with it as their controller. So as many pods of
+    the job's own must have started when the status first says that the brokers are ready.
+    """
+    if not is_true(cluster, JobState.RUNNING):
+        return False
+    if seen.pods is None:
+        return not is_missing_pods(status)
+    if status.find(PODS_READY).get("reason") == BROKERS_READY:
+        return True
+    return seen.pods.started >= needed_brokers(cluster.get("spec") or {})
 
 
 def record_start(seen: JobObservation, status: JobStatus) -> None:
@@ -109,7 +124,7 @@ def record_start(seen: JobObservation, status: JobStatus) -> None:
     is_admitted = status.find(QUOTA_RESERVED).get("reason") == ADMITTED
     if not is_launched or not is_admitted or seen.pods is None:
         return
-    if not _is_starting(seen):
+    if not _is_starting(seen, status):
         status[STARTING_SINCE] = None
     elif not status[STARTING_SINCE]:
         status[STARTING_SINCE] = status.timestamp
@@ -148,10 +163,26 @@ def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> in
     if seen.pods is None or _are_being_created(seen, status):
         return 0
     size = max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec))
-    if not is_true(cluster, JobState.RUNNING):
+    if not brokers_were_ready(seen, status, cluster):
         return max(0, size - seen.pods.live)
-    has_succeeded = (cluster.get("status") or {}).get("exitCode") == 0
+    exit_code = (cluster.get("status") or {}).get("exitCode")
+    has_succeeded = exit_code == 0 and seen.pods.ended > 0
     return 0 if seen.pods.live or has_succeeded else size
+
+
+def describe_missing_pods(pods: PodCounts, missing: int) -> str:
+    """Return what is wrong with so many ``missing`` pods."""
+    small = min(pods.small, missing)
+    absent = missing - small
+    sentences = []
+    if absent:
+        sentences.append(f"{absent} pods do not exist.")
+    if small:
+        sentences.append(
+            f"{small} pods do not count, because they request less than half of the CPU or memory, or fewer devices, "
+            "than the job holds quota for."
+        )
+    return " ".join(sentences)
 
 
 def _are_being_created(seen: JobObservation, status: JobStatus) -> bool:
@@ -182,7 +213,8 @@ def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
     cluster = seen.own_cluster
     if cluster is None or not status["startTime"] or is_missing_pods(status):
         return deadline
-    has_pods = is_true(cluster, JobState.RUNNING) and (seen.pods is None or seen.pods.live)
+    was_ready = brokers_were_ready(seen, status, cluster)
+    has_pods = was_ready and (seen.pods is None or seen.pods.live > 0)
     if has_pods or status.find(QUOTA_RESERVED).get("reason") != ADMITTED:
         return deadline
     check = parse_time(status["startTime"]) + USUAL_CREATION

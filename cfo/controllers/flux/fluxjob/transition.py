@@ -47,6 +47,8 @@ from cfo.controllers.flux.fluxjob.rendering import (
 from cfo.controllers.flux.fluxjob.start_timeout import (
     MISSING_SECONDS,
     STARTING_SINCE,
+    brokers_were_ready,
+    describe_missing_pods,
     missing_pods,
     next_check,
     obstacle_of_start,
@@ -68,6 +70,7 @@ from cfo.controllers.flux.queue.model import (
     TOO_COMPLEX,
     WAITING_FOR_KUEUE,
     Blocked,
+    PodCounts,
 )
 from cfo.runtime import (
     Object,
@@ -471,7 +474,7 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     if problem.get("status") == "False":
         reason = str(problem.get("reason"))
         message = str(problem.get("message"))
-    elif is_true(cluster, JobState.RUNNING):
+    elif brokers_were_ready(seen, status, cluster):
         reason = BROKERS_READY
         message = "The brokers are ready"
         if is_true(cluster, COMMAND_FAILED):
@@ -479,9 +482,10 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     else:
         reason = STARTING
         message = "The pods are being started"
-    if missing and reason != PODS_MISSING:
+    pods = seen.pods or PodCounts()
+    if missing and (reason != PODS_MISSING or pods.small):
         reason = PODS_MISSING
-        message = f"{missing} pods do not exist. {message}"
+        message = f"{describe_missing_pods(pods, missing)} {message}"
     if problem.get("status") == "False" and reason != known:
         step.warning("PodsNotReady", message)
     record_missing_pods(status, seen.now, are_missing=reason == PODS_MISSING)

@@ -39,7 +39,7 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
 )
 from cfo.controllers.flux.queue.records import BatchRecord, ClusterRecord, JobRecord, PodRecord
-from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, devices_of_pods, replace_part
+from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, minimum_of_pods, replace_part
 from cfo.runtime import NamespacedName
 
 RELEASE_SECONDS: Final = 300.0
@@ -65,6 +65,8 @@ class Group(msgspec.Struct, gc=False, eq=False):
     """The number of own pods that exist, see :meth:`count_pods`."""
     pending_pods: int = 0
     ended_pods: int = 0
+    small_pods: int = 0
+    """The number of live pods that the Job controls, and that are no own pods, because they request too little."""
     had_pods: bool = False
     """Whether all pods of the job existed at once since it was admitted."""
     waiting: WaitingJob | None = None
@@ -82,10 +84,9 @@ class Group(msgspec.Struct, gc=False, eq=False):
     _demand_for: tuple[bytes, bytes] = (b"", b"")
     _owner: str = ""
     """The uid of the Job whose pods are own pods; that of the last one if there is none any more."""
-    _shape: bytes = b""
-    """The shape of the FluxJob whose devices own pods request."""
-    _devices: Mapping[str, int] = {}
-    _devices_for: bytes = b""
+    _minimum: Mapping[str, int] = {}
+    """What own pods request at least, in thousandths; that of the last FluxJob if there is none any more."""
+    _minimum_for: tuple[bytes, bytes, Mapping[str, int]] = (b"", b"", {})
 
     @property
     def is_empty(self) -> bool:
@@ -145,44 +146,53 @@ class Group(msgspec.Struct, gc=False, eq=False):
         """Return whether quota that was to be released ``since`` should have been; ``since`` 0: it was not."""
         return bool(since) and now >= since + RELEASE_SECONDS
 
-    def count_pods(self) -> None:
-        """Count the own pods again if the MiniCluster has another Job, or the FluxJob requests something else.
+    def count_pods(self, setup: Setup | None) -> None:
+        """Count the own pods again if the MiniCluster has another Job, or the FluxJob holds quota for something else.
 
-        Own pods are those that the Job controls, by its uid, and that request the devices of the FluxJob. Any user can
-        create further pods with the label, also with that Job as controller: they hold quota, but they must not keep
-        that of a FluxJob whose own pods do not exist.
+        Own pods are those that the Job controls, by its uid, and that request what the FluxJob holds quota for, see
+        :func:`.minimum_of_pods`. Any user can create further pods with the label, also with that Job as controller:
+        they hold quota, but they must not keep that of a FluxJob whose own pods do not exist.
         """
         owner = self._owner
         if self.batch is not None and self.cluster is not None:
             owner = self.batch.uid if self.batch.cluster_uid == self.cluster.uid else ""
-        shape = self.job.shape if self.job is not None else self._shape
-        if owner == self._owner and shape == self._shape:
+        minimum = self._minimum_of_pods(setup)
+        if owner == self._owner and minimum == self._minimum:
             return
         self._owner = owner
-        self._shape = shape
+        self._minimum = minimum
         self.live_pods = 0
         self.pending_pods = 0
         self.ended_pods = 0
+        self.small_pods = 0
         for pod in (self.pods or {}).values():
             self._count(pod, 1)
         self.had_pods = self.had_pods or self.has_all_pods
 
     def _count(self, pod: PodRecord, number: int) -> None:
-        """Add ``number`` to the counts of own pods to which ``pod`` belongs."""
+        """Add ``number`` to the counts to which ``pod`` belongs, if the Job controls it."""
         if not self._owner or pod.owner != self._owner:
             return
-        if pod.has_ended:
+        requested = pod.requests.resources
+        is_own = all(requested.get(name, 0) >= amount for name, amount in self._minimum.items())
+        if is_own and pod.has_ended:
             self.ended_pods += number
-        elif pod.is_live and self._has_devices(pod):
+        elif is_own and pod.is_live:
             self.live_pods += number
             self.pending_pods += number * pod.is_pending
+        elif pod.is_live:
+            self.small_pods += number
 
-    def _has_devices(self, pod: PodRecord) -> bool:
-        if self._shape != self._devices_for:
-            self._devices = devices_of_pods(self._shape)
-            self._devices_for = self._shape
-        requested = pod.requests.resources
-        return all(requested.get(name, 0) >= amount for name, amount in self._devices.items())
+    def _minimum_of_pods(self, setup: Setup | None) -> Mapping[str, int]:
+        if self.job is None:
+            return self._minimum
+        defaults = setup.defaults if setup is not None else b"{}"
+        counted = setup.policy.resources if setup is not None else {}
+        known = (self.job.shape, defaults, counted)
+        if known == self._minimum_for:
+            return self._minimum
+        self._minimum_for = known
+        return minimum_of_pods(*known)
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""

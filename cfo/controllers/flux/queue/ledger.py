@@ -139,8 +139,9 @@ class Ledger:
         for namespace, groups in list(self._groups.items()):
             for group in list(groups.values()):
                 if group.job is not None and not group.job.is_finished:
-                    group.demand_of_job(governance.governor(namespace))
-                    group.count_pods()
+                    setup = governance.governor(namespace)
+                    group.demand_of_job(setup)
+                    group.count_pods(setup)
                     await checkpoint()
 
     def start(self) -> list[Request]:
@@ -214,7 +215,12 @@ class Ledger:
         group = self._group(key)
         if group is None:
             return PodCounts()
-        return PodCounts(group.live_pods, group.pending_pods, group.ended_pods)
+        return PodCounts(
+            live=group.live_pods,
+            pending=group.pending_pods,
+            ended=group.ended_pods,
+            small=group.small_pods,
+        )
 
     def is_drained(self, key: NamespacedName) -> bool:
         """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones.
@@ -614,10 +620,10 @@ class Ledger:
         group = groups.get(key.name)
         if group is None:
             return False
-        pods = group.has_pods
-        group.count_pods()
-        self._report_missing_pods(key, group, pods)
         setup = self._governance.governor(key.namespace)
+        pods = group.has_pods
+        group.count_pods(setup)
+        self._report_missing_pods(key, group, pods)
         waiting = group.waiting
         holding = group.holding
         group.waiting = self._waiting(key, group, setup)

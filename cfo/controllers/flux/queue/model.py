@@ -144,11 +144,18 @@ class PodCounts:
     """The pods of a job's own: those that exist and are neither ended nor being deleted, and those that have ended.
 
     ``pending``: how many of the live ones have not started. Other pods with the label of its MiniCluster do not count.
+    ``small``: how many live pods of its Job do not count, because they request too little.
     """
 
     live: int = 0
     pending: int = 0
     ended: int = 0
+    small: int = 0
+
+    @property
+    def started(self) -> int:
+        """How many of the live ones have started."""
+        return self.live - self.pending
 
 
 @dataclass(frozen=True, slots=True)

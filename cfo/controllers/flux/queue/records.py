@@ -198,7 +198,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class PodRecord(msgspec.Struct, gc=False, frozen=True):
-    """A pod. ``requests``: what it takes of a node once it has one. ``has_ended``: it takes nothing any more.
+    """A pod. ``requests``: what it takes of a node while it has one. ``has_ended``: it takes nothing any more.
 
     ``has_started``: all its containers have been created. ``owner``: the uid of its controller; empty if it has none.
     """
@@ -375,13 +375,10 @@ def pod_record(entry: Entry) -> PodRecord:
     has_ended = status.phase in ("Succeeded", "Failed")
     has_node = status.phase == "Running" or _is_true(status.conditions, "PodScheduled")
     has_started = status.phase not in ("", "Pending")
-    requests = NOTHING
-    if not has_ended:
-        requests = demand_of_pod(pod.spec or PodShape())
     return PodRecord(
         entry.meta.uid,
         owner_of_pod(entry.meta),
-        requests,
+        demand_of_pod(pod.spec or PodShape()),
         has_node,
         has_started,
         has_ended,

@@ -141,18 +141,32 @@ def _demand_of_job(shape: bytes, defaults: bytes) -> Demand:
     return demand_of_cluster(cluster_spec(orjson.loads(shape), orjson.loads(defaults)))
 
 
-def devices_of_pods(shape: bytes) -> Mapping[str, int]:
-    """Return the extended resources that each pod of a FluxJob requests at least, in thousandths.
+def minimum_of_pods(shape: bytes, defaults: bytes, counted: Iterable[str]) -> Mapping[str, int]:
+    """Return what each pod of a FluxJob must request of the ``counted`` resources at least, in thousandths.
 
-    Webhooks may lower the requests of CPU and memory. Defaults of the FluxSetup do not count: they may change later.
+    Webhooks, LimitRanges and autoscalers may change the requests of CPU and memory, so half of them is enough: pods
+    then hold at most twice the quota that they take of nodes. Nothing changes the number of devices.
     """
-    requests = _cached(_requests_of_pods, shape).resources
-    return {name: amount for name, amount in requests.items() if "/" in name}
+    requests = _cached(_requests_of_pods, shape, defaults).resources
+    minimum = {}
+    for name in counted:
+        amount = requests.get(name, 0)
+        is_device = "/" in name
+        if amount:
+            minimum[name] = amount if is_device else (amount + 1) // 2
+    return minimum
 
 
-def _requests_of_pods(shape: bytes) -> Demand:
-    spec = cluster_spec(orjson.loads(shape), {})
-    return Demand(1, _requests(spec.get("containers") or ()))
+def _requests_of_pods(shape: bytes, defaults: bytes) -> Demand:
+    spec = cluster_spec(orjson.loads(shape), orjson.loads(defaults))
+    return Demand(1, _requests_of_pod(spec))
+
+
+def _requests_of_pod(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return what each pod of a MiniCluster with this spec requests."""
+    view = (spec.get("flux") or {}).get("container") or {}
+    overhead = (spec.get("pod") or {}).get("resources") or {}
+    return _requests(spec.get("containers") or (), (view,), overhead)
 
 
 def _cached(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
@@ -170,10 +184,7 @@ def _remembered(compute: Callable[..., Demand], *encoded: bytes) -> Demand:
 def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
     """Return what the pods of a MiniCluster with this spec, or with its ``maxSize``, and its service pod demand."""
     pods = max(spec.get("size") or 1, spec.get("maxSize") or 0)
-    view = (spec.get("flux") or {}).get("container") or {}
-    overhead = (spec.get("pod") or {}).get("resources") or {}
-    requests = _requests(spec.get("containers") or (), (view,), overhead)
-    total = {name: amount * pods for name, amount in requests.items()}
+    total = {name: amount * pods for name, amount in _requests_of_pod(spec).items()}
     services = spec.get("services")
     if services:
         pods += 1

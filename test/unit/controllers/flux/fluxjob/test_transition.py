@@ -359,7 +359,10 @@ def test_quota_of_a_job_with_pods_that_do_not_start_is_released(
     ("pods", "true", "spec", "holds"),
     [
         pytest.param(PodCounts(live=4), [], {}, True, id="not ready, but all have started"),
-        pytest.param(PENDING, ["JobRunning"], {}, True, id="the brokers were ready"),
+        pytest.param(
+            PodCounts(live=4, pending=1), ["JobRunning"], {"minSize": 3}, True, id="ready brokers"
+        ),
+        pytest.param(PENDING, ["JobRunning"], {}, False, id="brokers are ready in other pods"),
         pytest.param(PodCounts(live=4, pending=1), [], {"minSize": 3}, True, id="a quorum"),
         pytest.param(PodCounts(live=4, pending=2), [], {"minSize": 3}, False, id="no quorum"),
         pytest.param(PodCounts(live=8, pending=4), [], {}, False, id="further pods have started"),
@@ -518,6 +521,7 @@ def test_pods_count_as_missing_while_a_deleted_minicluster_is_created_again() ->
         (PodCounts(live=1, ended=3), {}, "BrokersReady"),
         (PodCounts(ended=4), {"exitCode": 0}, "BrokersReady"),
         (PodCounts(ended=4), {"exitCode": 1}, "PodsMissing"),
+        (PodCounts(small=4), {"exitCode": 0}, "PodsMissing"),
         (PodCounts(), {}, "PodsMissing"),
         (None, {}, "BrokersReady"),
     ],
@@ -526,14 +530,48 @@ def test_job_that_ran_keeps_its_quota_while_it_has_a_pod(
     pods: PodCounts | None, status: Object, reason: str
 ) -> None:
     obj, cluster = launched("JobMiniClusterReady", "JobRunning", **status)
+    after(obj, 10, named_cluster=cluster, pods=PodCounts(live=4))
+    assert condition(obj, "PodsReady")["reason"] == "BrokersReady"
     for seconds in (60, 60 + 899):
         after(obj, seconds, named_cluster=cluster, pods=pods)
         assert condition(obj, "PodsReady")["reason"] == reason
         assert condition(obj, "QuotaReserved")["status"] == "True"
-        if pods == PodCounts():
-            return
+        if pods is not None and reason == "PodsMissing" and not pods.ended:
+            return  # it is evicted earlier
     after(obj, 60 + 900, named_cluster=cluster, pods=pods)
     assert bool(condition(obj, "Evicted")) is (reason == "PodsMissing")
+
+
+@pytest.mark.parametrize(
+    ("pods", "missing"),
+    [
+        pytest.param(PodCounts(live=1, small=3), ["3 pods do not count"], id="one own pod"),
+        pytest.param(
+            PodCounts(small=3), ["1 pods do not exist", "3 pods do not count"], id="too few pods"
+        ),
+        pytest.param(PodCounts(small=9), ["4 pods do not count"], id="more than the brokers"),
+    ],
+)
+@pytest.mark.parametrize("reported", [False, True])
+def test_brokers_that_are_ready_in_other_pods_keep_no_quota(
+    pods: PodCounts, missing: list[str], reported: bool
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning")
+    if reported:
+        problem = {"type": "PodsReady", "status": "False", "reason": "PodsMissing", "message": "m"}
+        cluster["status"]["conditions"].append(problem)
+    after(obj, 10, named_cluster=cluster, pods=pods)
+    assert condition(obj, "PodsReady")["reason"] != "BrokersReady"
+    after(obj, 40, named_cluster=cluster, pods=pods)
+    assert condition(obj, "PodsReady")["reason"] == "PodsMissing"
+    after(obj, 100, named_cluster=cluster)  # the queue has not started
+    assert condition(obj, "PodsReady")["reason"] != "BrokersReady"
+    after(obj, 101, named_cluster=cluster, pods=pods)
+    after(obj, 500, named_cluster=cluster, pods=pods)
+    evicted = condition(obj, "Evicted")
+    assert evicted["reason"] == "StartTimeout"
+    for text in missing:
+        assert text in evicted["message"]
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -611,26 +611,38 @@ def test_pods_that_have_not_started_are_counted(phase: str, counts: PodCounts) -
     queue.remove(POD, "a-0")
 
 
-GPUS = {"requests": {"example.com/gpu": "2", "cpu": "4"}}
+COUNTED = {"example.com/gpu": "100", "cpu": "1000"}
+GPUS = {"requests": {"example.com/gpu": "2", "cpu": "4", "memory": "8Gi"}}
+OWN = PodCounts(live=1)
+SMALL = PodCounts(small=1)
+
+
+def requests_of(**amounts: str) -> Object:
+    """Return the resources of a container that requests 2 GPUs and these amounts."""
+    return {"requests": {"example.com/gpu": "2", **amounts}}
 
 
 @pytest.mark.parametrize(
-    ("owner", "requests", "live"),
+    ("owner", "requests", "counts"),
     [
-        pytest.param("", GPUS, 0, id="no owner"),
-        pytest.param("other", GPUS, 0, id="owner is another Job"),
-        pytest.param("uid-a", {"requests": {"example.com/gpu": "1"}}, 0, id="too few devices"),
-        pytest.param("uid-a", {}, 0, id="no devices"),
-        pytest.param("uid-a", {"limits": {"example.com/gpu": "2"}}, 1, id="less CPU"),
-        pytest.param("uid-a", GPUS, 1, id="a pod of the Job"),
+        pytest.param("", GPUS, PodCounts(), id="no owner"),
+        pytest.param("other", GPUS, PodCounts(), id="owner is another Job"),
+        pytest.param(
+            "uid-a", {"requests": {"cpu": "4", "example.com/gpu": "1"}}, SMALL, id="too few devices"
+        ),
+        pytest.param("uid-a", {}, SMALL, id="no requests"),
+        pytest.param("uid-a", requests_of(cpu="1m"), SMALL, id="1m CPU"),
+        pytest.param("uid-a", requests_of(cpu="1999m"), SMALL, id="less than half of the CPU"),
+        pytest.param("uid-a", requests_of(cpu="2"), OWN, id="half of the CPU, no memory"),
+        pytest.param("uid-a", GPUS, OWN, id="a pod of the Job"),
     ],
 )
 @pytest.mark.parametrize("order", [("pod", "job"), ("job", "pod")])
-def test_only_pods_of_the_job_with_its_devices_count_for_its_deadlines(
-    owner: str, requests: Object, live: int, order: tuple[str, str]
+def test_only_pods_of_the_job_with_its_requests_count_for_its_deadlines(
+    owner: str, requests: Object, counts: PodCounts, order: tuple[str, str]
 ) -> None:
     """Any user can create other pods with the label, and name any controller."""
-    queue = Queue()
+    queue = Queue(resources=COUNTED)
     key = NamespacedName("ns", "a")
     metadata = pod_metadata("a-0", owner)
     if not owner:
@@ -644,13 +656,51 @@ def test_only_pods_of_the_job_with_its_devices_count_for_its_deadlines(
             queue.put_batch_job("a", parallelism=1)
         else:
             queue.put(POD, {"metadata": metadata, "spec": spec, "status": status})
-    assert queue.ledger.pods_of(key) == PodCounts(live=live)
+    assert queue.ledger.pods_of(key) == counts
     queue.notified.clear()
     queue.put_batch_job("a", parallelism=1, metadata={"uid": "recreated"})
     assert queue.ledger.pods_of(key) == PodCounts()
-    assert (key in queue.notified) is bool(live)
+    assert (key in queue.notified) is bool(counts.live)
     queue.remove(FLUX_JOB, "a")
     assert queue.decide().pods == 1  # it occupies a node
+
+
+def job_with_pod(queue: Queue, requests: Object, phase: str = "Running", **spec: Any) -> None:
+    """Add an admitted FluxJob ``a`` with ``spec``, and the pod of its Job with these requests."""
+    put_job_with(queue, "a", HELD, size=1, **spec)
+    queue.put_cluster("a", size=1)
+    queue.put_batch_job("a", parallelism=1)
+    pod = {"containers": [{"resources": {"requests": requests}}]}
+    queue.put(POD, {"metadata": pod_metadata("a-0"), "spec": pod, "status": {"phase": phase}})
+
+
+@pytest.mark.parametrize(("cpu", "ended"), [("1m", 0), ("4", 1)])
+def test_small_pod_that_has_ended_does_not_count(cpu: str, ended: int) -> None:
+    queue = Queue(resources={"cpu": "1000"})
+    job_with_pod(queue, {"cpu": cpu}, "Failed", resources={"requests": {"cpu": "4"}})
+    assert queue.ledger.pods_of(NamespacedName("ns", "a")) == PodCounts(ended=ended)
+    queue.remove(FLUX_JOB, "a")
+    assert queue.decide().pods == 0
+
+
+def test_pods_must_request_the_defaults_and_what_the_setup_counts() -> None:
+    key = NamespacedName("ns", "a")
+    queue = Queue(resources={"memory": "1Ti"})
+    job_with_pod(queue, {"cpu": "1", "memory": "2Gi"})
+    assert queue.ledger.pods_of(key) == OWN
+    queue.notified.clear()
+    view = {"image": "view", "resources": {"requests": {"cpu": "4", "memory": "8Gi"}}}
+    setup = flux_setup(
+        namespace="operator",
+        namespaceSelector={},
+        resources={"memory": "1Ti"},
+        mini_cluster={"flux": {"container": view}},
+    )
+    queue.put(FLUX_SETUP, setup)
+    assert queue.ledger.pods_of(key) == SMALL
+    setup["spec"]["resources"] = {"pods": "100"}
+    queue.put(FLUX_SETUP, setup)
+    assert queue.ledger.pods_of(key) == OWN
 
 
 def put_job_with(
