@@ -16,8 +16,10 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
     APPWRAPPER,
     APPWRAPPER_LABEL,
+    FINALIZER,
     NOT_CONTROLLED,
     POD_FAILURE_PREFIX,
+    RESOURCES_DEPLOYED,
     UNKNOWN_FIELDS,
     USER_LABEL,
     Phase,
@@ -33,7 +35,17 @@ from cfo.api.kueue import (
     inadmissible_message,
 )
 from cfo.api.raycluster.spec_warnings import spec_problems
-from cfo.api.reading import MAX_MESSAGE, items, mapping, milliseconds, number, path, text, time_of
+from cfo.api.reading import (
+    MAX_MESSAGE,
+    elements,
+    items,
+    mapping,
+    milliseconds,
+    number,
+    path,
+    text,
+    time_of,
+)
 from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
@@ -172,6 +184,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         facts,
         ready=ready,
         pending=_pending(wrapper, phase, conditions),
+        awaited=_remaining_components(wrapper),
     )
 
 
@@ -203,6 +216,17 @@ def _components_of(wrapper: Object) -> list[tuple[str, str, str]]:
         if kind and name and uid:
             found.append((kind, name, uid))
     return found[:MAX_CREATED]
+
+
+def _remaining_components(wrapper: Object) -> list[Mapping[str, Any]]:
+    """Return the statuses of the components that still exist, if the operator's finalizer waits for them."""
+    if FINALIZER not in elements(path(wrapper, "metadata", "finalizers")):
+        return []
+    return [
+        recorded
+        for recorded in items(path(wrapper, "status", "componentStatus"))
+        if is_true(conditions_of({"status": recorded}), RESOURCES_DEPLOYED)
+    ]
 
 
 def _level(wrapper: Object, phase: str, conditions: tuple[SummaryCondition, ...]) -> Level:

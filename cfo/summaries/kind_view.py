@@ -361,18 +361,20 @@ def new_summary(
     pending: str = "",
     waits: bool = False,
     row: Mapping[str, Any] | None = None,
+    awaited: Sequence[Mapping[str, Any]] = (),
 ) -> Summary:
     """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits.
 
     ``waits``: it waits for quota, although its level is another one than :attr:`.Level.WAITING`. An object that is
-    being deleted is ``Terminating``, whatever ``state`` and ``level`` are.
+    being deleted is ``Terminating``, whatever ``state`` and ``level`` are; ``awaited`` are objects that are deleted
+    first (see :func:`.slow_deletion`).
     """
     if is_deleting(obj):
         state = TERMINATING
         level = Level.PROGRESSING
         names = awaited_finalizers(obj)
         facts = [("deletion", f"waits for {names}" if names else ""), *facts]
-        problems = [*slow_deletion(obj, related.pods, related.now), *problems]
+        problems = [*slow_deletion(obj, related.pods, related.now, awaited), *problems]
     distinct = distinct_problems(_completed(each, obj) for each in problems)
     return Summary(
         gvk=gvk_of(obj),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -81,9 +81,15 @@ def seconds_until_slow(obj: Object, now: datetime) -> float:
 
 
 def slow_deletion(
-    obj: Object, pods: Iterable[Mapping[str, Any]] | None, now: datetime
+    obj: Object,
+    pods: Iterable[Mapping[str, Any]] | None,
+    now: datetime,
+    awaited: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Problem]:
-    """Yield a problem if the deletion of ``obj`` was requested five minutes before ``now``, with its ``pods``."""
+    """Yield a problem if the deletion of ``obj`` was requested five minutes before ``now``, with its ``pods``.
+
+    ``awaited`` have ``apiVersion``, ``kind`` and ``name`` of objects that are deleted before it.
+    """
     if seconds_until_slow(obj, now) > 0:
         return
     requested = time_of(path(obj, "metadata", "deletionTimestamp"))
@@ -91,12 +97,33 @@ def slow_deletion(
         f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {awaited_finalizers(obj)}"
     )
     remedy = "check that the controllers run which own these finalizers"
+    if awaited:
+        objects = [f"{text(one.get('kind'), 63)} {text(one.get('name'), 253)}" for one in awaited]
+        message += f"; objects that are deleted first: {_first_names(objects)}"
+        first = _show_finalizers(awaited[0])
+        remedy = f"see which finalizers keep the first object: {first}; {remedy}"
     names = [text(path(pod, "metadata", "name"), 253) for pod in pods or ()]
     if names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        message += f"; pods that still exist: {', '.join(names[:_MAX_NAMED])}{more}"
+        message += f"; pods that still exist: {_first_names(names)}"
         remedy += f", and why the pods do not end: kubectl describe pod {_NAMESPACE_WORDS} {shlex.quote(names[0])}"
     yield Problem(message, remedy)
+
+
+def _first_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{more}"
+
+
+def _show_finalizers(reference: Mapping[str, Any]) -> str:
+    """Return the command that prints the finalizers of the object with this ``apiVersion``, ``kind`` and ``name``."""
+    group, separator, _ = text(reference.get("apiVersion"), 253).rpartition("/")
+    kind = text(reference.get("kind"), 63).lower()
+    resource = shlex.quote(f"{kind}.{group}" if separator else kind)
+    name = shlex.quote(text(reference.get("name"), 253))
+    return (
+        f"kubectl get {resource} {name} {_NAMESPACE_WORDS} -o 'jsonpath={{.metadata.finalizers}}'"
+    )
 
 
 def seconds_until_overdue(obj: Mapping[str, Any], now: datetime) -> float:
@@ -300,9 +327,8 @@ def _problems_by_cause(
     for (cause, remedy), names in found.items():
         if _READ_LOG in remedy or remedy == _DESCRIBE:
             remedy += f" {_NAMESPACE_WORDS} {shlex.quote(names[0])}"
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         subject = "Pod" if len(names) == 1 else "Pods"
-        yield Problem(f"{subject} {', '.join(names[:_MAX_NAMED])}{more}: {cause}", remedy)
+        yield Problem(f"{subject} {_first_names(names)}: {cause}", remedy)
 
 
 def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

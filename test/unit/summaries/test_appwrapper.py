@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.appwrapper.names import APPWRAPPER, FINALIZER
 from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, Object
 from cfo.summaries.summary import Level
@@ -30,6 +30,38 @@ def test_timeline_of_an_appwrapper_ends_with_the_time_of_its_deletion() -> None:
     assert past_phases is not None
     (*_, last) = past_phases(summarize(APPWRAPPER, wrapper, related()))
     assert last == (milliseconds("2026-06-01T00:00:00Z"), "Terminating", "progressing")
+
+
+def test_deletion_that_components_delay_names_them_and_how_to_see_their_finalizers() -> None:
+    kinds = [("v1", "ConfigMap"), ("batch/v1", "Job"), ("v1", "Secret"), ("apps/v1", "Deployment")]
+    components = [
+        {
+            "apiVersion": api_version,
+            "kind": kind,
+            "name": f"c{index}",
+            "conditions": [condition("ResourcesDeployed", "True", "ComponentCreatedSuccessfully")],
+        }
+        for index, (api_version, kind) in enumerate(kinds)
+    ]
+    wrapper = obj(
+        APPWRAPPER,
+        status={"phase": "Terminating", "componentStatus": components},
+        deletionTimestamp="2026-05-31T23:00:00Z",
+        finalizers=[FINALIZER],
+    )
+    (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
+    assert problem.message.endswith(
+        f"waiting for {FINALIZER}; objects that are deleted first: ConfigMap c0, Job c1, Secret c2 and 1 more"
+    )
+    assert "kubectl get configmap c0 -n n -o 'jsonpath={.metadata.finalizers}'; " in problem.remedy
+    components[0]["conditions"] = [condition("ResourcesDeployed", "False", "ComponentDeleted")]
+    (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
+    assert problem.message.endswith("first: Job c1, Secret c2, Deployment c3")
+    assert "kubectl get job.batch c1 -n n" in problem.remedy
+    wrapper["metadata"]["finalizers"] = ["example.com/other"]
+    (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
+    assert problem.message.endswith("waiting for example.com/other")
+    assert problem.remedy == "check that the controllers run which own these finalizers"
 
 
 def test_failed_attempts_of_an_appwrapper_are_one_problem() -> None:
