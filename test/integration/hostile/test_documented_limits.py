@@ -23,6 +23,7 @@ from cfo.runtime.pki import MAX_REQUEST_BYTES
 from cfo.runtime.pki.private_keys import MAX_PRIVATE_KEY_BYTES
 from cfo.runtime.process import endpoint
 from cfo.runtime.webhook import request_bodies, review, server
+from cfo.webhooks import turns
 from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS
 from cfo.webhooks.raycluster.json_types import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS
 
@@ -54,7 +55,9 @@ DOCUMENT = " ".join(
         f"without managedFields; {review.MAX_OBJECT_BYTES >> 10} KiB, so that",
         f"| request body | {request_bodies.MAX_BODY >> 20} MiB, received within",
         f" MiB, received within {request_bodies.READ_TIMEOUT:g} seconds |",
-        f"| reviews in flight | {server.MAX_REVIEWS}; of these {server.MAX_LARGE_REVIEWS} over 16 KiB",
+        f"| reviews in flight | {server.MAX_REVIEWS}; {server.MAX_REVIEWS_OF_NAMESPACE} of one namespace;",
+        f" of one namespace; {server.MAX_REVIEWS_OF_WEBHOOK} of one webhook, over 16 KiB (16 MiB together), or",
+        f"| questions about users | {turns.MAX_REQUESTS} at once; namespaces take turns |",
         f"| bodies that are being received | {request_bodies.MAX_BYTES >> 20} MiB together",
         f"| nesting of an object | {review.MAX_DEPTH} levels",
         f"| connections of the webhook server | {server.MAX_CONNECTIONS};",
