@@ -9,6 +9,7 @@ There are two formats, of which clients choose one, and nothing else.
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -24,11 +25,20 @@ _SHARE: Final = 0.1
 _MAX_CREDIT: Final = 0.5
 """How many seconds of it can be saved for later, so that some scrapes at once all have current values."""
 
-_MAX_AGE: Final = 1.0
+_MAX_AGE: Final = 2.0
 """The maximum age of a result in seconds."""
 
 _COMPRESSION_LEVEL: Final = 6
 _OPEN_METRICS: Final = "application/openmetrics-text"
+
+_Format = tuple[str, Callable[[CollectorRegistry], bytes]]
+"""The content type, and the function that encodes."""
+
+_OPEN_METRICS_FORMAT: Final[_Format] = (
+    openmetrics.CONTENT_TYPE_LATEST,
+    openmetrics.generate_latest,
+)
+_TEXT_FORMAT: Final[_Format] = (CONTENT_TYPE_PLAIN_0_0_4, generate_latest)
 
 
 class Scrape(msgspec.Struct, frozen=True):
@@ -54,7 +64,7 @@ class Scrapes:
     def scrape(self, accept: str) -> Scrape:
         """Return the metrics in OpenMetrics if ``accept``, an HTTP header, has it, else as text.
 
-        They are current, or at most 1 s old if there were many scrapes.
+        They are current, or at most 2 s old if there were many scrapes.
         """
         types = (each.partition(";")[0].strip() for each in accept.split(","))
         is_open_metrics = _OPEN_METRICS in types
@@ -70,11 +80,7 @@ class Scrapes:
         return scrape
 
     def _encode(self, *, is_open_metrics: bool) -> Scrape:
-        if is_open_metrics:
-            content_type = openmetrics.CONTENT_TYPE_LATEST
-            body = openmetrics.generate_latest(self._registry)
-        else:
-            content_type = CONTENT_TYPE_PLAIN_0_0_4
-            body = generate_latest(self._registry)
+        content_type, encode = _OPEN_METRICS_FORMAT if is_open_metrics else _TEXT_FORMAT
+        body = encode(self._registry)
         gzipped = gzip.compress(body, _COMPRESSION_LEVEL)
         return Scrape(self._clock.monotonic(), content_type, body, gzipped)
