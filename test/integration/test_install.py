@@ -199,6 +199,7 @@ EXPECTED_UNUSED = {
     "delete route.openshift.io/routes": "OAuth is disabled (test_raycluster_oauth)",
     "patch core/secrets*": "renewed certificates (test_raycluster_mtls, test_operator_webhooks)",
     "patch rbac.authorization.k8s.io/*": "a binding changed by another client (test_raycluster_oauth)",
+    "use codeflare.dev/reservedhosts": "the policy of the component reserved-hosts (hostile/test_reserved_hosts)",
     "update route.openshift.io/routes": "OpenShift requires it for changing the host of a Route",
     "* workload.codeflare.dev/*": "AppWrapper lifecycle (test_appwrapper_*); OpenShift requires finalizers for owners",
     "delete flux-framework.org/*": "clean-up of finished MiniClusters and FluxJobs (test_flux_*)",
