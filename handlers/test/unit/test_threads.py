@@ -77,6 +77,8 @@ async def test_blocked_reconcile_does_not_delay_others_and_is_abandoned_after_it
                 other.set()
                 return Result()
             release.wait(120)
+            if calls.count(ONE) > 1:
+                return Result()  # the thread of this retry is not abandoned
             try:
                 call_in_loop(call)
             except ThreadAbandoned:
