@@ -120,19 +120,20 @@ class AccessReviewer:
         time. The result has these keys.
         """
         found: dict[tuple[str, str], Access] = request.memo.setdefault(AccessReviewer, {})
-        unknown: list[_Question] = []
+        unknown: dict[tuple[str, str], _Question] = {}
         for resource in resources:
             key = (resource.group, resource.resource)
-            if key in found:
+            if key in found or key in unknown:
                 continue
-            found[key] = Access()
-            if self._check_permissions:
-                question = _Question.of(resource, request.namespace, request.user_info)
-                answer = self._answers.get(question)
-                if answer is None:
-                    unknown.append(question)
-                else:
-                    found[key] = question.access(allowed=answer)
+            if not self._check_permissions:
+                found[key] = Access()
+                continue
+            question = _Question.of(resource, request.namespace, request.user_info)
+            answer = self._answers.get(question)
+            if answer is None:
+                unknown[key] = question
+            else:
+                found[key] = question.access(allowed=answer)
 
         async def ask(question: _Question) -> None:
             resource = question.resource
@@ -142,7 +143,7 @@ class AccessReviewer:
                 access = Access(failure=str(error))
             found[resource.group, resource.resource] = access
 
-        await _for_each(unknown, ask)
+        await _for_each(unknown.values(), ask)
         return found
 
     async def errors(

@@ -19,7 +19,7 @@ from cfo.runtime import Object, Rule, name_of, namespace_of
 from test.support.manifests import load_all
 
 COMPONENTS = [role.name for role in OPTIONAL_ROLES]
-WITH_ALL_ROLES = [word for name in COMPONENTS for word in ("--with", name)]
+WITH_ALL_ROLES = [f"--with={name}" for name in COMPONENTS]
 WATCHED = ("--watch-namespace", "a", "--watch-namespace", "b")
 ADDITIONAL = ("--additional", "--namespace", "ops", *WATCHED)
 READ_EVERYWHERE = {

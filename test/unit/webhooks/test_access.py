@@ -228,6 +228,32 @@ async def test_reviewers_share_the_answers_of_one_review(server: ApiServer, clie
     assert len(reviews(server)) == 2
 
 
+async def test_nothing_is_allowed_before_the_answer(server: ApiServer, client: Client) -> None:
+    """Two reviews of one request share their results, also while the first one waits."""
+    asked = asyncio.Event()
+    answered = asyncio.Event()
+
+    async def answer_later(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await answered.wait()
+        return await allow_pods(request)
+
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, answer_later)
+    reviewer = AccessReviewer(client, check_permissions=True)
+    request = request_of(ALICE)
+    resources = {GVR("batch", "v1", "jobs"): A}
+    first = asyncio.create_task(reviewer.errors(resources, request))
+    await asked.wait()
+    second = asyncio.create_task(reviewer.errors(resources, request))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not second.done()
+    answered.set()
+    for errors in await asyncio.gather(first, second):
+        assert [error.reason for error in errors] == ["FieldValueForbidden"]
+
+
 async def test_answers_are_remembered_for_two_seconds(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     server.answer("POST", REVIEWS, allow_pods)
