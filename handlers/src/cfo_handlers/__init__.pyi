@@ -2,11 +2,6 @@ from . import lifecycles as lifecycles
 from . import on as on
 from .activities import ActivityError as ActivityError
 from .activities import ConnectionInfo as ConnectionInfo
-from .activities import login_via_async_client as login_via_async_client
-from .activities import login_via_client as login_via_client
-from .activities import login_via_pykube as login_via_pykube
-from .activities import login_with_kubeconfig as login_with_kubeconfig
-from .activities import login_with_service_account as login_with_service_account
 from .background import AsyncDaemonStopperChecker as AsyncDaemonStopperChecker
 from .background import DaemonStopped as DaemonStopped
 from .background import DaemonStoppingReason as DaemonStoppingReason
@@ -34,6 +29,11 @@ from .bodies import Status as Status
 from .bodies import UserInfo as UserInfo
 from .bodies import build_object_reference as build_object_reference
 from .bodies import build_owner_reference as build_owner_reference
+from .client_logins import login_via_async_client as login_via_async_client
+from .client_logins import login_via_client as login_via_client
+from .client_logins import login_via_pykube as login_via_pykube
+from .client_logins import login_with_kubeconfig as login_with_kubeconfig
+from .client_logins import login_with_service_account as login_with_service_account
 from .declarations import OperatorRegistry as OperatorRegistry
 from .declarations import Reason as Reason
 from .declarations import get_default_registry as get_default_registry

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cfo.runtime.client import ClientConfig, CredentialError, Credentials, load_config
 from cfo_handlers.causes import Cause
+from cfo_handlers.client_logins import is_async_client_imported, log_in_clients
 from cfo_handlers.declarations import Activity
 from cfo_handlers.environment import Environment
 from cfo_handlers.errors import LoginError
@@ -101,15 +101,21 @@ async def run_activity(environment: Environment, activity: Activity) -> dict[str
 async def log_in(environment: Environment) -> ClientConfig:
     """Return the configuration of the login handlers, or of the kubeconfig or the service account without any.
 
-    Login handlers are called again when their credentials expire or are rejected. Raises :class:`LoginError` if all
-    have failed, and :class:`~cfo.runtime.ConfigError`.
+    Without login handlers, the client libraries of the program are configured as well. Login handlers are called again
+    when their credentials expire or are rejected. Raises :class:`LoginError` if all have failed, and
+    :class:`~cfo.runtime.ConfigError`.
     """
+    has_login_handlers = bool(environment.registry.activities(Activity.LOGIN))
+    async_client = is_async_client_imported()  # before our own client, which may import it
     try:
         first = await _call_login_handlers(environment)
     except ActivityError as error:
         raise LoginError(str(error)) from error
     if first is None:
-        return await load_config()
+        config = await load_config()
+        if not has_login_handlers:
+            await log_in_clients(async_client=async_client)
+        return config
     current = first
 
     async def credentials(*, renew: bool) -> Credentials:
@@ -136,13 +142,3 @@ async def _call_login_handlers(environment: Environment) -> ConnectionInfo | Non
     results = await run_activity(environment, Activity.LOGIN)
     found = [info for info in results.values() if isinstance(info, ConnectionInfo)]
     return max(found, key=lambda info: info.priority) if found else None
-
-
-def login_via_pykube(**_: Mapping[str, Any]) -> None:
-    """Use the kubeconfig or the service account, without pykube."""
-
-
-login_via_client = login_via_pykube
-login_via_async_client = login_via_pykube
-login_with_kubeconfig = login_via_pykube
-login_with_service_account = login_via_pykube
