@@ -33,11 +33,6 @@ from cfo.version import __version__
 if TYPE_CHECKING:
     from cfo.runtime.webhook import WebhookURL
 
-SERVICE_ACCOUNT_DIRECTORY = Path(
-    os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount"
-)
-"""The directory of a pod's token. ``CFO_SERVICE_ACCOUNT_DIR`` overrides it, for tests and for custom mounts."""
-
 _READERS: Final = (
     ("Data scientists", ("status", "dashboard"), ()),
     (
@@ -245,7 +240,9 @@ def _run_on_cluster(options: Mapping[str, Any]) -> None:
             from cfo.runtime import NamespacedName, load_config
 
             await operator.run(
-                await load_config(options["kubeconfig"], service_account=SERVICE_ACCOUNT_DIRECTORY),
+                await load_config(
+                    options["kubeconfig"], service_account=_service_account_directory()
+                ),
                 NamespacedName(namespace, options["config_name"]),
                 webhook_url=url,
                 webhook_cert_dir=options["webhook_cert_dir"],
@@ -301,13 +298,21 @@ def _own_namespace() -> str:
     namespace = namespace_variable()
     if namespace:
         return namespace
+    file = _service_account_directory() / "namespace"
     try:
-        return (SERVICE_ACCOUNT_DIRECTORY / "namespace").read_text().strip()
+        return file.read_text().strip()
     except OSError:
         raise InvalidInput(
             "cannot determine the operator's namespace: set NAMESPACE, for example: NAMESPACE=default cfo run "
-            f"(not running in a pod; {SERVICE_ACCOUNT_DIRECTORY / 'namespace'} does not exist)"
+            f"(not running in a pod; {file} does not exist)"
         ) from None
+
+
+def _service_account_directory() -> Path:
+    """Return the directory of a pod's token; ``CFO_SERVICE_ACCOUNT_DIR`` is that of a custom mount."""
+    return Path(
+        os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount"
+    )
 
 
 @cli.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -110,8 +109,8 @@ async def run_in_cluster(
 ) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
     server = urlsplit(environment.plane.url)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cfo", "run", "--log-format", "json", *arguments),
+    process = await PreloadedCommand.start(
+        *("run", "--log-format", "json", *arguments),
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(directory / "empty-home"),
@@ -121,10 +120,8 @@ async def run_in_cluster(
             "CFO_SERVICE_ACCOUNT_DIR": str(
                 await write_service_account_files(environment, directory, namespace)
             ),
-            "PYTHONPATH": str(ROOT),
         },
         cwd=directory,
-        stderr=asyncio.subprocess.PIPE,
     )
     running = OperatorProcess(process)
     try:

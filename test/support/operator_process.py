@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from cfo import operator
 from cfo.config.model import OperatorConfiguration
@@ -73,7 +74,8 @@ class OperatorProcess:
 
         async def check() -> str | None:
             match = pattern.search(self.output)
-            assert self.process.returncode is None, self.output
+            if self.process.returncode is not None:
+                pytest.fail(f"the process has ended: {self.output}")
             return f"http://127.0.0.1:{match[1]}" if match else None
 
         return str(await eventually(check, f"the {endpoint} server"))

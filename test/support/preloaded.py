@@ -118,6 +118,7 @@ def serve(descriptor: int) -> None:
 
     # An operator imports the modules of its features when it starts; all of them take 0.2 s.
     with tune_process():
+        import cfo.console.uninstall
         import cfo.controllers.appwrapper
         import cfo.controllers.flux
         import cfo.controllers.flux.fluxjob
@@ -132,8 +133,10 @@ def serve(descriptor: int) -> None:
         import cfo.webhooks.raycluster  # noqa: F401
         from cfo.cli import main
         from cfo.features import all_views
+        from cfo.manifests.overlays import render
 
         all_views()
+        render()  # the schemas of our CRDs, which "uninstall" needs and are kept, take a second
     requests = socket.socket(fileno=descriptor)
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)

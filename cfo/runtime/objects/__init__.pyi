@@ -101,3 +101,4 @@ from .unstructured import uid_of as uid_of
 from .yaml_loader import YAML_ERRORS as YAML_ERRORS
 from .yaml_loader import YAML_LOADER as YAML_LOADER
 from .yaml_loader import check_levels as check_levels
+from .yaml_loader import load_yaml as load_yaml
