@@ -141,6 +141,31 @@ async def test_fault_that_is_not_reached_is_reported() -> None:
         report.assert_passed()
 
 
+async def test_problem_without_its_fault_is_no_finding() -> None:
+    starts = 0
+
+    async def start_later(connection: Connection) -> None:
+        """Write only in the runs without faults, as if all later starts took longer than ``ready``."""
+        nonlocal starts
+        starts += 1
+        if starts <= 2:
+            async with APIClient(connection) as api:
+                await api.post(CONFIG_MAPS, {"metadata": {"name": "late"}})
+        await asyncio.sleep(3600)
+
+    report = await explore(start_later, timing=FAST, ready="0.5", kinds=["crash"])
+    (fault,) = report.not_reached
+    assert (report.planned, report.run, report.findings) == (1, 0, [])
+    assert report.failed_without_fault == [fault]
+    assert not report.passed
+    (explanation, _) = report.gaps
+    assert explanation == (
+        f"Not passed: problems although the fault was not reached: {fault.id}: the operator may be slower than"
+        " --ready or --quiet, use more seconds"
+    )
+    assert report.json()["faults"]["failedWithoutFault"] == [fault.id]
+
+
 async def test_operator_that_writes_nothing_does_not_pass() -> None:
     async def read(api: APIClient, owner: dict[str, Any]) -> None:
         await api.get(CONFIG_MAPS)

@@ -112,7 +112,8 @@ def chaos(output: str, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND, an operator, on a control plane: without faults, and then with one fault after another.
 
     The command gets $KUBECONFIG. Exit code: 0 without findings, 1 with findings, 2 if the operator does not run, 3 if
-    there are no findings, but the budget was too short for all faults, no fault was reached, or not all of --only.
+    there are no findings, but the budget was too short for all faults, no fault was reached, not all
+    of --only, or a run had a problem without its fault.
     """
     try:
         report = asyncio.run(_explore(command, options))

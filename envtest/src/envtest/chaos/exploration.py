@@ -100,15 +100,21 @@ class _Exploration:
         )
         report.planned = len(points)
         results = await self._run_all(points, expected, started + settings.budget)
-        report.run = sum(each.reached for each in results)
+        reached = [each for each in results if each.reached]
+        report.run = len(reached)
         tried = {each.point for each in results}
         report.not_run = [point for point in points if point not in tried]
         report.interrupted = sorted(self._running, key=points.index)
         report.not_reached = [
             each.point for each in results if each.point is not None and not each.reached
         ]
+        report.failed_without_fault = [
+            each.point
+            for each in results
+            if each.point is not None and not each.reached and each.problems
+        ]
         report.exits = [each.point for each in results if each.point is not None and each.exits]
-        report.findings = group_findings(results)
+        report.findings = group_findings(reached)
         for finding in report.findings:
             await self._confirm(finding, expected, started + settings.budget)
         report.seconds = time.monotonic() - started
@@ -156,8 +162,9 @@ class _Exploration:
         """Run the first fault of a finding again, if there is time."""
         if not finding.points or time.monotonic() + finding.result.seconds >= deadline:
             return
-        again = group_findings([await self._run(finding.points[0], expected)])
-        finding.repeated = any(each.problem.kind == finding.problem.kind for each in again)
+        again = await self._run(finding.points[0], expected)
+        has_problem = any(each.kind == finding.problem.kind for each in again.problems)
+        finding.repeated = again.reached and has_problem
 
     async def _run(
         self, point: FaultPoint | None, expected: Expectation | None, *, revisions: int = 0

@@ -46,7 +46,7 @@ class Report:
 
     ``planned`` and ``run`` are numbers of faults; ``run`` counts only those that happened. ``not_run`` are those for
     which the budget was too short, ``interrupted`` those of them that it ended, ``not_reached`` those whose place the
-    operator did not reach.
+    operator did not reach, ``failed_without_fault`` those of them whose run had a problem, which no fault has caused.
     ``expects_faults`` is whether any fault was asked for, ``expects_all`` whether each planned one was, by its id.
     ``unstable`` are fields that differ between two runs without faults, and are not compared.
     """
@@ -60,6 +60,7 @@ class Report:
     not_run: list[FaultPoint] = field(default_factory=list)
     interrupted: list[FaultPoint] = field(default_factory=list)
     not_reached: list[FaultPoint] = field(default_factory=list)
+    failed_without_fault: list[FaultPoint] = field(default_factory=list)
     expects_faults: bool = True
     expects_all: bool = False
     exits: list[FaultPoint] = field(default_factory=list)
@@ -81,6 +82,12 @@ class Report:
             during = ", ".join(point.id for point in self.interrupted)
             when = f" during {during}" if during else ""
             found.append(f"Budget used up{when}, {_faults(len(self.not_run))} not run")
+        if self.failed_without_fault:
+            ids = ", ".join(point.id for point in self.failed_without_fault)
+            found.append(
+                f"Not passed: problems although the fault was not reached: {ids}: the operator may be slower than"
+                " --ready or --quiet, use more seconds"
+            )
         if self.findings:
             return found
         if self.expects_all and self.not_reached:
@@ -181,6 +188,7 @@ class Report:
                 "notRun": [point.id for point in self.not_run],
                 "interrupted": [point.id for point in self.interrupted],
                 "notReached": [point.id for point in self.not_reached],
+                "failedWithoutFault": [point.id for point in self.failed_without_fault],
                 "exited": [point.id for point in self.exits],
             },
             "unstableFields": self.unstable,
