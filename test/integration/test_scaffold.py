@@ -393,8 +393,11 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
     assert "must be an empty folder, or not exist" in result.output
 
 
-def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
-    """Ctrl-C on a terminal interrupts make and all processes of its group."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_make_dev_reloads_the_crd_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C on a terminal interrupts make and all processes of its group; other programs terminate only make."""
     folder = new_project(tmp_path / "project", "website-operator")
     link_environment(folder)
     makefile = (folder / "Makefile").read_text().replace("https://127.0.0.1:9443", str(free_url()))
@@ -427,14 +430,20 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(tmp_path: Path) -> None:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=_accept_interrupts,
         ) as process,
     ):
         try:
             wait_for_text(log, "Starting workers", process)
             address = urlsplit(anyio.run(change_the_api))
+            if number is signal.SIGINT:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+            process.wait(60)
         finally:
-            os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((address.hostname, address.port))
 
@@ -472,6 +481,37 @@ def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> 
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("shares_port", [True, False])
+def test_busy_port_of_the_webhooks_is_one_line(website_project: Path, shares_port: bool) -> None:
+    with socket.socket() as busy:
+        if shares_port:  # as replicas do; the answers show that it is another program
+            busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        url = f"https://127.0.0.1:{port}"
+        done = subprocess.run(
+            [sys.executable, "-m", "website_operator", "--embedded", "--webhook-url", url],
+            cwd=website_project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    last_line = done.stderr.splitlines()[-1]
+    assert last_line.startswith("WebhookServer webhooks failed: AddressUnavailable: ")
+    assert str(port) in last_line
+    assert "in use" in last_line
+    assert "Traceback" not in done.stderr
+
+
+def test_name_of_an_installed_package_is_refused(tmp_path: Path) -> None:
+    """Also if the distribution has the same name, unless it is this project in its own environment."""
+    result = CliRunner().invoke(cli, ["new", "msgspec", str(tmp_path / "project")])
+    assert result.exit_code == 2
+    assert "the Python package msgspec would hide that of msgspec" in result.output
 
 
 def test_missing_kubeconfig_is_one_line(website_project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import keyword
 import os
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib import metadata
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
@@ -40,8 +41,8 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         project = Project(name=name, kind=kind, group=group)
     except InvalidProject as error:
         raise InvalidInput(str(error)) from None
-    distributions = packages_distributions().get(project.package, ())
-    installed = [other for other in distributions if other != name]
+    distributions = metadata.packages_distributions().get(project.package, ())
+    installed = [other for other in distributions if other != name or not _is_local(other)]
     if installed:
         raise InvalidInput(
             f"NAME: {name!r}: the Python package {project.package} would hide that of {installed[0]}"
@@ -62,6 +63,12 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         ) from None
     kind = f"{project.kind} ({project.plural}.{project.group})"
     click.echo(f"Created {target} for the kind {kind}. Next: cd {target} && make test && make run")
+
+
+def _is_local(distribution: str) -> bool:
+    """Return whether a distribution was installed from a folder, as a project is into its own environment."""
+    origin = metadata.distribution(distribution).read_text("direct_url.json")  # PEP 610
+    return origin is not None and "dir_info" in json.loads(origin)
 
 
 def _generate(project: Project, target: Path) -> None:

@@ -26,6 +26,7 @@ import structlog
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.pki.trust import client_context
 from cfo.runtime.process.endpoint import parse_bind_address
+from cfo.runtime.process.listener import AddressUnavailable
 from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of, client_configs
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
@@ -41,7 +42,8 @@ async def verify_sharing(sock: socket.socket, trusted: bytes) -> None:
     """Return if no other process listens on the port of the bound ``sock``, or if that process is a replica.
 
     A replica has a certificate of a CA in ``trusted`` (PEM). Call it before ``sock`` listens; two processes that do so
-    within the same milliseconds do not see each other. Raises :class:`OSError` if another program uses the port.
+    within the same milliseconds do not see each other. Raises :class:`AddressUnavailable` if another program uses the
+    port.
     """
     host, port = sock.getsockname()[:2]
     host = _LOOPBACK.get(host, host)
@@ -56,9 +58,11 @@ async def verify_sharing(sock: socket.socket, trusted: bytes) -> None:
     else:
         _log.info("Sharing the webhook port with another replica", port=port)
         return
-    raise OSError(
-        errno.EADDRINUSE, f"port {port} of the webhooks is in use by another process, {reason}"
-    )
+    problem = f"port {port} of the webhooks is in use by another process, {reason}"
+    unavailable = AddressUnavailable(errno.EADDRINUSE, problem)
+    unavailable.server = "webhook"
+    unavailable.address = f"{host}:{port}"
+    raise unavailable
 
 
 async def responds(host: str, port: int, trusted: bytes, *, server_name: str | None = None) -> None:
