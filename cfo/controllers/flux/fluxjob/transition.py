@@ -92,6 +92,9 @@ _LONGEST_PAUSE: Final = timedelta(minutes=10)
 _AFTER_DEADLINE: Final = timedelta(minutes=1)
 """For how long after its deadline a job may hold quota: the Job controller needs some time."""
 
+_EXIT_CODE_SECONDS: Final = 10
+"""How long a failed MiniCluster without an exit code is kept at least: its pod's end can be seen after its Job's."""
+
 _SPEC_CHANGED: Final = "SpecChanged"
 _PASSING_REASONS: Final = frozenset({"Creating", "Deleting", "Invalid", "NamespaceTerminating"})
 """The reasons of a MiniCluster without all objects that end by themselves, or with the job."""
@@ -111,6 +114,7 @@ def decide_step(seen: JobObservation) -> JobStep:
     step = JobStep(JobStatus(seen.job, seen.now))
     status = step.status
     if status.state is JobState.FINISHED:
+        _complete_result(seen, step)
         _clean_up(seen, step)
     elif status.is_true(QUOTA_RESERVED):
         _go_on(seen, step)
@@ -511,6 +515,32 @@ def _finish(seen: JobObservation, step: JobStep, cluster: Object) -> None:
     _clean_up(seen, step)
 
 
+def _lacks_exit_code(seen: JobObservation, step: JobStep) -> bool:
+    """Return whether the job failed with its MiniCluster, whose exit code was not known yet."""
+    cluster = seen.own_cluster
+    if cluster is None or step.status["exitCode"] is not None:
+        return False
+    succeeded = step.status.find(SUCCEEDED)
+    result = find_condition((cluster.get("status") or {}).get("conditions"), SUCCEEDED) or {}
+    has_failed = succeeded.get("status") == "False" and result.get("status") == "False"
+    return has_failed and succeeded.get("reason") == result.get("reason")
+
+
+def _complete_result(seen: JobObservation, step: JobStep) -> None:
+    """Copy the exit code if the MiniCluster has it only now, with the message that contains it."""
+    cluster = seen.own_cluster
+    if cluster is None or not _lacks_exit_code(seen, step):
+        return
+    code = (cluster.get("status") or {}).get("exitCode")
+    if code is None:
+        return
+    status = step.status
+    message = message_of(cluster, SUCCEEDED)
+    status["exitCode"] = code
+    status.enter(JobState.FINISHED, message)
+    status.set(SUCCEEDED, False, str(status.find(SUCCEEDED).get("reason")), message)
+
+
 def failed_step(job: Object, now: datetime, reason: str, message: str) -> JobStep:
     """Return the step that ends a job that cannot run."""
     step = JobStep(JobStatus(job, now))
@@ -557,7 +587,10 @@ def _clean_up(seen: JobObservation, step: JobStep) -> None:
         return
     ended = parse_time(completion)
     if seen.deletes_cluster and seen.own_cluster is not None:
-        remaining = _seconds_until(ended, seen.keep_seconds, seen.now)
+        kept = seen.keep_seconds
+        if _lacks_exit_code(seen, step):
+            kept = max(kept, _EXIT_CODE_SECONDS)
+        remaining = _seconds_until(ended, kept, seen.now)
         if remaining > 0:
             step.requeue_after = remaining
         else:

@@ -189,6 +189,56 @@ def test_job_that_ends_before_its_eviction_is_finished() -> None:
     assert after["status"]["exitCode"] == 0
 
 
+def test_exit_code_that_is_seen_after_the_end_of_a_failed_job_is_copied() -> None:
+    obj = job(JobState.RUNNING, reserved=True)
+    cluster = cluster_of(obj, "JobFinished", suspended=False)
+    ended = rfc3339(NOW - timedelta(seconds=2))
+    cluster["status"]["completionTime"] = ended
+    failed = {
+        "type": "Succeeded",
+        "status": "False",
+        "reason": "BackoffLimitExceeded",
+        "message": "The Job failed: m",
+    }
+    cluster["status"]["conditions"].append(failed)
+    result, after = step(obj, named_cluster=cluster)
+    assert state(after) == [JobState.FINISHED]
+    assert "exitCode" not in after["status"]
+    assert (result.action, result.requeue_after) == (MiniClusterAction.NONE, 8)
+
+    cluster["status"]["exitCode"] = 3
+    failed["message"] = "The command failed with exit code 3: m"
+    result, completed = step(after, named_cluster=cluster)
+    assert completed["status"]["exitCode"] == 3
+    assert completed["status"]["completionTime"] == ended
+    assert condition(completed, "Succeeded")["message"] == failed["message"]
+    assert condition(completed, "JobFinished")["message"] == failed["message"]
+    assert (result.action, result.events) == (MiniClusterAction.DELETE, [])
+    assert step(completed, named_cluster=cluster)[1]["status"] == completed["status"]
+
+
+def test_failed_minicluster_without_exit_code_is_deleted_after_some_seconds() -> None:
+    obj = job(JobState.FINISHED)
+    obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=10))
+    failed = {"type": "Succeeded", "status": "False", "reason": "DeadlineExceeded", "message": "m"}
+    obj["status"]["conditions"].append(failed)
+    cluster = cluster_of(obj, "JobFinished")
+    cluster["status"]["conditions"].append(failed)
+    assert step(obj, named_cluster=cluster)[0].action is MiniClusterAction.DELETE
+
+
+def test_exit_code_of_a_minicluster_that_did_not_end_the_job_is_not_copied() -> None:
+    obj = job(JobState.FINISHED)
+    obj["status"]["completionTime"] = rfc3339(NOW)
+    failed = {"type": "Succeeded", "status": "False", "reason": "DeadlineExceeded", "message": "m"}
+    obj["status"]["conditions"].append(failed)
+    cluster = cluster_of(obj, "JobFinished", exitCode=137)
+    cluster["status"]["conditions"].append({**failed, "reason": "BackoffLimitExceeded"})
+    result, after = step(obj, named_cluster=cluster)
+    assert "exitCode" not in after["status"]
+    assert result.action is MiniClusterAction.DELETE
+
+
 def test_evicted_job_that_was_changed_gets_another_minicluster() -> None:
     obj = job()
     cluster = cluster_of(obj)
