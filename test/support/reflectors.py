@@ -12,6 +12,7 @@ from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, LeftOut, Store
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from test.support.clocks import SkippingClock
@@ -40,6 +41,7 @@ class Harness:
         idle_seconds: float = 75.0,
         page_size: int = 2,
         clock: SkippingClock | None = None,
+        unavailable: UnavailableNamespaces | None = None,
         **options: Any,
     ) -> None:
         self.server = server
@@ -69,6 +71,7 @@ class Harness:
             ),
             on_change=self._changed.set,
             on_restore=self._rebuild,
+            unavailable=unavailable,
         )
 
     def _rebuild(self) -> None:

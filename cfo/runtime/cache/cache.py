@@ -32,6 +32,7 @@ from cfo.runtime.cache.selectors import (
     Selection,
 )
 from cfo.runtime.cache.store import NAMESPACE_TOO_LARGE, LeftOut
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
@@ -61,8 +62,9 @@ class Cache(ClientCache):
 
     ``field_managers`` are our own field managers: their managedFields entries are kept for :meth:`stored`.
     ``namespaces`` restricts all informers of namespaced kinds to these namespaces (``None``: all namespaces); each is
-    listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
-    by kind: other objects of that kind are invisible to the cache. ``options`` are settings of list and watch. Secrets
+    listed and watched separately, so permissions in these namespaces are sufficient, and one without them is left out
+    (see :mod:`cfo.runtime.cache.unavailable_namespaces`). ``selectors`` are label selectors by kind: other objects of
+    that kind are invisible to the cache. ``options`` are settings of list and watch. Secrets
     are never cached cluster-wide: their informers require a selector, a namespace, or metadata-only.
 
     ``namespace_bytes`` is how many bytes all informers together may hold for one namespace, objects and their indexes.
@@ -89,6 +91,8 @@ class Cache(ClientCache):
         if total_bytes < 1:
             raise ValueError(f"total_bytes: {total_bytes}: must be 1 or more")
         self.budget = ByteBudget(namespace_bytes, total_bytes)
+        self.unavailable = UnavailableNamespaces()
+        """The namespaces that are left out, because a permission is missing only there."""
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
@@ -214,6 +218,7 @@ class Cache(ClientCache):
             report_left_out=self._report_left_out,
             report_restore=self._rebuild,
             budget=self.budget,
+            unavailable=self.unavailable,
         )
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)

@@ -40,6 +40,7 @@ class Feeds(dict[str, "Feed"]):
         """
         self.close()
         self.update((namespace, Feed(self.store, namespace)) for namespace in namespaces)
+        self.store.unlisted.update(namespace for namespace in self if namespace)
 
     def close(self) -> None:
         """Delete all entries, because the kind is no longer served."""
@@ -49,6 +50,7 @@ class Feeds(dict[str, "Feed"]):
             listing = feed.begin()
             listing.discard_known = True
             listing.commit("")
+        self.store.unlisted.clear()
 
     def of(self, key: NamespacedName) -> Feed | None:
         """Return the feed that lists and watches ``key``, or ``None`` if its namespace is not watched."""
@@ -229,6 +231,7 @@ class Feed:
     def finish_list(self, version: int) -> None:
         """Record that a list as of ``version`` was committed."""
         self.synced = True
+        self._store.unlisted.discard(self.namespace)
         self.advance(version)
         if self._tombstones:
             oldest = self._store.clock.monotonic() - TOMBSTONE_SECONDS

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, NoReturn, Self, cast
 
 import anyio
@@ -39,6 +40,7 @@ from cfo.runtime.cache.store import (
     LeftOutNumber,
     Store,
 )
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import Backoff
@@ -243,7 +245,7 @@ class Informer:
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
     own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. ``budget``
-    is the budget of bytes that the informers of a cache share.
+    is the budget of bytes that the informers of a cache share, and ``unavailable`` the namespaces that they leave out.
     """
 
     def __init__(
@@ -259,6 +261,7 @@ class Informer:
         report_left_out: Callable[[GVK, LeftOut], None] = lambda gvk, found: None,
         report_restore: Callable[[], None] = lambda: None,
         budget: ByteBudget | None = None,
+        unavailable: UnavailableNamespaces | None = None,
     ) -> None:
         require_plain_function("report_left_out", report_left_out, "a function")
         require_plain_function("report_restore", report_restore, "a function")
@@ -277,6 +280,8 @@ class Informer:
         self._report_left_out = report_left_out
         self._report_restore = report_restore
         self._budget = budget or ByteBudget()
+        # Not "or": one without namespaces is false.
+        self._unavailable = UnavailableNamespaces() if unavailable is None else unavailable
         self._decoder = EntryDecoder(
             gvk,
             field_managers=field_managers,
@@ -292,6 +297,11 @@ class Informer:
 
         self._resource: Resource | None = None
         self._reflectors: list[Reflector] = []
+        self._by_namespace: dict[str, Reflector] = {}
+        self._unanswered: set[str] = set()
+        """The namespaces of reflectors that have neither a list nor a denied one."""
+        self._denied: dict[str, str] = {}
+        """The namespaces of reflectors that lack a permission, and the missing RBAC rule."""
         self._problem = "not started"
         self._is_not_served = False
         self._changed = anyio.Event()
@@ -314,9 +324,13 @@ class Informer:
     def has_synced(self) -> bool:
         """Whether a list was committed and the kind is still served.
 
-        The store has all objects then, except for those for which :meth:`Reader.is_complete` is false.
+        The store has all objects then, except for those for which :meth:`Reader.is_complete` is false, as in the
+        namespaces that are left out because a permission is missing only there.
         """
-        return bool(self._feeds) and all(feed.synced for feed in self._feeds.values())
+        feeds = self._feeds.values()
+        if not all(feed.synced or feed.namespace in self._denied for feed in feeds):
+            return False
+        return any(feed.synced for feed in feeds)
 
     @property
     def problem(self) -> str:
@@ -338,16 +352,17 @@ class Informer:
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the permission to list or watch is missing; the informer retries periodically."""
-        return any(reflector.forbidden for reflector in self._reflectors)
+        """Whether the permission to list or watch is missing, in all namespaces if it is for several.
+
+        The informer retries periodically.
+        """
+        reflectors = self._reflectors
+        return bool(reflectors) and all(reflector.forbidden for reflector in reflectors)
 
     @property
     def missing_rule(self) -> str:
         """The RBAC rule that the informer lacks if :attr:`is_forbidden` is true; otherwise empty."""
-        for reflector in self._reflectors:
-            if reflector.forbidden:
-                return reflector.missing_rule
-        return ""
+        return self._reflectors[0].missing_rule if self.is_forbidden else ""
 
     @property
     def is_not_served(self) -> bool:
@@ -491,7 +506,7 @@ class Informer:
         self.store.drop()
         self.store = self._new_store()
         self._feeds = Feeds(self.store)
-        self._reflectors = []
+        self._set_reflectors([])
         self._notify()
 
     def watches_namespace(self, namespace: str) -> bool:
@@ -591,7 +606,7 @@ class Informer:
         self._resource = resource
         namespaces = self.selection.namespaces if resource.namespaced else ("",)
         self._feeds.open(namespaces)
-        self._reflectors = [
+        reflectors = [
             Reflector(
                 self._transport,
                 resource,
@@ -600,11 +615,54 @@ class Informer:
                 self.selection,
                 clock=self._clock,
                 options=self._options,
-                on_change=self._notify,
+                on_change=partial(self._on_change, feed.namespace),
                 on_restore=self._report_restore,
+                unavailable=self._unavailable,
+                is_one_of_many=len(self._feeds) > 1,
             )
             for feed in self._feeds.values()
         ]
+        self._set_reflectors(reflectors)
+
+    def _set_reflectors(self, reflectors: list[Reflector]) -> None:
+        self._reflectors = reflectors
+        self._by_namespace = {reflector.namespace: reflector for reflector in reflectors}
+        self._unanswered = set(self._by_namespace)
+        self._denied = {}
+        self._report_denied()
+
+    def _on_change(self, namespace: str) -> None:
+        """Note whether the namespace of a reflector is listed, or a permission is missing."""
+        reflector = self._by_namespace.get(namespace)
+        if reflector is None:
+            return
+        was_denied = namespace in self._denied
+        was_unanswered = namespace in self._unanswered
+        if reflector.is_listed or reflector.forbidden:
+            self._unanswered.discard(namespace)
+        if reflector.forbidden:
+            self._denied[namespace] = reflector.missing_rule
+        else:
+            self._denied.pop(namespace, None)
+        is_last_answer = was_unanswered and not self._unanswered
+        if is_last_answer or was_denied is not reflector.forbidden:
+            self._report_denied()
+        self._notify()
+
+    def _report_denied(self) -> None:
+        """Report the namespaces that are left out, once it is known of all whether a permission is missing."""
+        if self._unanswered:
+            return
+        is_denied_everywhere = len(self._denied) == len(self._reflectors)
+        left_out = {} if is_denied_everywhere else dict(self._denied)
+        self._unavailable.replace(self, left_out)
+        if is_denied_everywhere and len(self._reflectors) > 1:
+            _log.warning(
+                "Permission denied, will retry",
+                resource=str(self._resource.gvr) if self._resource is not None else str(self.gvk),
+                error=self._reflectors[0].error,
+                missing_rule=self.missing_rule,
+            )
 
     def _stop_following(self) -> None:
         if self._resource is None:
@@ -614,7 +672,7 @@ class Informer:
         )
         self._feeds.close()
         self._resource = None
-        self._reflectors = []
+        self._set_reflectors([])
 
     def _set_problem(self, problem: str) -> bool:
         """Set why the kind is not watched; return whether that is new."""

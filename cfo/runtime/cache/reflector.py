@@ -8,6 +8,7 @@ the server ends the watch at its timeout               watching, from the last r
 the server ends the watch earlier                      the same, after checking the server's position
 the connection breaks, within a line or between lines  the same, after a back-off; a partial line is dropped
 429, 5xx, 403 and other error responses                the same state, after a back-off or Retry-After
+403 in a namespace that is known not to exist          the same state, once it is created
 410, as a response or as an ERROR event                listing (after a back-off if it happens again)
 any other ERROR event, or a line that is not JSON      listing, after a back-off
 no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
@@ -50,6 +51,7 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder, Parts, version_number
 from cfo.runtime.cache.feed import Feed, Listing
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.cache.wire import (
     INVALID,
     BrokenStreamError,
@@ -149,8 +151,10 @@ class Reflector:
     """Keeps one feed of a store in sync with the API server's collection.
 
     ``on_change`` is called when a list is complete and when ``error`` changes, the message of the last failure (empty
-    if the last attempt succeeded); ``forbidden`` is true if that failure was a missing permission. ``on_restore`` is
-    called when a list proves that the database was restored; it calls :meth:`rebuild` of all reflectors.
+    if the last attempt succeeded); ``forbidden`` is true after a missing permission, until an attempt succeeds.
+    ``on_restore`` is called when a list proves that the database was restored; it calls :meth:`rebuild` of all
+    reflectors. ``unavailable`` knows whether the namespace exists. ``is_one_of_many``: the informer has a reflector for
+    each of several namespaces, and reports missing permissions itself.
     """
 
     def __init__(
@@ -165,6 +169,8 @@ class Reflector:
         options: ReflectorOptions | None = None,
         on_change: Callable[[], None] = lambda: None,
         on_restore: Callable[[], None] = lambda: None,
+        unavailable: UnavailableNamespaces | None = None,
+        is_one_of_many: bool = False,
     ) -> None:
         self.state = ReflectorState.LISTING
         self.error = ""
@@ -180,6 +186,8 @@ class Reflector:
         self._options = options or ReflectorOptions()
         self._on_change = on_change
         self._on_restore = on_restore
+        self._unavailable = UnavailableNamespaces() if unavailable is None else unavailable
+        self._is_one_of_many = is_one_of_many
         self._selectors = selection.params
         self._items = ItemDecoder(decoder, self._name, metadata_only=selection.metadata_only)
         if selection.metadata_only:
@@ -196,6 +204,16 @@ class Reflector:
         self._must_rebuild = False
         self._watch_scope = anyio.CancelScope()
         self._woken = anyio.Event()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that it lists and watches; empty: all namespaces."""
+        return self._feed.namespace
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether a list was committed; the objects can be outdated if :attr:`forbidden` is true."""
+        return self._feed.synced
 
     def report_left_out(self) -> None:
         """List again if objects are left out, so that handlers are called with their states.
@@ -271,7 +289,9 @@ class Reflector:
         cause = str(error) or type(error).__name__
         self.error = cause if cause.startswith(f"{verb} ") else f"{verb} {self._name}: {cause}"
         was_forbidden = self.forbidden
-        self.forbidden = isinstance(error, Forbidden)
+        is_forbidden = isinstance(error, Forbidden)
+        # Another failure does not show that the permission was granted.
+        self.forbidden = was_forbidden or is_forbidden
         self._on_change()
         self._backoff.record_failure()
         retry_after = error.retry_after if isinstance(error, APIError) else None
@@ -282,13 +302,15 @@ class Reflector:
             error=cause,
             retry_in_seconds=round(delay, 1),
         )
-        if not self.forbidden:
+        if not is_forbidden:
             log.warning("List or watch failed, will retry")
-        elif not was_forbidden:
+        elif not was_forbidden and not self._is_one_of_many:
             # Only once, because permissions are rarely granted soon.
             log.warning("Permission denied, will retry", missing_rule=self.missing_rule)
         self._woken = anyio.Event()
         await sleep_unless(self._clock, delay, self._woken)
+        if is_forbidden and await self._unavailable.wait_until_exists(self.namespace):
+            self._backoff = Backoff(self._clock, self._options.random)
 
     # Listing.
 

@@ -136,6 +136,8 @@ class Store:
         """The first object of each namespace that was one too many, here or in :attr:`_too_large`."""
         self._unread: set[str] = set()
         """The namespaces of which the first list did not read all objects; the next one does."""
+        self.unlisted: set[str] = set()
+        """The namespaces with a list of their own that has not been committed."""
         self._smallest: dict[str, int] = {}
         """The bytes of the smallest object that did not fit into the budget of each namespace."""
         self._identities: dict[str, dict[str, int]] = {}
@@ -178,8 +180,9 @@ class Store:
     def has_all_left_out_keys(self, namespace: str) -> bool:
         """Return whether :meth:`left_out_keys` returns all objects that are left out of a namespace (empty: of any)."""
         if not namespace:
-            return not self._crowded and not self._unread
-        return namespace not in self._crowded and namespace not in self._unread
+            return not self._crowded and not self._unread and not self.unlisted
+        unknown = (self._crowded, self._unread, self.unlisted)
+        return not any(namespace in namespaces for namespaces in unknown)
 
     def left_out_keys(self, namespace: str) -> list[NamespacedName]:
         """Return the objects of a namespace (empty: of all) that are left out, as far as they are remembered."""

@@ -1,6 +1,7 @@
 """The controller: sources add requests to its queue, workers pass them to the reconciler.
 
 Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not exist".
+For the same reason, the requests of a namespace that the cache leaves out wait until it is available.
 An exception in a reconcile affects only that request: it is logged once and counted, and the request is requeued with
 back-off. Namespaces take turns, and while several wait, none of them gets more than half of the workers. On
 :meth:`~Controller.stop` the workers stop accepting requests and finish the current ones.
@@ -22,6 +23,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.errors import (
     AlreadyExists,
     APIError,
@@ -133,8 +135,8 @@ class Controller:
 
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. ``namespaces``: requests in other namespaces are dropped, whichever source they come from (``None``: no
-    request is). ``large_objects`` lets one reconcile at a time have large ones. Usually created by
-    :class:`~cfo.runtime.manager.builder.Builder`.
+    request is). ``large_objects`` lets one reconcile at a time have large ones. ``unavailable`` are the namespaces that
+    the cache leaves out. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
 
     Raises :class:`TypeError` if ``reconciler`` is a class or a function, or its ``reconcile`` is not a coroutine
     function.
@@ -151,6 +153,7 @@ class Controller:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         large_objects: LargeObjects | None = None,
+        unavailable: UnavailableNamespaces | None = None,
     ) -> None:
         if isinstance(reconciler, type):
             raise TypeError(f"{reconciler.__name__}: must be an instance, not the class")
@@ -173,6 +176,11 @@ class Controller:
             self._namespaces = frozenset(namespaces)
         self._clock = clock or SystemClock()
         self._large_objects = large_objects or LargeObjects(self._clock)
+        # Not "or": one without namespaces is false.
+        self._unavailable = UnavailableNamespaces() if unavailable is None else unavailable
+        self._unavailable.add_handler(self._on_availability)
+        self._parked: dict[str, dict[Request, int]] = {}
+        """The requests of namespaces that are left out, and their priorities."""
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
         self.queue: WorkQueue[Request] = WorkQueue(
@@ -266,7 +274,11 @@ class Controller:
                 return
             self._metrics.active_workers.inc()
             try:
-                if self._is_selected(request):
+                if not self._is_selected(request):
+                    pass
+                elif request.namespace in self._unavailable:
+                    self._parked.setdefault(request.namespace, {})[request] = priority
+                else:
                     await self._handle(request, priority)
             finally:
                 self.queue.done(request)
@@ -282,6 +294,18 @@ class Controller:
         if self._namespaces is None or not request.namespace:
             return True
         return request.namespace in self._namespaces
+
+    def _on_availability(self, namespace: str) -> None:
+        """Enqueue the requests of a namespace that is available again, also those that wait after failures there."""
+        if namespace in self._unavailable:
+            return
+        requests = self._parked.pop(namespace, {})
+        for queued in self.queue.items():
+            if queued.item.namespace == namespace and not queued.running and queued.seconds < 0:
+                requests.setdefault(queued.item, queued.priority)
+        cause = Cause(CauseType.GENERIC, detail="the namespace is available again")
+        for request, priority in requests.items():
+            self.queue.add(request, priority=priority, cause=cause)
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())

@@ -174,6 +174,10 @@ class Metrics:
         self.cache_total_bytes = self._gauge(
             "cfo_cache_total_bytes", "Budget of bytes in the cache of all namespaces together."
         )
+        self.unavailable_namespaces = self._gauge(
+            "cfo_unavailable_namespaces",
+            "Number of namespaces that are not reconciled, because a permission is missing there.",
+        )
         self.child_overwrites = self._counter(
             "cfo_child_overwrites_total",
             "Number of reports that another client overwrites a child, at most one a minute for each child.",

@@ -228,6 +228,7 @@ class Builder:
             metrics=manager.metrics,
             clock=manager.clock,
             large_objects=manager.large_objects,
+            unavailable=manager.cache.unavailable,
         )
         for watch in self._watches:
             kind_source = self._source(watch)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -30,6 +31,7 @@ from cfo.runtime.controller.availability import Availability
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.lifecycle import Lifecycle, Runnable, RunnableFunction, StartPhase
 from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.absent_namespaces import AbsentNamespaces
 from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.leadership import ElectedControllers, Leadership
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
     from cfo.runtime.webhook.registration import Webhooks
     from cfo.runtime.webhook.setup import WebhookService
 
+
+_MAX_NAMED: Final = 10
+"""How many namespaces that are left out are named by the readiness check."""
 
 START_TIMEOUT: Final = 120.0
 """How many seconds :meth:`Manager.started` and :meth:`Manager.ready` wait by default, as controller-runtime does."""
@@ -282,6 +287,7 @@ class Manager:
         self.metrics.observe_cache(lambda: self.cache.informers)
         self.metrics.cache_held_bytes.set_function(lambda: self.cache.budget.total)
         self.metrics.cache_total_bytes.set_function(lambda: self.cache.budget.total_bytes)
+        self.metrics.unavailable_namespaces.set_function(lambda: len(self.cache.unavailable))
         self.health.add_ready_check("controllers", self._check_started)
         self._webhook_service = self._new_webhook_service()
 
@@ -521,6 +527,9 @@ class Manager:
         for endpoint in self._servers.endpoints:
             self._lifecycle.add(endpoint, StartPhase.SERVERS)
         self._lifecycle.add(self.cache, StartPhase.CACHES)
+        if self.cache.is_restricted:
+            absent = AbsentNamespaces(self.cache, self.api_reader)
+            self._lifecycle.add(absent, StartPhase.CACHES)
         self._lifecycle.add(self._events, StartPhase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, StartPhase.ALL_REPLICAS)
         self._lifecycle.add(self._report_left_out, StartPhase.LEADER)
@@ -574,7 +583,7 @@ class Manager:
         return service
 
     def _check_started(self) -> str:
-        """Check that this replica has started; return the informers without data.
+        """Check that this replica has started; return the informers and namespaces without data.
 
         With leader election, a replica is ready before its controllers have started, while it waits for the Lease and
         as the leader: it serves webhooks, which must not depend on a missing rule of another kind.
@@ -583,28 +592,40 @@ class Manager:
             raise RuntimeError("stopping")
         has_election = self.leadership.elector is not None
         if self._lifecycle.has_started:
-            return self._unsynced
+            return self._without_data
         if has_election and self._lifecycle.has_reached(StartPhase.ELECTION):
-            return self._unsynced
+            return self._without_data
         raise RuntimeError(self._start_state)
 
     @property
     def _start_state(self) -> str:
-        """What has not started yet, and which informers have no data."""
+        """What has not started yet, and which informers and namespaces have no data."""
         waiting = ", ".join(self._lifecycle.not_started) or "nothing"
         state = f"not started yet: {waiting}"
-        unsynced = self._unsynced
-        if unsynced:
-            state += f"; {unsynced}"
+        without_data = self._without_data
+        if without_data:
+            state += f"; {without_data}"
         return state
 
     @property
-    def _unsynced(self) -> str:
-        """The informers without data; empty if there are none."""
-        texts = [
+    def _without_data(self) -> str:
+        """The informers without data, and the namespaces that are left out; empty if there are none."""
+        parts: list[str] = []
+        unsynced = [
             _unsynced_text(informer) for informer in self.cache.informers if not informer.has_synced
         ]
-        return f"not synced: {', '.join(texts)}" if texts else ""
+        if unsynced:
+            parts.append(f"not synced: {', '.join(unsynced)}")
+        unavailable = self.cache.unavailable
+        left_out = [
+            f"{namespace} (missing rule {unavailable.missing_rule(namespace)})"
+            for namespace in islice(unavailable, _MAX_NAMED)
+        ]
+        if len(unavailable) > len(left_out):
+            left_out.append(f"and {len(unavailable) - len(left_out)} more")
+        if left_out:
+            parts.append(f"namespaces left out: {', '.join(left_out)}")
+        return "; ".join(parts)
 
 
 def _require_timeout(method: str, timeout: object) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 import structlog
+from aiohttp import web
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import Selection
@@ -22,6 +23,7 @@ from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
     ScriptedMapper,
     ScriptedServer,
+    ScriptedWatch,
     error_response,
     list_response,
     ray_cluster,
@@ -380,3 +382,47 @@ async def test_problem_reports_why_the_list_fails() -> None:
         )
         await asyncio.wait_for(informer.wait_for_sync(unless_forbidden=True), 1.0)
         assert not informer.has_synced
+
+
+async def test_namespace_without_permission_is_left_out_until_it_is_listed() -> None:
+    """Another failure does not delay the other namespaces, and nothing counts as complete there."""
+    async with running_informer(namespaces=("one", "two")) as (server, informer):
+        by_namespace = {
+            "one": [list_response(9)],
+            "two": [
+                error_response(403, "Forbidden", "access denied"),
+                error_response(500, "InternalError", "broken"),
+            ],
+        }
+        unavailable = informer._unavailable
+        granted = asyncio.Event()
+
+        async def respond(request: web.Request) -> web.StreamResponse:
+            namespace = request.path.split("/")[-2]
+            if "watch" in request.query:
+                return await ScriptedWatch()(request)
+            if by_namespace[namespace]:
+                return await by_namespace[namespace].pop(0)(request)
+            await granted.wait()
+            return await list_response(9)(request)
+
+        server.respond_with(*[respond] * 6)
+        await wait_for_sync(informer)
+        await wait_until(lambda: not by_namespace["two"])
+        await wait_until(lambda: "broken" in informer.problem)
+        assert informer.has_synced
+        assert not informer.is_forbidden
+        assert informer.missing_rule == ""
+        assert list(unavailable) == ["two"]
+        assert "configmaps" not in unavailable.missing_rule("two")
+        assert unavailable.missing_rule("two").endswith('verbs: ["list", "watch"]}')
+        reader = informer.reader
+        complete = [reader.is_complete(namespace) for namespace in ("one", "two", "")]
+        assert complete == [True, False, False]
+        assert reader.may_exist(NamespacedName("two", "a"))
+        assert not reader.may_exist(NamespacedName("one", "a"))
+
+        granted.set()
+        await wait_until(lambda: "two" not in unavailable)
+        assert reader.is_complete("")
+        assert not reader.may_exist(NamespacedName("two", "a"))

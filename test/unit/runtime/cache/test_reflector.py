@@ -14,6 +14,7 @@ from cfo.runtime.cache import wire
 from cfo.runtime.cache.reflector import ReflectorState
 from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.cache.store import MAX_LEFT_OUT, LeftOutNumber
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.clocks import FakeClock, SleepForeverClock
@@ -609,6 +610,7 @@ async def test_failed_list_is_retried_and_logs_verb_resource_and_cause() -> None
 
 
 async def test_repeated_missing_permission_is_logged_once() -> None:
+    """Another failure in between does not show that the permission was granted."""
     forbidden = error_response(403, "Forbidden", "access denied")
     with structlog.testing.capture_logs() as logs:
         async with running_reflector() as (server, harness):
@@ -624,7 +626,24 @@ async def test_repeated_missing_permission_is_logged_once() -> None:
             assert not harness.reflector.forbidden
             assert harness.clock.sleeps == [0.8, 1.6, 3.2, 6.4, 12.8]
     warnings = [entry for entry in logs if entry["log_level"] == "warning"]
-    assert ["missing_rule" in entry for entry in warnings] == [True, False, True]
+    assert ["missing_rule" in entry for entry in warnings] == [True, False]
+
+
+async def test_nothing_is_requested_in_a_namespace_that_does_not_exist() -> None:
+    unavailable = UnavailableNamespaces()
+    async with running_reflector("ns", unavailable=unavailable) as (server, harness):
+        unavailable.set_exists("ns", exists=False)
+        server.respond_with(error_response(403, "Forbidden", "access denied"))
+        await harness.wait_until(lambda: harness.reflector.forbidden)
+        server.respond_with(list_response(9))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await server.wait_for_requests(2)
+        assert not harness.feed.synced
+
+        unavailable.set_exists("ns", exists=True)
+        await start_watch(server, harness)
+        assert not harness.reflector.forbidden
 
 
 async def test_response_that_is_not_a_list_is_retried() -> None:

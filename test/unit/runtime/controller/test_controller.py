@@ -17,6 +17,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.errors import (
     AlreadyExists,
     Conflict,
@@ -127,6 +128,39 @@ async def test_requests_outside_the_namespaces_are_dropped() -> None:
         assert set(harness.reconciler.requests) == {A, of_cluster}
         assert len(controller.queue) == 0
         assert controller.queue.processing == 0
+
+
+async def test_requests_of_a_namespace_that_is_left_out_wait_until_it_is_available() -> None:
+    """Also those that failed before the informers noticed; their back-off can be many minutes."""
+    harness = Harness(failing_with(InternalError("no")))
+    unavailable = UnavailableNamespaces()
+    controller = Controller(
+        "limited", harness.reconciler, clock=harness.clock, unavailable=unavailable
+    )
+    controller.watch(harness.channel)
+    harness.controller = controller
+    elsewhere = Request("other", "a")
+    async with running(harness):
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        assert controller.queue.waiting == 1
+
+        unavailable.replace("pods", {"ns": "rule"})
+        unavailable.replace("secrets", {"ns": "rule"})
+        harness.channel.enqueue([B, elsewhere, B], priority=3)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, elsewhere]
+        assert controller.queue.processing == 0
+
+        unavailable.replace("pods", {})
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, elsewhere]
+
+        unavailable.replace("secrets", {})
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, elsewhere, B, A]
+        assert controller.queue.waiting == 0
 
 
 class CollectedErrors:
