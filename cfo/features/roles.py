@@ -68,15 +68,32 @@ async def warn_about_missing_roles(
     """
     for role in roles:
         try:
-            is_installed = await has_all(client, probes(role, configuration, namespace))
+            is_present = await is_installed(client, role, configuration, namespace)
         except (APIError, TransportError):
             continue
-        if not is_installed:
+        if not is_present:
             _log.warning(
                 f"The role for {role.title} is not installed, waiting for it",
                 component=role.name,
                 remedy=f"cfo doctor --namespace {namespace} prints the command that installs it",
             )
+
+
+async def is_installed(
+    client: Client,
+    role: OptionalRole,
+    configuration: OperatorConfiguration,
+    namespace: str,
+    user: Mapping[str, Any] | None = None,
+) -> bool:
+    """Return whether the operator in ``namespace`` has ``role``, in at least one of its namespaces.
+
+    ``user``: as :func:`cfo.runtime.client.service_account` returns it; by default, this process.
+    """
+    for permissions in probes(role, configuration, namespace):
+        if await has_all(client, permissions, user):
+            return True
+    return False
 
 
 async def has_all(

@@ -128,21 +128,23 @@ def is_needed_in_own_namespace(rule: Rule) -> bool:
 
 def probes(
     role: OptionalRole, configuration: OperatorConfiguration, own_namespace: str
-) -> list[Rule]:
-    """Return the permissions that show whether ``role`` is installed for the operator in ``own_namespace``.
+) -> Iterator[list[Rule]]:
+    """Yield permissions of which each list shows that ``role`` is installed for the operator in ``own_namespace``.
 
-    If it needs them only in some namespaces, they are those in the first one.
+    If it needs them only in some namespaces, each list is for one of these: others can be missing, or deleted.
     """
     if not configuration.watch_namespaces:
-        return [*role.probes]
+        yield [*role.probes]
+        return
     scopes = Scopes.of(configuration, own_namespace)
-    found: list[Rule] = []
-    for rule in role.probes:
-        if scopes.is_divided(rule):
-            found.append(within(rule, configuration.watch_namespaces[0]))
-        else:
-            found.append(rule)
-    return found
+    for namespace in configuration.watch_namespaces:
+        found: list[Rule] = []
+        for rule in role.probes:
+            if scopes.is_divided(rule):
+                found.append(within(rule, namespace))
+            else:
+                found.append(rule)
+        yield found
 
 
 def within(rule: Rule, namespace: str) -> Rule:

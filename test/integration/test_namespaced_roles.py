@@ -211,6 +211,63 @@ async def test_printed_roles_are_enough_in_the_namespaces_and_grant_nothing_in_o
             assert names == ({str(kept)} if kind == ROLE_BINDING else set())
 
 
+@pytest.mark.parametrize("exists", [True, False])
+async def test_operator_serves_its_other_namespaces_while_one_has_no_permissions(
+    tmp_path: Path, *, exists: bool
+) -> None:
+    """The namespace was deleted, or its administrator deleted the RoleBindings; then the operator was restarted."""
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create_namespace("b")
+        if exists:
+            await environment.create_namespace("a")
+        first = ("--watch-namespace", "b")
+        await apply_manifests(environment, tmp_path, shlex.join(("manifests", *first, *WITH_ROLES)))
+        await create_config_map(
+            environment,
+            watchNamespaces=["a", "b"],
+            metrics={"bindAddress": "127.0.0.1:0"},
+            health={"bindAddress": "127.0.0.1:0"},
+            kuberay={"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"},
+            appwrapper={"enabled": True},
+        )
+        found = await permission_findings(environment, tmp_path, DEFAULT_NAMESPACE)
+        assert {finding["status"] for finding in found} == {"fail"}
+        options = shlex.join(("--namespace", DEFAULT_NAMESPACE, *WATCHED, *WITH_ROLES))
+        apply = f"apply the manifests: cfo manifests {options} | kubectl apply --server-side -f -"
+        (remedy,) = {finding["remedy"] for finding in found}
+        assert apply in remedy
+        assert remedy.startswith("create what is missing, then ") is not exists
+        if not exists:
+            assert found[0]["message"].endswith("does not exist: namespace a")
+
+        async with run_in_cluster(
+            environment, tmp_path, "--webhook-url", str(free_url())
+        ) as operator:
+            await operator.ready()
+            await environment.create(ray_cluster(namespace="b"))
+            await wait_for_policies(environment, "b")
+            if not exists:
+                await environment.create_namespace("a")
+
+            for binding in await environment.client.list(ROLE_BINDING, namespace="b"):
+                metadata = {"name": name_of(binding), "namespace": "a"}
+                await environment.create({**binding, "metadata": metadata})
+            await environment.create(ray_cluster(namespace="a"))
+            await wait_for_policies(environment, "a")
+            assert operator.output.count("Permission denied in a namespace") == 1
+            assert "Permission denied, will retry" not in operator.output
+            assert "is not installed" not in operator.output
+
+
+async def wait_for_policies(environment: Environment, namespace: str) -> None:
+    """Wait for the NetworkPolicies of the RayCluster in a namespace."""
+
+    async def is_protected() -> bool:
+        return bool(await environment.client.list(NETWORK_POLICY, namespace=namespace))
+
+    await eventually(is_protected, f"the NetworkPolicies in {namespace}")
+
+
 async def create_binding_of_a_tenant(environment: Environment, namespace: str) -> NamespacedName:
     """Bind another role to the operator in the namespace ``c``, with the name and the labels of the operator's own."""
     metadata = {"name": f"{WATCHED_PREFIX}manager-rolebinding", "namespace": "c"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -459,12 +459,28 @@ def _has_variable(deployment: Object, name: str) -> bool:
     )
 
 
-def check_permissions(account: str, facts: PermissionFacts) -> Iterator[Finding]:
-    """Check the permissions that ``account`` lacks; they are shown as rules, for each component in one finding."""
+def check_permissions(
+    account: str, facts: PermissionFacts, absent: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Check the permissions that ``account`` lacks; they are shown as rules, for each component in one finding.
+
+    ``absent``: the namespaces of ``watchNamespaces`` that do not exist.
+    """
     is_complete = facts.checked == facts.total
     if not facts.missing and is_complete:
         yield ok(f"{account} has all {facts.checked} permissions")
-    for component, rules in facts.missing.items():
+    denied = {rule.namespace for rules in facts.missing.values() for rule in rules}
+    in_absent = denied.intersection(absent)
+    if in_absent:
+        yield fail(
+            f"nothing is reconciled in what does not exist: {_namespaces_text(sorted(in_absent))}",
+            f"create what is missing, then {APPLY}; or remove it from watchNamespaces in the ConfigMap "
+            f"{CONFIG_MAP_NAME}, and restart the operator",
+        )
+    for component, all_rules in facts.missing.items():
+        rules = [rule for rule in all_rules if rule.namespace not in in_absent]
+        if not rules:
+            continue
         role = f"the component {component}" if component else "the base role"
         if component in facts.retained:
             role += ", whose feature is disabled, but its objects still have to be deleted"

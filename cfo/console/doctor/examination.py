@@ -148,7 +148,11 @@ async def examine(
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
         reviewed = await read_permissions(client, installation, account)
         user = f"system:serviceaccount:{namespace}:{account}"
-        found = list(checks.check_permissions(user, reviewed))
+        absent: Sequence[str] = ()
+        if reviewed.missing:
+            missing = await missing_namespaces(client, installation.configuration)
+            absent = missing.get("watchNamespaces", ())
+        found = list(checks.check_permissions(user, reviewed, absent))
         needed.update(name for name in reviewed.missing if name)
         if reviewed.missing:
             bound = []

@@ -15,8 +15,7 @@ from cfo.checks.findings import Finding, not_needed, skip
 from cfo.console.doctor.facts import Installation
 from cfo.console.doctor.installed import has_divided_roles, watch_options
 from cfo.features.contract import OptionalRole
-from cfo.features.roles import enabled_roles, has_all, retained_roles
-from cfo.features.scopes import probes
+from cfo.features.roles import enabled_roles, is_installed, retained_roles
 from cfo.manifests.additional import own_name
 from cfo.manifests.names import MANAGER_BINDING, SERVICE_ACCOUNT
 from cfo.manifests.rbac import optional_binding
@@ -38,8 +37,10 @@ async def check_outside_roles(client: Client, installation: Installation) -> lis
     needed = [*enabled, *retained]
     missing: list[OptionalRole] = []
     for role in needed:
-        permissions = probes(role, installation.configuration, installation.namespace)
-        if not await has_all(client, permissions, user):
+        is_present = await is_installed(
+            client, role, installation.configuration, installation.namespace, user
+        )
+        if not is_present:
             missing.append(role)
     if not missing:
         return [not_needed(_OUTSIDE)]

@@ -113,9 +113,16 @@ def test_roles_are_probed_where_they_are_needed() -> None:
     everywhere = OperatorConfiguration()
     some = OperatorConfiguration.from_document({"watchNamespaces": ["a", "b"]})
     (authentication,) = [role for role in OPTIONAL_ROLES if role.name == "authentication"]
-    assert [rule.namespace for rule in probes(authentication, everywhere, "ops")] == ["", ""]
-    found = {rule.resources[0]: rule.namespace for rule in probes(authentication, some, "ops")}
-    assert found == {"serviceaccounts": "a", "clusterrolebindings": ""}
+    (found,) = probes(authentication, everywhere, "ops")
+    assert [rule.namespace for rule in found] == ["", ""]
+    in_some = [
+        {rule.resources[0]: rule.namespace for rule in found}
+        for found in probes(authentication, some, "ops")
+    ]
+    assert in_some == [
+        {"serviceaccounts": "a", "clusterrolebindings": ""},
+        {"serviceaccounts": "b", "clusterrolebindings": ""},
+    ]
 
 
 async def test_too_many_permissions_are_checked_of_each_component_and_namespace() -> None:
