@@ -425,10 +425,16 @@ def _tolerate_excess(
     observation: WrapperObservation, decision: WrapperDecision, message: str
 ) -> None:
     status = decision.status
+    is_reported = status.is_true(UNHEALTHY) and status.reason(UNHEALTHY) == EXCESS
     status.set(UNHEALTHY, True, EXCESS, message, restart=True)
     grace = min(observation.settings.failure_grace, EXCESS_GRACE)
     deadline = status.last_transition(UNHEALTHY) + grace
     if observation.now < deadline:
+        if not is_reported:
+            decision.record_warning(
+                EXCESS,
+                f"{message}; unless it is scaled back, all pods are deleted at {deadline:%H:%M:%S} UTC",
+            )
         decision.requeue_at(deadline)
         return
     decision.record_warning(UNHEALTHY, f"{EXCESS}: {message}")

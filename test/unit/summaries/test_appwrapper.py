@@ -186,9 +186,14 @@ def test_remedy_for_pods_beyond_the_quota_is_to_scale_back_in_time() -> None:
     excess = "Deployment d has 3 pods, but its queue admitted 1"
     status = {
         "phase": "Running",
-        "conditions": [condition("Unhealthy", "True", "ExcessPods", excess)],
+        "conditions": [
+            condition("Unhealthy", "True", "ExcessPods", excess),
+            condition("PodsReady", "False", "InsufficientPodsReady", ""),
+        ],
     }
-    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related()).problems
+    event = {"type": "Warning", "reason": "ExcessPods", "message": f"{excess}; other words"}
+    seen = related(events=[event])
+    (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), seen).problems
     assert problem.message == f"ExcessPods: {excess}"
     assert problem.remedy.startswith("scale the component back within a minute")
     assert "reset, at most three times" in problem.remedy

@@ -1032,6 +1032,14 @@ def test_more_pods_than_admitted_reset_an_appwrapper_of_a_queue() -> None:
     message = "Job job-0 has 2 pods, but its queue admitted 1"
     assert (phase(obj), condition(obj, UNHEALTHY)["message"]) == (Phase.RUNNING, message)
     assert decision.deadline == seconds_later(60)
+    (warning,) = decision.events
+    assert (warning.type, warning.reason) == ("Warning", "ExcessPods")
+    assert (
+        warning.message
+        == f"{message}; unless it is scaled back, all pods are deleted at 12:01:00 UTC"
+    )
+    _, again = step(obj, pods=pods, now=seconds_later(30))
+    assert (again.events, again.deadline) == ([], seconds_later(60))
     replaced, _ = step(
         obj,
         pods=[dataclasses.replace(RUNNING_POD, deleting=True), PENDING_POD],
