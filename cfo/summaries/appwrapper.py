@@ -113,13 +113,11 @@ _REMEDIES: Final = {
 _MAX_SPEC_PROBLEMS: Final = 3
 """The maximum number of problems that are named in the spec of one RayCluster."""
 
+_MAX_TAKEN: Final = 3
+"""The maximum number of components that are named whose names are taken."""
+
 _COMPONENT_REASONS: Final = ("CreateFailed", "InsufficientPodsReady")
 """Reasons of the condition ``Unhealthy`` whose causes the specs of components can be."""
-
-_TAKEN_REMEDY: Final = (
-    "delete the resource if it is yours (its metadata.ownerReferences name its owner), or rename the component; "
-    "then create the AppWrapper again"
-)
 
 _DESCRIBED_REASONS: Final = frozenset(
     {
@@ -308,7 +306,7 @@ def _condition_problems(
         if _has_waited(conditions):
             remedy = f"{remedy}; {_SLOW_PODS}"
         if NOT_CONTROLLED in unhealthy.message:
-            remedy = _TAKEN_REMEDY
+            remedy = _taken_remedy(_taken_names(wrapper))
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related, unhealthy.message)
         deployed = condition_of(conditions, "ResourcesDeployed")
@@ -431,8 +429,26 @@ def _component_problems(wrapper: Object, shown: Sequence[str]) -> Iterator[Probl
             message = f"{name or 'A component'} cannot be created: {cause}"
             remedy = "correct the component, or ask the administrator for the permission or quota"
             if NOT_CONTROLLED in cause:
-                remedy = _TAKEN_REMEDY
+                remedy = _taken_remedy(name)
             yield Problem(message, remedy_for(cause, remedy))
+
+
+def _taken_names(wrapper: Object) -> str:
+    """Return kind and name of the first components whose names other objects have; empty if that is not known."""
+    found = []
+    for component in items(path(wrapper, "status", "componentStatus")):
+        messages = [text(item.get("message")) for item in items(component.get("conditions"))]
+        if any(NOT_CONTROLLED in message for message in messages):
+            name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}"
+            found.append(name.strip())
+    return ", ".join(filter(None, found[:_MAX_TAKEN]))
+
+
+def _taken_remedy(names: str) -> str:
+    return (
+        f"delete {names or 'the resource'} if it is yours (its metadata.ownerReferences name its owner), or rename the "
+        "component; then create the AppWrapper again"
+    )
 
 
 def _spec_problems(wrapper: Object) -> Iterator[Problem]:

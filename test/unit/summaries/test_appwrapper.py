@@ -171,13 +171,16 @@ def test_component_with_a_taken_name_is_one_problem_of_a_failed_appwrapper() -> 
         "componentStatus": [{"kind": "Job", "name": "j", "conditions": [taken]}],
     }
     (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status)).problems
+    assert problem.remedy.startswith("delete Job j if it is yours")
     assert "rename the component" in problem.remedy
 
 
 def test_remedy_for_a_component_with_a_taken_name_is_not_a_quota() -> None:
     taken = condition("ResourcesDeployed", "False", "ComponentCreationErrored", NOT_OURS)
-    wrapper = obj(APPWRAPPER, status={"componentStatus": [{"name": "j", "conditions": [taken]}]})
+    component = {"kind": "Job", "name": "j", "conditions": [taken]}
+    wrapper = obj(APPWRAPPER, status={"componentStatus": [component]})
     (problem,) = summarize(APPWRAPPER, wrapper).problems
+    assert problem.remedy.startswith("delete Job j if it is yours")
     assert "rename the component" in problem.remedy
     assert "quota" not in problem.remedy
 
