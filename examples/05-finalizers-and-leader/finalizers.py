@@ -32,6 +32,7 @@ from cfo.runtime import (
     namespace_of,
     policy_rules,
 )
+from cfo.runtime.controller import RunnableFailed
 
 BUCKET = GVK("example.com", "v1", "Bucket")
 FINALIZER = "example.com/directory"
@@ -131,5 +132,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

@@ -21,6 +21,7 @@ from cfo.runtime import (
     load_config,
     logs,
 )
+from cfo.runtime.controller import RunnableFailed
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.webhook import (
     AdmissionRequest,
@@ -128,5 +129,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

@@ -30,6 +30,7 @@ from cfo.runtime import (
     logs,
 )
 from cfo.runtime.client import apply_status
+from cfo.runtime.controller import RunnableFailed
 
 LABEL = "example.com/inventory"
 
@@ -116,5 +117,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -617,6 +618,26 @@ async def test_06_webhooks_complete_and_validate_at_a_url_until_the_program_stop
             await user.client.get(configuration, NamespacedName("", "maintenance-windows")) is None
         )
     await user.patch(window, spec={"days": ["Caturday"]})
+
+
+async def test_06_webhooks_ends_with_one_line_if_its_port_is_busy(kubeconfig: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        url = f"https://127.0.0.1:{busy.getsockname()[1]}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(EXAMPLES / "06-webhooks" / "webhooks.py"),
+            "--webhook-url",
+            url,
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, printed = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    last_line = printed.decode().splitlines()[-1]
+    assert last_line.startswith("WebhookServer webhooks failed: AddressUnavailable: ")
+    assert "Traceback" not in printed.decode()
 
 
 async def test_06_webhooks_prints_the_webhook_configurations_of_a_deployment(
