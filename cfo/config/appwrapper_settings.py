@@ -87,6 +87,10 @@ class Settings(msgspec.Struct, frozen=True):
         return bool(self.retryable_exit_codes) and exit_code not in self.retryable_exit_codes
 
 
+_DOMAIN: Final = "codeflare"
+"""What prefixes contain with which users may have meant a setting: its name with another domain is another tool's."""
+
+
 class _AnnotationReader:
     """Parses annotations, and collects problems with their values."""
 
@@ -97,16 +101,27 @@ class _AnnotationReader:
         self._problems: list[str] = []
 
     def all_problems(self) -> tuple[str, ...]:
-        """Return the problems; annotations with the prefix of the settings that were not read until now are unknown."""
+        """Return the problems; annotations that look like settings and were not read until now are unknown."""
+        names = [known.removeprefix(ANNOTATION_PREFIX) for known in sorted(self._known)]
+        by_lower_name = {name.lower(): name for name in names}
         for key in self._annotations:
             if len(self._problems) == _MAX_PROBLEMS:
                 break
-            if key.startswith(ANNOTATION_PREFIX) and key not in self._known:
-                shown = printable(key, _MAX_SHOWN_KEY)
-                names = [known.removeprefix(ANNOTATION_PREFIX) for known in sorted(self._known)]
+            if key in self._known:
+                continue
+            prefix, _, name = key.rpartition("/")
+            if key.startswith(ANNOTATION_PREFIX):
                 nearest = nearest_name(key.removeprefix(ANNOTATION_PREFIX), names)
-                suggestion = f"; did you mean {nearest}?" if nearest else ""
-                self._problems.append(f"annotation {shown}: unknown, so it is ignored{suggestion}")
+            elif not prefix or _DOMAIN in prefix.lower():
+                known_name = by_lower_name.get(name.lower(), "")
+                if not known_name:
+                    continue
+                nearest = f"{ANNOTATION_PREFIX}{known_name}"
+            else:
+                continue
+            shown = printable(key, _MAX_SHOWN_KEY)
+            suggestion = f"; did you mean {nearest}?" if nearest else ""
+            self._problems.append(f"annotation {shown}: unknown, so it is ignored{suggestion}")
         return tuple(self._problems)
 
     def period(self, name: str, default: timedelta) -> timedelta:

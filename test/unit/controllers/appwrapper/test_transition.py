@@ -1268,6 +1268,26 @@ def test_unknown_annotations_are_reported_up_to_ten() -> None:
     assert max(map(len, problems)) < 200
 
 
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("workload.codeflare.dev/retryLimit", "retryLimit"),
+        ("appwrapper.codeflare.dev/RETRYLIMIT", "retryLimit"),
+        ("codeflare.dev/retryLimits", ""),
+        ("successTTLDuration", "successTTLDuration"),
+        ("example.com/retryLimit", ""),
+        ("workload.codeflare.dev/user", ""),
+    ],
+)
+def test_settings_with_another_prefix_are_reported(key: str, name: str) -> None:
+    obj = wrapper()
+    obj["metadata"]["annotations"] = {key: "1"}
+    problems = observe(obj).settings.problems
+    meant = f"workload.codeflare.dev.appwrapper/{name}"
+    expected = f"annotation {key}: unknown, so it is ignored; did you mean {meant}?"
+    assert problems == ((expected,) if name else ())
+
+
 RETRYING = ComponentObject(uid="c-0", retries=True)
 
 
