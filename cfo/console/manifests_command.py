@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 import yaml
@@ -21,7 +21,7 @@ from cfo.manifests.additional import FIRST_ONLY, configuration, note
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, render, render_roles
 from cfo.runtime import Object
-from cfo.runtime.objects import is_dns_label
+from cfo.runtime.objects import is_dns_label, is_quantity, parse_quantity
 from cfo.version import CONFIG_MAP_NAME
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
@@ -77,7 +77,14 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     "--tenant",
     metavar="NAMESPACE",
     help="Print what protects a namespace of tenants instead: quota, default requests, NetworkPolicies, Pod Security "
-    "admission, and the policy of the component reserved-hosts.",
+    "admission, and the policy of the component reserved-hosts, which is for the whole cluster.",
+)
+@click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --tenant: another number of the quota, such as pods=500; what is not named has the default. Repeatable.",
 )
 @click.pass_context
 def command(
@@ -91,6 +98,7 @@ def command(
     roles_only: bool,
     api_servers: tuple[str, ...],
     tenant: str | None,
+    quotas: tuple[str, ...],
 ) -> None:
     """Print the manifests that install the operator.
 
@@ -110,8 +118,10 @@ def command(
                 f"runs there: not {namespace} of the operator (--namespace), openshift, or a name that begins with "
                 "kube- or openshift-"
             )
-        _print(guardrails.render(tenant))
+        _print(guardrails.render(tenant, _adapted(quotas)))
         return
+    if quotas:
+        raise InvalidInput("--quota: requires --tenant")
     if not is_dns_label(namespace):
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
     watch_namespaces = tuple(dict.fromkeys(watch_namespaces))
@@ -124,6 +134,8 @@ def command(
                 "no role"
             )
         _check_roles(components)
+        if additional and not watch_namespaces:
+            echo(f"Note: {_WHOLE_CLUSTER_NOTE}", err=True)
         roles = render_roles(
             namespace,
             components,
@@ -178,6 +190,34 @@ def command(
             err=True,
         )
     _print(render(namespace, image, components, api_servers, part, watch_namespaces))
+
+
+_WHOLE_CLUSTER_NOTE: Final = (
+    "the roles are for the whole cluster, as an operator with only a label selector needs them: for one with "
+    "watchNamespaces, add --watch-namespace for each of them"
+)
+
+
+def _adapted(quotas: Iterable[str]) -> dict[str, str]:
+    """Return the numbers in ``--quota``; raise :class:`InvalidInput` for one that no ResourceQuota can have."""
+    found: dict[str, str] = {}
+    for given in quotas:
+        name, separator, value = given.partition("=")
+        if not separator:
+            raise InvalidInput(f"--quota: {given!r:.200}: must be KEY=VALUE, such as pods=500")
+        if not guardrails.is_quota_name(name):
+            raise InvalidInput(
+                f"--quota: {name!r:.200}: must be a key of the printed ResourceQuota, or begin with requests., limits. "
+                "or count/"
+            )
+        if name in found:
+            raise InvalidInput(f"--quota: {name!r:.200}: must be given once")
+        if not is_quantity(value) or parse_quantity(value) < 0:
+            raise InvalidInput(
+                f"--quota: {name}: {value!r:.200}: must be a quantity of 0 or more, such as 500 or 64Gi"
+            )
+        found[name] = value
+    return found
 
 
 def _check_watched(namespaces: Sequence[str]) -> None:

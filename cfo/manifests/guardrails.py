@@ -6,6 +6,7 @@ to change NetworkPolicies, so these protect a tenant only from the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
@@ -69,9 +70,26 @@ POD_SECURITY_LABELS: Final = {"pod-security.kubernetes.io/enforce": "baseline"}
 """The labels of a Namespace with which its pods can neither be privileged nor use the files of nodes."""
 
 
-def quota(namespace: str = "") -> Object:
-    """Return the ResourceQuota; without ``namespace``, kubectl's option decides where it is applied."""
-    return _guardrail("v1", "ResourceQuota", "quota", namespace, hard={**_COMPUTE, **_COUNTS})
+_QUOTA_PREFIXES: Final = ("requests.", "limits.", "count/")
+_MAX_QUOTA_NAME: Final = 316
+
+
+def is_quota_name(name: str) -> bool:
+    """Return whether a ResourceQuota can limit ``name``: one of ours, or of a resource that the cluster may have."""
+    if len(name) > _MAX_QUOTA_NAME or not name.isascii() or not name.isprintable():
+        return False
+    if name in _COMPUTE or name in _COUNTS:
+        return True
+    return any(name.startswith(prefix) and name != prefix for prefix in _QUOTA_PREFIXES)
+
+
+def quota(namespace: str = "", adapted: Mapping[str, str] | None = None) -> Object:
+    """Return the ResourceQuota, with other numbers for what is ``adapted``.
+
+    Without ``namespace``, kubectl's option decides where it is applied.
+    """
+    hard = {**_COMPUTE, **_COUNTS, **(adapted or {})}
+    return _guardrail("v1", "ResourceQuota", "quota", namespace, hard=hard)
 
 
 def limit_range(namespace: str = "") -> Object:
@@ -100,16 +118,19 @@ def network_policies(namespace: str = "") -> list[Object]:
     ]
 
 
-def namespaced(namespace: str = "") -> list[Object]:
-    """Return the objects in a namespace of tenants."""
-    return [quota(namespace), limit_range(namespace), *network_policies(namespace)]
+def namespaced(namespace: str = "", adapted: Mapping[str, str] | None = None) -> list[Object]:
+    """Return the objects in a namespace of tenants; ``adapted``: the other numbers of the quota."""
+    return [quota(namespace, adapted), limit_range(namespace), *network_policies(namespace)]
 
 
-def render(namespace: str) -> list[Object]:
-    """Return everything for ``namespace``: the Namespace with Pod Security admission, its objects, and the policies."""
+def render(namespace: str, adapted: Mapping[str, str] | None = None) -> list[Object]:
+    """Return everything for ``namespace``: the Namespace with Pod Security admission, its objects, and the policies.
+
+    The policies are for the whole cluster. ``adapted``: the other numbers of the quota.
+    """
     labelled = named("v1", "Namespace", namespace)
     labelled["metadata"]["labels"] = dict(POD_SECURITY_LABELS)
-    return [labelled, *namespaced(namespace), *host_policy.policy()]
+    return [labelled, *namespaced(namespace, adapted), *host_policy.policy()]
 
 
 def _guardrail(api_version: str, kind: str, name: str, namespace: str, **spec: Any) -> Object:

@@ -24,6 +24,7 @@ from cfo.checks.findings import (
     warn,
 )
 from cfo.config.kuberay import ProfileTable
+from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import (
     Installation,
@@ -162,7 +163,11 @@ def _missing_deployment(
             f"{message}, but the webhooks lead to namespace {elsewhere}",
             "name the operator's namespace with --namespace",
         )
-    return fail(message, f"name the operator's namespace with --namespace, or {APPLY}")
+    return fail(
+        message,
+        f"name the operator's namespace with --namespace, or {APPLY}; before the first release, add --image with your "
+        "build",
+    )
 
 
 def check_version(
@@ -228,6 +233,13 @@ def check_configuration(
                 f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it"
             )
         return
+    lost = installation.lost_part
+    if lost is not None:
+        yield fail(
+            f"{where}: an additional operator must have watchNamespaces or labelSelector; without, it reconciles the "
+            "objects of all operators",
+            f"set {_part_text(lost)} in the ConfigMap, and restart the operator",
+        )
     missing = missing or {}
     for setting, names in missing.items():
         verb = "does" if len(names) == 1 else "do"
@@ -248,8 +260,18 @@ def check_configuration(
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
             remedy,
         )
-    elif not parsed.warnings and not missing:
+    elif not parsed.warnings and not missing and lost is None:
         yield ok(f"{where} is valid")
+
+
+def _part_text(part: OperatorConfiguration) -> str:
+    """Return the settings that select the objects of an additional operator, as in its ConfigMap."""
+    settings: list[str] = []
+    if part.watch_namespaces:
+        settings.append(f"watchNamespaces: [{', '.join(part.watch_namespaces)}]")
+    if part.label_selector:
+        settings.append(f"labelSelector: {part.label_selector}")
+    return " and ".join(settings) or "the namespaces that it reconciles as watchNamespaces"
 
 
 def check_webhooks(

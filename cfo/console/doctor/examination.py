@@ -146,7 +146,7 @@ async def examine(
             return [not_needed("the Go operator has other permissions")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
-        reviewed = await read_permissions(client, installation, account)
+        reviewed = await read_permissions(client, installation.with_part, account)
         user = f"system:serviceaccount:{namespace}:{account}"
         absent: Sequence[str] = ()
         if reviewed.missing:

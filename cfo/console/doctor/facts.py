@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
+from msgspec import structs
 
 from cfo import operator
 from cfo.api.reading import path, time_of
@@ -106,6 +107,30 @@ class Installation:
             has_part = configuration.watch_namespaces or configuration.label_selector
             return configuration if has_part else created
         return self.configuration
+
+    @property
+    def lost_part(self) -> OperatorConfiguration | None:
+        """The part of an additional operator whose valid ConfigMap has none, so that it reconciles all objects."""
+        part = self.part
+        if part is None or not isinstance(self.parsed, ParsedConfiguration):
+            return None
+        configuration = self.parsed.configuration
+        if configuration.watch_namespaces or configuration.label_selector:
+            return None
+        return part
+
+    @property
+    def with_part(self) -> Installation:
+        """This installation, or with the part that its ConfigMap has lost, whose permissions it needs."""
+        part = self.lost_part
+        if part is None or not isinstance(self.parsed, ParsedConfiguration):
+            return self
+        configuration = structs.replace(
+            self.parsed.configuration,
+            watch_namespaces=part.watch_namespaces,
+            label_selector=part.label_selector,
+        )
+        return replace(self, parsed=replace(self.parsed, configuration=configuration))
 
 
 class OutsideOperator(NamedTuple):

@@ -64,7 +64,8 @@ async def _options(client: Client, installation: Installation, *, is_additional:
         words.append("--additional")
     is_divided = is_additional or await _has_divided_roles(client, installation.namespace)
     if is_divided:
-        words += watch_options(installation.configuration)
+        # The Deployment names the namespaces also if the ConfigMap has lost them.
+        words += watch_options(installation.part or installation.configuration)
     return words
 
 

@@ -63,9 +63,44 @@ def test_command_prints_the_guardrails_of_a_namespace() -> None:
     assert {obj["metadata"].get("namespace", "team-a") for obj in objects} == {"team-a"}
 
 
+def test_numbers_of_the_quota_are_adapted_and_the_others_stay() -> None:
+    """A number that an administrator edits in the cluster is overwritten by the next upgrade."""
+    options = ("--quota", "pods=500", "--quota", "limits.cpu=128", "--quota", "count/pods=1k")
+    code, text = output("--tenant", "team-a", *options)
+    assert code == 0
+    adapted = {"pods": "500", "limits.cpu": "128", "count/pods": "1k"}
+    (quota,) = [obj for obj in yaml.safe_load_all(text) if obj["kind"] == "ResourceQuota"]
+    assert quota["spec"]["hard"] == {**guardrails.quota()["spec"]["hard"], **adapted}
+    assert adapted.items().isdisjoint(guardrails.quota()["spec"]["hard"].items())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--quota", "pods=1"], "Error: --quota: requires --tenant\n"),
+        (
+            ["--tenant", "a", "--quota", "pods"],
+            "Error: --quota: 'pods': must be KEY=VALUE, such as pods=500\n",
+        ),
+        (
+            ["--tenant", "a", "--quota", "pod=5"],
+            (
+                "Error: --quota: 'pod': must be a key of the printed ResourceQuota, or begin with requests., limits. "
+                "or count/\n"
+            ),
+        ),
+        (
+            ["--tenant", "a", "--quota", "pods=-5"],
+            "Error: --quota: pods: '-5': must be a quantity of 0 or more, such as 500 or 64Gi\n",
+        ),
+        (
+            ["--tenant", "a", "--quota", "pods=many"],
+            "Error: --quota: pods: 'many': must be a quantity of 0 or more, such as 500 or 64Gi\n",
+        ),
+        (
+            ["--tenant", "a", "--quota", "pods=5", "--quota", "pods=6"],
+            "Error: --quota: 'pods': must be given once\n",
+        ),
         (["--tenant", "A b"], "Error: --tenant: 'A b': must be a lower-case DNS label\n"),
         (
             ["--tenant", "a", "--with", "prometheus"],

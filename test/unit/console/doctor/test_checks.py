@@ -534,6 +534,30 @@ def test_namespaces_that_do_not_exist_are_warnings() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"), [("", ["fail"]), ("labelSelector: team=x", ["ok"])]
+)
+def test_additional_operator_without_its_part_is_a_failure(
+    document: str, expected: list[str]
+) -> None:
+    """It reconciles all objects then. The permissions that it needs are still those in its part."""
+    installed = deployment()
+    (container,) = installed["spec"]["template"]["spec"]["containers"]
+    created = "{webhook: {enabled: false}, watchNamespaces: [a, b], labelSelector: team=x}"
+    container["args"] = [f"--default-config={created}"]
+    installation = Installation(
+        "ops", config_map("2026-01-01T09:00:00Z"), parse(document), deployment=installed
+    )
+    found = list(checks.check_configuration(installation, NOW))
+    assert states(found) == expected
+    remedy = "set watchNamespaces: [a, b] and labelSelector: team=x in the ConfigMap, and restart the operator"
+    assert [finding.remedy for finding in found if finding.remedy] == [remedy][: not document]
+    assert installation.with_part.configuration.label_selector == "team=x"
+    assert [*installation.with_part.configuration.watch_namespaces] == (
+        [] if document else ["a", "b"]
+    )
+
+
 def test_missing_configuration_is_no_warning_because_the_operator_creates_it() -> None:
     assert states(checks.check_configuration(Installation("ops"), NOW)) == ["skip"]
 
