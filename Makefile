@@ -37,8 +37,8 @@ demo: $(VENV)/.installed ## Like run, but stop when every sample has settled (fa
 # Tests start hundreds of processes, each of which would compile all modules.
 test fuzz: export PYTHONDONTWRITEBYTECODE :=
 
-# One more than the machine usually has cores: a third of the time of a test, it waits for leases, timers and processes.
-TEST_JOBS    ?= 3
+# Twice the cores of a small machine: for almost half of its time, a test waits for leases, timers and processes.
+TEST_JOBS    ?= 4
 PYTEST_FLAGS ?=
 PARALLEL      = -n $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 test: $(VENV)/.installed ## Run the tests of all three distributions (TEST_JOBS in parallel, with PYTEST_FLAGS), also if the first fail

@@ -78,7 +78,7 @@ def test_any_string_is_one_value_of_its_key() -> None:
     for _ in range(3000):
         value = "".join(rng.choice(alphabet) for _ in range(rng.randrange(8)))
         document = yaml.load(
-            reader_file({"x": value, "y": 1}), Loader=yaml.BaseLoader
+            reader_file({"x": value, "y": 1}), Loader=yaml.CBaseLoader
         )  # all scalars as strings
         reader = document["takeoff"]["readers_config"]["a"]
         assert (reader["y"], list(document)) == ("1", ["takeoff"])
