@@ -169,7 +169,7 @@ def command(
             finalizers_only=finalizers_only,
             settings=known_settings(config or KubeRayConfiguration()),
         )
-        found = await obstacles(client, namespace_of_operator)
+        found = await obstacles(client, namespace_of_operator, where)
         _echo_obstacles(found, "before --apply, because they would revert the migration")
         if not apply:
             return await _show(observer, keys, options)
@@ -286,7 +286,7 @@ async def _show_takeover(
             totals.add(plan)
             are_managed = are_managed and is_managed_by_cfo(observed)
     if not are_managed:  # otherwise they are this operator's own
-        found = await obstacles(client, operator_namespace, with_webhooks=False)
+        found = await obstacles(client, operator_namespace, namespace, with_webhooks=False)
         _echo_obstacles(found, "before cfo starts, because both would run")
     return _echo_summary(totals)
 

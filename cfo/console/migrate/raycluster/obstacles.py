@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cfo.config.model import LeaderElection
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import find_namespace
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
@@ -18,6 +19,7 @@ from cfo.console.operator_namespaces import (
 )
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
+from cfo.operator import read_configuration
 from cfo.runtime import (
     DEPLOYMENT,
     Client,
@@ -33,6 +35,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
+from cfo.version import CONFIG_MAP_NAME
 
 _LEASE_NAME: Final = LeaderElection().resource_name
 """The name of the Lease of both operators, unless the configuration sets another one."""
@@ -53,8 +56,13 @@ async def find_operator(client: Client) -> str:
     return existing[0] if len(existing) == 1 else DEFAULT_NAMESPACE
 
 
-async def obstacles(client: Client, namespace: str, *, with_webhooks: bool = True) -> list[str]:
+async def obstacles(
+    client: Client, namespace: str, migrated: str, *, with_webhooks: bool = True
+) -> list[str]:
     """Return the operators, also in ``namespace``, and webhooks that would revert the migration.
+
+    ``migrated``: the namespace of the RayClusters, empty for all. An operator that reconciles only others does not
+    revert it, unless it serves the webhooks.
 
     ``with_webhooks``: whether registered webhooks are obstacles. They are none for this operator, which takes them over
     when it starts: without them, RayClusters could be created unprotected until then.
@@ -65,7 +73,10 @@ async def obstacles(client: Client, namespace: str, *, with_webhooks: bool = Tru
     bindings = await client.list(CLUSTER_ROLE_BINDING, live=True)
     deployments: list[Object] = []
     leases: list[Object] = []
+    serving = operator_namespaces([], configurations)
     for where in sorted({namespace} | operator_namespaces(bindings, configurations)):
+        if where not in serving and not await _reconciles(client, where, migrated):
+            continue
         deployment = await client.get(DEPLOYMENT, NamespacedName(where, DEPLOYMENT_NAME), live=True)
         lease = await client.get(LEASE, NamespacedName(where, _LEASE_NAME), live=True)
         deployments += [deployment] if deployment is not None else []
@@ -75,6 +86,21 @@ async def obstacles(client: Client, namespace: str, *, with_webhooks: bool = Tru
             deployments, leases, configurations if with_webhooks else (), datetime.now(UTC)
         )
     )
+
+
+async def _reconciles(client: Client, operator_namespace: str, migrated: str) -> bool:
+    """Return whether an operator may reconcile RayClusters in the namespace ``migrated`` (empty: in any)."""
+    if not migrated:
+        return True
+    key = NamespacedName(operator_namespace, CONFIG_MAP_NAME)
+    try:
+        parsed = await read_configuration(client, key)
+    except (ConfigurationError, Forbidden):
+        return True
+    if parsed is None:
+        return True
+    watched = parsed.configuration.watch_namespaces
+    return not watched or migrated in watched
 
 
 def find_obstacles(

@@ -7,10 +7,23 @@ from typing import Any, cast
 
 import pytest
 
-from cfo.console.migrate.raycluster.obstacles import find_obstacles, find_operator
+from cfo.console.migrate.raycluster.obstacles import (
+    find_obstacles,
+    find_operator,
+    obstacles,
+)
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
-from cfo.runtime import GVK, NAMESPACE, Client, Forbidden, NamespacedName, Object
-from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    NAMESPACE,
+    Client,
+    Forbidden,
+    NamespacedName,
+    Object,
+)
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, MUTATING_WEBHOOK_CONFIGURATION
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,8 +39,8 @@ def named(kind: str, **fields: Any) -> dict[str, Any]:
 def test_deployment_is_an_obstacle_until_its_pods_are_deleted(
     spec: dict[str, Any], status: dict[str, Any], *, found: bool
 ) -> None:
-    obstacles = list(find_obstacles([named("Deployment", spec=spec, status=status)], [], [], NOW))
-    assert bool(obstacles) is found
+    lines = list(find_obstacles([named("Deployment", spec=spec, status=status)], [], [], NOW))
+    assert bool(lines) is found
 
 
 @pytest.mark.parametrize(("age", "found"), [(5, True), (60, False)])
@@ -84,7 +97,7 @@ class Cluster:
         webhook = {"name": "mraycluster.ray.openshift.ai", "clientConfig": {"service": service}}
         return {"metadata": {"name": key.name}, "webhooks": [webhook]}
 
-    async def list(self, _: GVK, **__: Any) -> list[Object]:
+    async def list(self, _: GVK, /, **__: Any) -> list[Object]:
         if "forbidden" in self.bound:
             raise Forbidden(403, {"message": "forbidden"})
         bindings: list[Object] = []
@@ -113,3 +126,51 @@ async def test_operator_is_the_one_with_the_webhooks_or_the_only_one(
     cluster: Cluster, expected: str
 ) -> None:
     assert await find_operator(cast("Client", cluster)) == expected
+
+
+class DividedCluster(Cluster):
+    """Running operators in these namespaces, each with a configuration; ``serving`` has the webhooks."""
+
+    def __init__(self, configurations: dict[str, str], serving: str) -> None:
+        super().__init__(*configurations, serving=serving, bound=tuple(configurations))
+        self.configurations = configurations
+
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
+        metadata = {"name": key.name, "namespace": key.namespace}
+        if gvk == DEPLOYMENT:
+            return {"kind": gvk.kind, "metadata": metadata, "spec": {"replicas": 1}}
+        if gvk == CONFIG_MAP and self.configurations[key.namespace]:
+            data = {"config.yaml": self.configurations[key.namespace]}
+            return {"kind": gvk.kind, "metadata": metadata, "data": data}
+        return None
+
+    async def list(self, gvk: GVK, /, **options: Any) -> list[Object]:
+        if gvk == CLUSTER_ROLE_BINDING:
+            return await super().list(gvk, **options)
+        found = await super().get(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", "webhooks"))
+        return [found] if gvk == MUTATING_WEBHOOK_CONFIGURATION and found is not None else []
+
+
+@pytest.mark.parametrize(
+    ("migrated", "expected"),
+    [
+        ("team-a", ["first", "invalid", "labels", "unset"]),
+        ("team-b", ["first", "invalid", "labels", "second", "unset"]),
+        ("", ["first", "invalid", "labels", "second", "unset"]),
+    ],
+)
+async def test_operator_of_other_namespaces_need_not_be_stopped(
+    migrated: str, expected: list[str]
+) -> None:
+    """Except for the one that serves the webhooks, which reject and repeat changes for the objects of all."""
+    configurations = {
+        "first": "watchNamespaces: [team-c]",
+        "second": "watchNamespaces: [team-b]",
+        "labels": "labelSelector: part=b",
+        "invalid": "watchNamespaces: 1",
+        "unset": "",
+    }
+    client = cast("Client", DividedCluster(configurations, serving="first"))
+    found = await obstacles(client, "first", migrated, with_webhooks=False)
+    running = [line.split("/")[0].removeprefix("Deployment ") for line in found]
+    assert running == expected
