@@ -43,12 +43,14 @@ _SPEC_CHANGES: Final = "oldObject == null || object.spec != oldObject.spec"
 
 _RULES: Final = "has(object.spec.rules) ? object.spec.rules : []"
 _HOSTS: Final = (
-    f"({_RULES}).filter(rule, has(rule.host)).map(rule, string(rule.host))"
+    f"(({_RULES}).filter(rule, has(rule.host)).map(rule, string(rule.host))"
     " + (has(object.spec.hostnames) ? object.spec.hostnames.map(host, string(host)) : [])"
     " + (has(object.spec.host) && object.spec.host != '' ? [string(object.spec.host)]"
     " : (request.kind.kind == 'Route' ? [object.metadata.name] : []))"
     # a router of OpenShift appends its domain to it
-    " + (has(object.spec.subdomain) ? [string(object.spec.subdomain)] : [])"
+    " + (has(object.spec.subdomain) ? [string(object.spec.subdomain)] : []))"
+    # OpenShift accepts upper case, which DNS ignores
+    ".map(host, host.lowerAscii())"
 )
 _OWNERS: Final = (
     "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(owner,"

@@ -240,8 +240,20 @@ async def test_route_gets_no_reserved_host_by_its_subdomain(host: dict[str, str]
         route = template("route.openshift.io/v1", "Route", spec)
         route["metadata"]["namespace"] = "attacker"
         assert await denial(env, route) == ""
-        spec["subdomain"] = "ray-dashboard-prod-victim"
+        for subdomain in ("ray-dashboard-prod-victim", "Ray-Dashboard-prod-victim"):
+            spec["subdomain"] = subdomain
+            assert "reserved for RayClusters" in await denial(env, route)
+
+
+async def test_route_gets_no_reserved_host_in_upper_case() -> None:
+    """OpenShift accepts upper case, which DNS ignores."""
+    async with start_policy() as env:
+        spec = {"to": {"kind": "Service", "name": "x"}, "host": VICTIMS_HOST.upper()}
+        route = template("route.openshift.io/v1", "Route", spec)
+        route["metadata"]["namespace"] = "attacker"
         assert "reserved for RayClusters" in await denial(env, route)
+        spec["host"] = "SHOP.apps.test"
+        assert await denial(env, route) == ""
 
 
 async def test_policy_limits_the_hosts_of_one_object() -> None:
