@@ -54,7 +54,7 @@ from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import check_name, has_namespace, no_namespace
 from cfo.console.operator_namespaces import operator_namespaces
 from cfo.features import KINDS, OPTIONAL_ROLES, all_views
-from cfo.manifests import guardrails
+from cfo.manifests import guardrails, job_pod_policy
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
@@ -581,7 +581,7 @@ async def _unguarded(client: Client) -> list[str]:
 async def _kept_guardrails(client: Client) -> list[str]:
     """Describe what ``cfo manifests --tenant`` has created in namespaces of tenants, and how it is deleted."""
     names: dict[GVK, set[str]] = defaultdict(set)
-    for obj in guardrails.namespaced():
+    for obj in [*guardrails.namespaced(), *job_pod_policy.policy()]:
         names[gvk_of(obj)].add(name_of(obj))
     found: list[str] = []
     for gvk, own in names.items():

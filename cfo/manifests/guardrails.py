@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
-from cfo.manifests import host_policy
+from cfo.manifests import host_policy, job_pod_policy
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
 
@@ -66,8 +66,11 @@ _COUNTS: Final = {
 }
 """Every kind in a namespace that the operator caches or creates for tenants; a RayCluster needs some five of each."""
 
-POD_SECURITY_LABELS: Final = {"pod-security.kubernetes.io/enforce": "baseline"}
-"""The labels of a Namespace with which its pods can neither be privileged nor use the files of nodes."""
+NAMESPACE_LABELS: Final = {
+    "pod-security.kubernetes.io/enforce": "baseline",
+    job_pod_policy.TENANT_LABEL: "true",
+}
+"""The labels of a Namespace: its pods can neither be privileged, nor use files of nodes, nor imitate pods of Jobs."""
 
 
 _QUOTA_PREFIXES: Final = ("requests.", "limits.", "count/")
@@ -124,13 +127,14 @@ def namespaced(namespace: str = "", adapted: Mapping[str, str] | None = None) ->
 
 
 def render(namespace: str, adapted: Mapping[str, str] | None = None) -> list[Object]:
-    """Return everything for ``namespace``: the Namespace with Pod Security admission, its objects, and the policies.
+    """Return everything for ``namespace``: the Namespace with its labels, its objects, and the policies.
 
     The policies are for the whole cluster. ``adapted``: the other numbers of the quota.
     """
     labelled = named("v1", "Namespace", namespace)
-    labelled["metadata"]["labels"] = dict(POD_SECURITY_LABELS)
-    return [labelled, *namespaced(namespace, adapted), *host_policy.policy()]
+    labelled["metadata"]["labels"] = dict(NAMESPACE_LABELS)
+    policies = [*job_pod_policy.policy(), *host_policy.policy()]
+    return [labelled, *namespaced(namespace, adapted), *policies]
 
 
 def _guardrail(api_version: str, kind: str, name: str, namespace: str, **spec: Any) -> Object:

@@ -15,7 +15,7 @@ import orjson
 import yaml
 
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests import guardrails, host_policy, overlays
+from cfo.manifests import guardrails, host_policy, job_pod_policy, overlays
 from cfo.manifests.monitoring import ABSENCE_ALERT
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image, named
@@ -246,7 +246,9 @@ def files() -> dict[str, str]:
         "network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)}
     )
     generated |= _component("reserved-hosts", {"policy.yaml": host_policy.policy()})
-    generated["config/tenant-guardrails/guardrails.yaml"] = HEADER + dump(*guardrails.namespaced())
+    generated["config/tenant-guardrails/guardrails.yaml"] = HEADER + dump(
+        *guardrails.namespaced(), *job_pod_policy.policy()
+    )
     generated["config/tenant-guardrails/kustomization.yaml"] = _kustomization(
         ["guardrails.yaml"], components=["../reserved-hosts"]
     )

@@ -35,7 +35,7 @@ from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL_ROLES
-from cfo.manifests import guardrails
+from cfo.manifests import guardrails, job_pod_policy
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, MANAGER_BINDING, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, render
@@ -556,7 +556,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         }
         await environment.create(foreign)
         await environment.create(proxy_binding("rc-ns-auth"))
-        for guardrail in guardrails.namespaced("ns"):
+        for guardrail in [*guardrails.namespaced("ns"), *job_pod_policy.policy()]:
             await environment.create(guardrail)
 
         options = ["--crds"] if everything else []
@@ -587,6 +587,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         )
         assert f"kept {unguarded}\n" in output
         assert "kept 1 ResourceQuota (ns/codeflare-operator-tenant-quota), 1 LimitRange (" in output
+        assert f"1 ValidatingAdmissionPolicy ({job_pod_policy.NAME})" in output
         assert ("--namespace openshift-operators --crds --leftovers\n" in output) is not everything
         remaining = [
             obj

@@ -10,8 +10,8 @@ import pytest
 
 from cfo.manifests import guardrails
 from cfo.runtime.client.errors import APIError
-from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY, POD
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
+from cfo.runtime.objects.kinds import INGRESS, JOB, NETWORK_POLICY, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, name_of
 from test.integration.hostile.attacks import ingress
 from test.support.appwrapper_environment import configuration as appwrapper_configuration
 from test.support.appwrapper_environment import job, pod, run_appwrapper_controllers, wrapper
@@ -24,15 +24,20 @@ from test.support.raycluster_environment import (
     ray_cluster,
     run_controllers,
 )
-from test.support.tenants import ATTACKER, CONTROLLERS, TenantPlane, start_tenant_plane
+from test.support.tenants import ATTACKER, CONTROLLERS, VICTIM, TenantPlane, start_tenant_plane
 
 QUOTA = GVK("", "v1", "ResourceQuota")
 
 
 @asynccontextmanager
-async def start_guarded_plane(**hard: str) -> AsyncIterator[TenantPlane]:
-    """Run a plane with the guardrails in the attacker's namespace, and the limits ``hard`` in its quota."""
-    async with start_tenant_plane(controllers=(*CONTROLLERS, "resourcequota")) as tenants:
+async def start_guarded_plane(*controllers: str, **hard: str) -> AsyncIterator[TenantPlane]:
+    """Run a plane with the guardrails in the attacker's namespace, and the limits ``hard`` in its quota.
+
+    ``controllers`` are those of Kubernetes that a test needs in addition.
+    """
+    async with start_tenant_plane(
+        controllers=(*CONTROLLERS, "resourcequota", *controllers)
+    ) as tenants:
         quota = guardrails.quota(ATTACKER)
         for obj in guardrails.render(ATTACKER):
             if obj["kind"] != quota["kind"]:
@@ -125,6 +130,134 @@ async def test_reserved_hosts_are_refused() -> None:
             return False
 
         await eventually(is_refused, "the policy is effective")
+
+
+def controlled_by(controller: Object, name: str) -> Object:
+    """Return a pod of the attacker with a controller reference to a stored object."""
+    obj = of_attacker(pod(name))
+    obj["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": controller["apiVersion"],
+            "kind": controller["kind"],
+            "name": controller["metadata"]["name"],
+            "uid": controller["metadata"]["uid"],
+            "controller": True,
+        }
+    ]
+    return obj
+
+
+def labelled(name: str, **labels: str) -> Object:
+    """Return a pod of the attacker with ``labels``."""
+    obj = of_attacker(pod(name))
+    obj["metadata"]["labels"] = labels
+    return obj
+
+
+async def suspended_job(tenants: TenantPlane) -> Object:
+    """Create a Job that has no pods, and wait until the policy of pods is effective."""
+    created = of_attacker(job("victim"))
+    created["spec"]["suspend"] = True
+    stored = await tenants.attacker.create(created)
+
+    async def is_refused() -> bool:
+        try:
+            await tenants.attacker.create(controlled_by(stored, "forged"), dry_run=True)
+        except APIError as error:
+            return "written only by the Job controller" in error.message
+        return False
+
+    await eventually(is_refused, "the policy is effective")
+    return stored
+
+
+IMITATED_LABELS = [
+    {"batch.kubernetes.io/controller-uid": "a-uid"},
+    {"controller-uid": "a-uid"},
+]
+
+
+async def test_tenant_cannot_imitate_the_pods_of_a_job() -> None:
+    async with start_guarded_plane() as tenants:
+        owner = await suspended_job(tenants)
+        imitations = [controlled_by(owner, "imitation")]
+        imitations += [labelled("imitation", **labels) for labels in IMITATED_LABELS]
+        for imitation in imitations:
+            with pytest.raises(APIError, match="written only by the Job controller"):
+                await tenants.attacker.create(imitation)
+        # other controllers, other labels, and references that do not control
+        observed = controlled_by(owner, "observed")
+        del observed["metadata"]["ownerReferences"][0]["controller"]
+        await tenants.attacker.create(observed)
+        config_map = await tenants.attacker.create(of_attacker(plain("v1", "ConfigMap")))
+        await tenants.attacker.create(controlled_by(config_map, "of-config-map"))
+        stored = await tenants.attacker.create(labelled("own", app="web"))
+        for imitation in imitations:
+            imitated = imitation["metadata"]
+            metadata = {key: imitated.get(key) for key in ("labels", "ownerReferences")}
+            with pytest.raises(APIError, match="written only by the Job controller"):
+                await tenants.attacker.patch(POD, key_of(stored), {"metadata": metadata})
+
+
+async def test_tenant_can_change_the_pod_of_a_job_but_not_its_job() -> None:
+    async with start_guarded_plane() as tenants:
+        of_job = controlled_by(await suspended_job(tenants), "of-job")
+        of_job["metadata"]["labels"] = {"batch.kubernetes.io/controller-uid": "a-uid"}
+        key = key_of(await tenants.client.create(of_job))
+        await tenants.attacker.patch(POD, key, {"metadata": {"labels": {"app": "web"}}})
+        released: list[dict[str, Any]] = [
+            {"ownerReferences": None},
+            {"labels": {"batch.kubernetes.io/controller-uid": None}},
+            {"labels": {"batch.kubernetes.io/controller-uid": "another-uid"}},
+        ]
+        for metadata in released:
+            with pytest.raises(APIError, match="written only by the Job controller"):
+                await tenants.attacker.patch(POD, key, {"metadata": metadata})
+        await tenants.attacker.delete(POD, key)
+
+
+async def test_pods_outside_the_namespaces_of_tenants_are_not_affected() -> None:
+    async with start_guarded_plane() as tenants:
+        await suspended_job(tenants)
+        for number, labels in enumerate(IMITATED_LABELS):
+            other = labelled(f"other-{number}", **labels)
+            other["metadata"]["namespace"] = VICTIM
+            await tenants.victim.create(other)
+
+
+async def test_job_controller_creates_adopts_and_orphans_pods_in_a_guarded_namespace() -> None:
+    async with start_guarded_plane("job") as tenants:
+        await suspended_job(tenants)
+        stored = await tenants.attacker.create(of_attacker(job("run")))
+        uid = stored["metadata"]["uid"]
+        label = f"batch.kubernetes.io/controller-uid={uid}"
+
+        async def owners() -> dict[str, list[str]]:
+            pods = await tenants.client.list(
+                POD, namespace=ATTACKER, label_selector=label, live=True
+            )
+            found = {}
+            for each in pods:
+                references = each["metadata"].get("ownerReferences", ())
+                found[name_of(each)] = [reference["uid"] for reference in references]
+            return found
+
+        async def is_controlled() -> bool:
+            return list((await owners()).values()) == [[uid]]
+
+        await eventually(is_controlled, "the Job has its pod")
+        (name,) = await owners()
+        orphaned = {"metadata": {"ownerReferences": None}}
+        await tenants.client.patch(POD, NamespacedName(ATTACKER, name), orphaned)
+        await eventually(is_controlled, "the Job controller adopts the pod")
+        assert name in await owners()
+        await tenants.attacker.delete(JOB, key_of(stored), propagation_policy="Orphan")
+
+        async def is_orphaned() -> bool:
+            found = await owners()
+            return bool(found) and not any(found.values())
+
+        await eventually(is_orphaned, "the pods of the Job are orphans")
 
 
 async def test_tenant_cannot_change_the_guardrails_except_network_policies() -> None:

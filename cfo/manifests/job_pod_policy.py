@@ -1,0 +1,96 @@
+"""A ValidatingAdmissionPolicy that lets only the Job controller tie pods to Jobs in the namespaces of tenants.
+
+The operator, Kueue and users trust the pods of a Job: they prove that it runs, and their ends are its result. With the
+role ``edit``, a tenant can create a pod with a controller reference to any Job in its namespace. Without the reference,
+the label with the uid of the Job is enough, because the Job controller adopts such a pod. So a tiny pod could keep the
+quota of a Job that runs nothing.
+
+A pod is therefore created with a tie to a Job, and its ties are changed, only by a user who may update the status of
+Jobs in the namespace. The Job controller is allowed to, and so is the garbage collector, which orphans the pods of
+deleted Jobs. The role ``edit`` is not, nor are controllers that create pods from the templates of tenants, such as this
+operator. Updates that keep the ties, as those of schedulers and Kueue do, and subresources are not affected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cfo.manifests.names import PREFIX, named
+from cfo.runtime import Object
+
+TENANT_LABEL: Final = "codeflare.dev/tenant"
+"""The label of a Namespace in which the policy holds; its value is ``true``."""
+
+NAME: Final = f"{PREFIX}-tenant-job-pods"
+
+UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
+"""The labels with the uid of a Job. Selectors of Jobs have the first one, or the second one before Kubernetes 1.27."""
+
+_POLICY_API: Final = "admissionregistration.k8s.io/v1"
+
+_MAY_UPDATE_STATUS: Final = (
+    "authorizer.group('batch').resource('jobs').subresource('status')"
+    ".namespace(request.namespace).check('update').allowed()"
+)
+
+
+def _ties(pod: str) -> str:
+    """Return the CEL expression for the ties of ``pod``, a CEL expression, to Jobs: a list of strings."""
+    names = ", ".join(f"'{label}'" for label in UID_LABELS)
+    labels = (
+        f"(has({pod}.metadata.labels) ? [{names}].filter(name, name in {pod}.metadata.labels)"
+        f".map(name, name + '=' + {pod}.metadata.labels[name]) : [])"
+    )
+    owners = (
+        f"(has({pod}.metadata.ownerReferences) ? {pod}.metadata.ownerReferences.filter(owner,"
+        " has(owner.controller) && owner.controller && owner.kind == 'Job'"
+        " && owner.apiVersion.startsWith('batch/')).map(owner, string(owner.uid)) : [])"
+    )
+    return f"{labels} + {owners}"
+
+
+def policy() -> list[Object]:
+    """Return the policy and its binding to all namespaces with the label."""
+    pods: dict[str, Any] = {
+        "apiGroups": [""],
+        "apiVersions": ["*"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["pods"],
+        "scope": "*",
+    }
+    labels = " and ".join(UID_LABELS)
+    spec = {
+        "failurePolicy": "Fail",
+        # The constraints are one value for server-side apply, so they have all defaulted fields.
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": [pods],
+        },
+        "variables": [
+            {"name": "ties", "expression": _ties("object")},
+            {"name": "oldTies", "expression": f"oldObject == null ? [] : {_ties('oldObject')}"},
+        ],
+        "validations": [
+            {
+                "expression": f"variables.ties == variables.oldTies || {_MAY_UPDATE_STATUS}",
+                "message": f"the labels {labels}, and controller references to Jobs, are written only by the Job "
+                "controller",
+                "reason": "Forbidden",
+            },
+        ],
+    }
+    binding = {
+        "policyName": NAME,
+        "validationActions": ["Deny"],
+        "matchResources": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchLabels": {TENANT_LABEL: "true"}},
+            "objectSelector": {},
+        },
+    }
+    return [
+        named(_POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
+        named(_POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
+    ]
