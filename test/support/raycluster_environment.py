@@ -449,10 +449,11 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
     """Call ``condition`` until it returns a true value, and return that value.
 
     An ``AssertionError`` in ``condition`` counts as a false value. Fails after :data:`TIMEOUT_SECONDS` with the
-    description and the last such error. At most half of the time is spent in ``condition``, because the control plane
-    and the controllers that it waits for usually run in this process.
+    description and the last such error. At most a third of the time is spent in ``condition``, because the control
+    plane and the controllers that it waits for usually run in this process.
     """
     last: object = None
+    pause = 0.01
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -464,7 +465,8 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
                     last, found = error, None
                 if found:
                     return found
-                await asyncio.sleep(max(0.01, loop.time() - started))
+                await asyncio.sleep(max(pause, 2 * (loop.time() - started)))
+                pause = min(1.5 * pause, 0.1)
     except TimeoutError:
         raise AssertionError(
             f"timed out after {TIMEOUT_SECONDS:g} s: {description} {last or ''}"
