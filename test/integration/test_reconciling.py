@@ -198,7 +198,7 @@ async def test_finalizer_finishes_after_a_crash_at_each_step(
         async def patch(
             self, kind: Any, key: NamespacedName, body: Any, *arguments: Any, **options: Any
         ) -> Any:
-            name = "add" if body["metadata"]["finalizers"] else "remove"
+            name = body[-1]["op"]
             return await step(name, lambda: client.patch(kind, key, body, *arguments, **options))
 
     async with connect(ClientConfig.for_control_plane(plane), field_manager="test") as client:

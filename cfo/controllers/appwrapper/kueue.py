@@ -37,13 +37,13 @@ from cfo.controllers.appwrapper.workload_decision import (
     QueueAction,
     QueueDecision,
     awaits_admission,
-    changed_spec,
     decide_action,
     finished_status,
     is_queued,
     is_synchronized_here,
     released_status,
     reported_status,
+    spec_changes,
 )
 from cfo.runtime import (
     CRUD,
@@ -52,10 +52,12 @@ from cfo.runtime import (
     AlreadyExists,
     Builder,
     Entry,
+    Invalid,
     Manager,
     NamespacedName,
     NotFound,
     Object,
+    PatchType,
     Request,
     ResourceVersionChanged,
     Result,
@@ -297,15 +299,25 @@ class KueueReconciler:
         return flavor.get("spec") or {} if flavor is not None else None
 
     async def _stop(self, wrapper: Object, message: str) -> None:
-        await self._write_spec(wrapper, None, suspend=True)
+        try:
+            await self._write_spec(wrapper, None, suspend=True)
+        except Invalid:
+            # Only without validation can users remove components. It must end nevertheless.
+            await self._client.patch_object(wrapper, {"spec": {"suspend": True}})
         self._events.event(wrapper, "Normal", "Stopped", message)
 
     async def _write_spec(
         self, wrapper: Object, infos: list[list[Object]] | None, *, suspend: bool
     ) -> None:
-        """Suspend or resume the AppWrapper; set ``podSetInfos`` of its components to ``infos``, or remove them."""
-        spec = changed_spec(wrapper, infos, suspend=suspend)
-        await self._client.patch_object(wrapper, {"spec": spec}, unchanged=True)
+        """Suspend or resume the AppWrapper; set ``podSetInfos`` of its components to ``infos``, or remove them.
+
+        Its resourceVersion is no precondition: a user who changes an annotation again and again could keep the quota
+        that an eviction must release.
+        """
+        changes = spec_changes(wrapper, infos, suspend=suspend)
+        await self._client.patch(
+            APPWRAPPER, key_of(wrapper), changes, PatchType.JSON, uid=uid_of(wrapper)
+        )
 
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it.

@@ -25,7 +25,7 @@ from cfo.controllers.appwrapper.workload import (
     queue_of,
 )
 from cfo.runtime import Object, is_deleting
-from cfo.runtime.objects import Conditions, copied
+from cfo.runtime.objects import Conditions
 from cfo.runtime.process import micro_time
 
 REQUEUED_REASONS: Final = (
@@ -166,22 +166,27 @@ def _deletion_of(workload: Object) -> QueueDecision:
     return QueueDecision(QueueAction.NOTHING if is_deleting(workload) else QueueAction.DELETE)
 
 
-def changed_spec(
+def spec_changes(
     wrapper: Object, infos: Sequence[Sequence[Object]] | None, *, suspend: bool
-) -> Object:
-    """Return the fields of the spec that suspend or resume an AppWrapper.
+) -> list[Object]:
+    """Return the JSON patch that suspends or resumes an AppWrapper.
 
-    ``podSetInfos`` of its components become ``infos``, or are removed. Components that stay the same are left out.
+    ``podSetInfos`` of its components become ``infos``, or are removed. It applies whatever users have changed since
+    the AppWrapper was read: it contains no other field, and each field may exist or not.
     """
-    components = copied(wrapper["spec"]["components"])
-    for index, component in enumerate(components):
-        component.pop("podSetInfos", None)
-        if infos is not None and infos[index]:
-            component["podSetInfos"] = list(infos[index])
-    spec: Object = {"suspend": suspend}
-    if components != wrapper["spec"]["components"]:
-        spec["components"] = components
-    return spec
+    changes: list[Object] = [{"op": "add", "path": "/spec/suspend", "value": suspend}]
+    for index, component in enumerate(wrapper["spec"]["components"]):
+        field = f"/spec/components/{index}/podSetInfos"
+        wanted = list(infos[index]) if infos is not None else []
+        if wanted == component.get("podSetInfos"):
+            continue
+        if wanted:
+            changes.append({"op": "add", "path": field, "value": wanted})
+        elif "podSetInfos" in component:
+            # A field that does not exist cannot be removed.
+            changes.append({"op": "add", "path": field, "value": []})
+            changes.append({"op": "remove", "path": field})
+    return changes
 
 
 def reported_status(wrapper: Object, workload: Object, now: datetime) -> Object:

@@ -68,10 +68,12 @@ from cfo.runtime import (
     annotations_of,
     find_condition,
     gvk_of,
+    has_finalizer,
     key_of,
     name_of,
     namespace_of,
     rfc3339,
+    set_finalizer,
 )
 from cfo.runtime.client import (
     NAME_CONFLICT_RETRY_SECONDS,
@@ -350,12 +352,13 @@ class InferenceStackReconciler:
 
     async def _remove_helm_finalizers(self, stack: Object) -> None:
         """Remove the finalizers of the original operator: what they wait for never happens without it."""
-        finalizers = stack["metadata"].get("finalizers") or []
-        kept = [finalizer for finalizer in finalizers if finalizer not in HELM_FINALIZERS]
-        if kept == finalizers:
+        present = [name for name in HELM_FINALIZERS if has_finalizer(stack, name)]
+        if not present:
             return
-        patch = {"metadata": {"finalizers": kept or None}}
-        await self.client.patch_object(stack, patch, unchanged=True)
+        left: Object | None = stack
+        for name in present:
+            if left is not None:
+                left = await set_finalizer(self.client, left, name, present=False)
         _log.info(
             "Removed finalizer of the Helm operator",
             namespace=namespace_of(stack),

@@ -164,9 +164,13 @@ class RayClusterReconciler:
             step = step.decide_next(results) if step.decide_next is not None else None
 
     async def _patch_spec(self, cluster: Object, patch: Mapping[str, Any]) -> bool:
-        """Change the spec; return whether the RayCluster still exists."""
+        """Change the spec; return whether the RayCluster still exists.
+
+        Its resourceVersion is no precondition: a user who changes the RayCluster all the time could keep what the
+        profile does not allow.
+        """
         try:
-            await self._client.patch_object(cluster, {"spec": patch}, unchanged=True)
+            await self._client.patch_object(cluster, {"spec": patch})
         except NotFound:
             return False
         return True

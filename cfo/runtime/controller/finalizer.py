@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import NotFound
+from cfo.runtime.client.client import Client, PatchType
+from cfo.runtime.client.errors import Conflict, Invalid, NotFound
 from cfo.runtime.controller.reconcile import Result
 from cfo.runtime.objects.unstructured import (
     Object,
@@ -15,7 +15,6 @@ from cfo.runtime.objects.unstructured import (
     is_deleting,
     key_of,
     kind_of,
-    resource_version_of,
     to_object,
     uid_of,
 )
@@ -23,12 +22,15 @@ from cfo.runtime.process.arguments import InvalidArgument, wrong_result
 
 T = TypeVar("T", bound=Object | TypedObject)
 
+_FINALIZERS: Final = "/metadata/finalizers"
+
 
 async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> T | None:
     """Add or remove the finalizer ``name``; return the object as stored, or ``None`` if it no longer exists.
 
-    Sends no request if nothing changes. The uid and the resourceVersion of ``obj`` are preconditions, because the
-    request replaces the whole list: if another client has changed the object,
+    Sends no request if nothing changes. Only the uid of ``obj`` and the finalizers that the request depends on are
+    preconditions, so that users who change the object all the time cannot prevent it. If another client has changed
+    these finalizers, or one is to be added and the object is being deleted,
     :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried.
     """
     return await _set_finalizer(client, obj, to_object(obj), name, present=present)
@@ -39,20 +41,41 @@ async def _set_finalizer(
 ) -> T | None:
     if has_finalizer(wire, name) is present:
         return obj
-    current = wire["metadata"].get("finalizers") or ()
-    finalizers: list[Any] = [item for item in current if item != name]
-    if present:
-        finalizers.append(name)
-    metadata = {
-        "finalizers": finalizers or None,
-        "uid": uid_of(wire),
-        "resourceVersion": resource_version_of(wire),
-    }
+    current: list[str] = wire["metadata"].get("finalizers") or []
+    changes = _addition(current, name) if present else _removal(current, name)
     try:
-        stored: T = await client.patch(kind_of(obj), key_of(wire), {"metadata": metadata})
+        stored: T = await client.patch(
+            kind_of(obj), key_of(wire), changes, PatchType.JSON, uid=uid_of(wire)
+        )
     except NotFound:
         return None
+    except Invalid as error:
+        if error.causes:
+            raise  # a field of the object is invalid
+        message = (
+            f"{key_of(wire)} was recreated or is being deleted, or its finalizers have changed"
+        )
+        raise Conflict(409, message=message, verb=error.verb, resource=error.resource) from error
     return stored
+
+
+def _addition(finalizers: list[str], name: str) -> list[Object]:
+    """Return the JSON patch that adds ``name`` to ``finalizers``, unless the object is being deleted."""
+    # API servers compare a field that does not exist with null.
+    is_not_deleting: Object = {"op": "test", "path": "/metadata/deletionTimestamp", "value": None}
+    if finalizers:
+        return [is_not_deleting, {"op": "add", "path": f"{_FINALIZERS}/-", "value": name}]
+    return [
+        is_not_deleting,
+        {"op": "test", "path": _FINALIZERS, "value": None},
+        {"op": "add", "path": _FINALIZERS, "value": [name]},
+    ]
+
+
+def _removal(finalizers: list[str], name: str) -> list[Object]:
+    """Return the JSON patch that removes ``name`` from ``finalizers``."""
+    path = f"{_FINALIZERS}/{finalizers.index(name)}"
+    return [{"op": "test", "path": path, "value": name}, {"op": "remove", "path": path}]
 
 
 class Finalizer:

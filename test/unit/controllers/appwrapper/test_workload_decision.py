@@ -15,15 +15,16 @@ from cfo.controllers.appwrapper.workload_decision import (
     QueueAction,
     QueueDecision,
     awaits_admission,
-    changed_spec,
     decide_action,
     finished_status,
     is_queued,
     is_synchronized_here,
     released_status,
     reported_status,
+    spec_changes,
 )
 from cfo.runtime.objects.unstructured import Object
+from envtest.apply.jsonpatch import json_patch
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -303,16 +304,23 @@ def test_wrapper_is_deployed_with_admission_or_without_a_queue(
 def test_resumed_wrapper_gets_the_changes_of_the_admission_and_a_stopped_one_loses_them() -> None:
     suspended = wrapper()
     infos = [[{"nodeSelector": {"gpu": "a100"}}]]
-    resumed = changed_spec(suspended, infos, suspend=False)
-    assert resumed["suspend"] is False
-    assert resumed["components"][0]["podSetInfos"] == infos[0]
-    assert "podSetInfos" not in suspended["spec"]["components"][0]
+    running = json_patch(suspended, spec_changes(suspended, infos, suspend=False))
+    assert running["spec"]["suspend"] is False
+    assert running["spec"]["components"][0]["podSetInfos"] == infos[0]
 
-    running = {**suspended, "spec": {**suspended["spec"], **resumed}}
-    assert changed_spec(running, infos, suspend=False) == {"suspend": False}
-    stopped = changed_spec(running, None, suspend=True)
-    assert stopped["components"] == suspended["spec"]["components"]
-    assert changed_spec(suspended, None, suspend=True) == {"suspend": True}
+    resumed = {"op": "add", "path": "/spec/suspend", "value": False}
+    assert spec_changes(running, infos, suspend=False) == [resumed]
+    stopped = spec_changes(running, None, suspend=True)
+    assert json_patch(running, stopped) == suspended
+    assert spec_changes(suspended, None, suspend=True) == [{**resumed, "value": True}]
+
+
+def test_stopped_wrapper_can_have_lost_the_changes_of_the_admission_already() -> None:
+    """Its user can remove them together with the suspension, after the operator has read it."""
+    running = wrapper(suspend=False)
+    running["spec"]["components"][0]["podSetInfos"] = [{"nodeSelector": {"gpu": "a100"}}]
+    stopped = json_patch(wrapper(), spec_changes(running, None, suspend=True))
+    assert stopped == wrapper()
 
 
 @pytest.mark.parametrize(
