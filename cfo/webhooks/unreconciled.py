@@ -11,7 +11,8 @@ kept. The first operator's selector excludes what others reconcile, so all selec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from inspect import isawaitable
+from typing import Final, TypeAlias
 
 from cfo.api.reading import mapping
 from cfo.config.part import Part
@@ -22,7 +23,11 @@ from cfo.runtime.webhook import AdmissionRequest, Validator, Warnings
 _LABELS: Final = Path("metadata", "labels")
 
 
-def can_always_leave(obj: Object) -> bool:
+CanLeave: TypeAlias = Callable[[Object, Object, AdmissionRequest], bool | Awaitable[bool]]
+"""Returns whether an object, as it is and as it will be, can lose the labels by which an operator reconciles it."""
+
+
+def can_always_leave(old: Object, obj: Object, request: AdmissionRequest) -> bool:
     """Return true: another or no operator can reconcile an object of this kind at any time, because it has no quota."""
     return True
 
@@ -30,7 +35,7 @@ def can_always_leave(obj: Object) -> bool:
 def within_part(
     validator: Validator[Object],
     part: Part,
-    can_leave: Callable[[Object], bool] = can_always_leave,
+    can_leave: CanLeave = can_always_leave,
 ) -> Validator[Object]:
     """Return a validator like ``validator`` that also checks what becomes of objects outside ``part``.
 
@@ -45,9 +50,7 @@ def within_part(
 class PartValidator(Validator[Object]):
     """Validates like ``validator``, and checks what becomes of objects outside ``part`` (:func:`within_part`)."""
 
-    def __init__(
-        self, validator: Validator[Object], part: Part, can_leave: Callable[[Object], bool]
-    ) -> None:
+    def __init__(self, validator: Validator[Object], part: Part, can_leave: CanLeave) -> None:
         self._validator = validator
         self._part = part
         self._can_leave = can_leave
@@ -59,14 +62,17 @@ class PartValidator(Validator[Object]):
         self._warn(obj, request)
         return self._validator.validate_create(obj, request)
 
-    def validate_update(
+    async def validate_update(
         self, old: Object, obj: Object, request: AdmissionRequest
-    ) -> Warnings | Awaitable[Warnings]:
+    ) -> Warnings:
         """Validate the update of ``old`` to ``obj``."""
-        self._check_change(old, obj, request)
+        await self._check_change(old, obj, request)
         if self._part.covers(request.namespace, string_labels(old)):
             self._warn(obj, request)
-        return self._validator.validate_update(old, obj, request)
+        warnings = self._validator.validate_update(old, obj, request)
+        if isawaitable(warnings):
+            return await warnings
+        return warnings
 
     def validate_delete(
         self, obj: Object, request: AdmissionRequest
@@ -74,12 +80,17 @@ class PartValidator(Validator[Object]):
         """Validate the deletion of ``obj``."""
         return self._validator.validate_delete(obj, request)
 
-    def _check_change(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
+    async def _check_change(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if labels change that must stay."""
         before = string_labels(old)
         after = string_labels(obj)
         changed = [key for key in self._part.keys if before.get(key) != after.get(key)]
-        if not changed or self._part.covers(request.namespace, after) or self._can_leave(old):
+        if not changed or self._part.covers(request.namespace, after):
+            return
+        can_leave = self._can_leave(old, obj, request)
+        if isawaitable(can_leave):
+            can_leave = await can_leave
+        if can_leave:
             return
         detail = (
             f"immutable while the {request.kind.kind} is in a queue, has quota or runs, because the label decides "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
 from cfo.api.reading import items, mapping, path
-from cfo.runtime import GVK, find_condition
+from cfo.runtime import GVK, find_condition, name_of, uid_of
 
 APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
@@ -40,6 +41,12 @@ Kueue removes its own finalizer ``kueue.x-k8s.io/resource-in-use``; this one onl
 
 APPWRAPPER_UID_LABEL: Final = "workload.codeflare.dev/appwrapper-uid"
 """The uid of the AppWrapper to which a Workload belongs; ``metadata.ownerReferences`` does not outlive an orphaning."""
+
+SELECTOR_ANNOTATION: Final = "workload.codeflare.dev/label-selector"
+"""The label selector of the operator that follows a Workload; it does not exist if that has none.
+
+If it does not match the labels of the AppWrapper any more, the AppWrapper has left the operator.
+"""
 
 ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
 """The prefix of the annotations with which a user sets periods, limits and exit codes."""
@@ -95,10 +102,22 @@ OWN_CONDITIONS: Final = (
 )
 """The conditions that this controller writes; all other conditions are written by other clients."""
 
+_HASH_LENGTH: Final = 5
+_PREFIX_LENGTH: Final = 252 - _HASH_LENGTH
+"""The name of a Workload has at most 253 characters: this prefix, a dash, and the hash."""
+
 
 def is_managed_here(wrapper: Mapping[str, Any]) -> bool:
     """Return whether ``spec.managedBy`` assigns the AppWrapper to this controller."""
     return ((wrapper.get("spec") or {}).get("managedBy") or CONTROLLER_NAME) == CONTROLLER_NAME
+
+
+def workload_name(wrapper: Mapping[str, Any]) -> str:
+    """Return the name of the AppWrapper's Workload."""
+    text = "\n".join([APPWRAPPER.kind, APPWRAPPER.group, name_of(wrapper), uid_of(wrapper)])
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    prefix = f"{APPWRAPPER.kind.lower()}-{name_of(wrapper)}"
+    return f"{prefix[:_PREFIX_LENGTH]}-{digest}"
 
 
 def has_quota(wrapper: Mapping[str, Any]) -> bool:

@@ -17,13 +17,14 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, workload_name
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
 from cfo.controllers.appwrapper.components import specified_infos
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     desired_workload,
+    has_left,
     has_prebuilt_workload,
     has_queue,
     is_admitted,
@@ -31,7 +32,6 @@ from cfo.controllers.appwrapper.workload import (
     pod_set_infos,
     protection_patch,
     queue_of,
-    workload_name,
 )
 from cfo.controllers.appwrapper.workload_decision import (
     QueueAction,
@@ -41,6 +41,7 @@ from cfo.controllers.appwrapper.workload_decision import (
     finished_status,
     is_queued,
     is_synchronized_here,
+    must_delete_left,
     released_status,
     reported_status,
     spec_changes,
@@ -53,6 +54,7 @@ from cfo.runtime import (
     Builder,
     Entry,
     Invalid,
+    LabelSelector,
     Manager,
     NamespacedName,
     NotFound,
@@ -102,7 +104,8 @@ class KueueReconciler:
         self._wrappers = manager.cache.informer(APPWRAPPER).reader
         self._reported: dict[Request, tuple[str, str]] = {}
         """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
-        self._is_divided = bool(manager.options.selectors.get(APPWRAPPER))
+        self._selector = str(LabelSelector.of(manager.options.selectors.get(APPWRAPPER)))
+        self._is_divided = bool(self._selector)
         """Whether AppWrappers exist that the cache does not select."""
         if self._is_divided:
             workloads.add_index(_WRAPPER_INDEX, _index_wrapper)
@@ -151,7 +154,7 @@ class KueueReconciler:
         if not is_synchronized_here(wrapper, workload):
             return Result()
         if workload is not None:
-            protection = protection_patch(wrapper, workload)
+            protection = protection_patch(wrapper, workload, self._selector)
             if protection:
                 workload = await self._client.patch_object(workload, protection, unchanged=True)
         decision = decide_action(wrapper, workload)
@@ -190,7 +193,7 @@ class KueueReconciler:
         return Result()
 
     async def _delete_left(self, request: Request) -> None:
-        """Delete the Workload of an AppWrapper that has left its queue, and then the part of this operator.
+        """Delete the Workload of an AppWrapper that has left the part of this operator.
 
         The webhook allows that while nothing runs. No other operator may follow the Workload. The AppWrapper is read
         once for each, when the AppWrapper leaves, or the Workload is created, or the operator starts.
@@ -199,12 +202,12 @@ class KueueReconciler:
         if all(entry.meta.is_deleting for entry in found):
             return
         wrapper = await self._client.get(APPWRAPPER, request, live=True)
-        if wrapper is None or is_of_another_part(wrapper, self._wrappers):
+        workload = self._workload_of(wrapper) if wrapper is not None else None
+        if wrapper is None or workload is None:
             return
-        workload = self._workload_of(wrapper)
-        if workload is None or not is_synchronized_here(wrapper, workload):
+        if is_of_another_part(wrapper, workload, self._wrappers):
             return
-        if decide_action(wrapper, workload).action is QueueAction.DELETE:
+        if must_delete_left(wrapper, workload):
             await self._delete(wrapper, workload)
 
     async def _delete(self, wrapper: Object, workload: Object) -> None:
@@ -214,6 +217,8 @@ class KueueReconciler:
             return
         if is_deleting(wrapper):
             cause = "is being deleted"
+        elif has_left(wrapper, workload):
+            cause = "has left the operator"
         elif has_queue(wrapper):
             cause = "was changed without validation"
         else:
@@ -245,7 +250,8 @@ class KueueReconciler:
             self._events.event(wrapper, "Warning", "PrebuiltWorkload", message)
             return Result()
         try:
-            desired = desired_workload(wrapper, self.workload, await self._priority(wrapper))
+            priority = await self._priority(wrapper)
+            desired = desired_workload(wrapper, self.workload, priority, self._selector)
             created = await self._client.create(desired)
         except PodSetError as error:
             self._events.event(wrapper, "Warning", "InvalidPodSets", str(error))

@@ -271,7 +271,7 @@ class ReservationReconciler:
         """Return whether another operator follows the AppWrapper of a Workload, so that it exists."""
         uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
         wrapper = await self._wrapper_of(workload, uid, live=True)
-        return wrapper is not None and is_of_another_part(wrapper, self._wrappers)
+        return wrapper is not None and is_of_another_part(wrapper, workload, self._wrappers)
 
     async def _wrapper_of(self, workload: Object, uid: str, *, live: bool = False) -> Object | None:
         """Return the AppWrapper of a Workload, if it exists; unless ``live``, only if this operator reconciles it."""

@@ -7,7 +7,6 @@ of Kueue's own integration.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -17,14 +16,15 @@ import orjson
 
 from cfo.api.appwrapper.inference import pod_sets_of
 from cfo.api.appwrapper.names import (
-    APPWRAPPER,
     APPWRAPPER_LABEL,
     APPWRAPPER_UID_LABEL,
     FINALIZER,
     QUOTA_FINALIZER,
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,
+    SELECTOR_ANNOTATION,
     has_quota,
+    workload_name,
 )
 from cfo.api.appwrapper.podsets import (
     POD_INDEX_LABEL,
@@ -40,6 +40,7 @@ from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
+    LabelSelector,
     Object,
     Reader,
     annotations_of,
@@ -55,10 +56,6 @@ from cfo.runtime.objects import new_object, parse_duration, parse_integer, set_c
 
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 """Kueue finishes a Workload that has it and no owner, which gives back the quota; users can orphan Workloads."""
-
-_HASH_LENGTH: Final = 5
-_PREFIX_LENGTH: Final = 252 - _HASH_LENGTH
-"""The name has at most 253 characters: this prefix, a dash, and the hash."""
 
 MAX_WORKLOAD_BYTES: Final = 1280 << 10
 """The maximum size of a new Workload, of which etcd accepts 1,536 KiB. The rest is for its status.
@@ -111,12 +108,22 @@ def is_terminated(wrapper: Mapping[str, Any]) -> bool:
     return not any(is_true(conditions, kind) for kind in (RESOURCES_DEPLOYED, QUOTA_RESERVED))
 
 
-def is_of_another_part(wrapper: Object, wrappers: Reader) -> bool:
-    """Return whether an AppWrapper belongs to the part of another operator; ``wrappers`` has those of this one.
+def has_left(wrapper: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+    """Return whether an AppWrapper has left the part of the operator that follows its Workload.
 
-    None may follow one that has left the part of this operator, but then it has neither a queue nor quota.
+    Users can change its labels in any order, and faster than the operator sees that. So only the Workload, which they
+    cannot write, says which operator follows it. None does after the AppWrapper has left, whatever labels it has then.
     """
-    if wrappers.selects(wrapper):
+    selector = annotations_of(workload).get(SELECTOR_ANNOTATION, "")
+    return not LabelSelector.of(selector).matches(labels_of(wrapper))
+
+
+def is_of_another_part(wrapper: Object, workload: Mapping[str, Any], wrappers: Reader) -> bool:
+    """Return whether another operator follows an AppWrapper and its Workload; ``wrappers`` has those of this one.
+
+    None may follow one that has neither a queue nor quota.
+    """
+    if wrappers.selects(wrapper) or has_left(wrapper, workload):
         return False
     return has_queue(wrapper) or has_quota(wrapper)
 
@@ -126,16 +133,10 @@ def has_prebuilt_workload(wrapper: Mapping[str, Any]) -> bool:
     return _PREBUILT in labels_of(wrapper) or _PREBUILT in annotations_of(wrapper)
 
 
-def workload_name(wrapper: Mapping[str, Any]) -> str:
-    """Return the name of the AppWrapper's Workload."""
-    text = "\n".join([APPWRAPPER.kind, APPWRAPPER.group, name_of(wrapper), uid_of(wrapper)])
-    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
-    prefix = f"{APPWRAPPER.kind.lower()}-{name_of(wrapper)}"
-    return f"{prefix[:_PREFIX_LENGTH]}-{digest}"
-
-
-def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> Object:
-    """Return the Workload to create, of the version in ``gvk``.
+def desired_workload(
+    wrapper: Object, gvk: GVK, priority: WorkloadPriority, selector: str = ""
+) -> Object:
+    """Return the Workload to create, of the version in ``gvk``; ``selector`` is the operator's label selector.
 
     Raises :class:`~cfo.api.appwrapper.podsets.PodSetError`, also for one that would be too large.
     """
@@ -159,7 +160,7 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> O
         workload_name(wrapper),
         namespace_of(wrapper),
         labels={APPWRAPPER_UID_LABEL: uid_of(wrapper)},
-        annotations=_annotations(wrapper),
+        annotations=_annotations(wrapper, selector),
         spec=spec,
     )
     workload["metadata"]["finalizers"] = [QUOTA_FINALIZER]
@@ -172,27 +173,34 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: WorkloadPriority) -> O
     return set_controller_owner(workload, wrapper, block_owner_deletion=True)
 
 
-def protection_patch(wrapper: Mapping[str, Any], workload: Object) -> Object:
-    """Return the patch that protects a Workload of an earlier version as a new one is; empty if it is or has ended.
+def protection_patch(wrapper: Mapping[str, Any], workload: Object, selector: str = "") -> Object:
+    """Return the patch with which a Workload is protected as a new one is; empty if it is or has ended.
 
-    The finalizer is not added to a Workload that is being deleted, because the API server does not allow that, nor to
-    one that is finished, because it holds no quota.
+    It may be of an earlier version, or of an operator with another label selector than ``selector``. The finalizer is
+    not added to a Workload that is being deleted, because the API server does not allow that, nor to one that is
+    finished, because it holds no quota.
     """
-    if has_finalizer(workload, QUOTA_FINALIZER) or is_deleting(workload) or is_finished(workload):
+    if is_deleting(workload) or is_finished(workload):
         return {}
+    if has_finalizer(workload, QUOTA_FINALIZER):
+        if annotations_of(workload).get(SELECTOR_ANNOTATION, "") == selector:
+            return {}
+        return {"metadata": {"annotations": {SELECTOR_ANNOTATION: selector or None}}}
     metadata = workload["metadata"]
     return {
         "metadata": {
             "finalizers": [*(metadata.get("finalizers") or ()), QUOTA_FINALIZER],
             "labels": {APPWRAPPER_UID_LABEL: uid_of(wrapper), _JOB_UID_LABEL: None},
-            "annotations": _annotations(wrapper),
+            "annotations": _annotations(wrapper, selector),
         }
     }
 
 
-def _annotations(wrapper: Mapping[str, Any]) -> dict[str, str]:
-    """Return what must be known of an AppWrapper when only its Workload exists."""
+def _annotations(wrapper: Mapping[str, Any], selector: str) -> dict[str, str]:
+    """Return what must be known of an AppWrapper and its operator when only its Workload exists."""
     found = {APPWRAPPER_LABEL: name_of(wrapper)}
+    if selector:
+        found[SELECTOR_ANNOTATION] = selector
     grace = annotations_of(wrapper).get(FORCEFUL_DELETION, "").strip()
     try:
         parse_duration(grace)

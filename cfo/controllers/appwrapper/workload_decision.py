@@ -19,6 +19,7 @@ from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     completion,
     eviction,
+    has_left,
     has_queue,
     is_admitted,
     is_terminated,
@@ -143,6 +144,20 @@ def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:
     if workload["spec"].get("queueName") != queue_of(wrapper):
         return QueueDecision(QueueAction.MOVE, is_pending=True)
     return QueueDecision(QueueAction.NOTHING, is_pending=True)
+
+
+def must_delete_left(wrapper: Object, workload: Object) -> bool:
+    """Return whether to delete the Workload of an AppWrapper that this operator does not reconcile.
+
+    Its quota is kept until the pods of the AppWrapper have ended (:mod:`.reservations`).
+    """
+    if is_deleting(workload):
+        return False
+    if has_left(wrapper, workload):
+        return True
+    if not is_synchronized_here(wrapper, workload):
+        return False
+    return decide_action(wrapper, workload).action is QueueAction.DELETE
 
 
 def _decide_without_queue(

@@ -30,7 +30,7 @@ async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> 
 
     Sends no request if nothing changes. Only the uid of ``obj`` and the finalizers that the request depends on are
     preconditions, so that users who change the object all the time cannot prevent it. If another client has changed
-    these finalizers, or one is to be added and the object is being deleted,
+    these finalizers, or deletes the object to which one must be added,
     :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried.
     """
     return await _set_finalizer(client, obj, to_object(obj), name, present=present)

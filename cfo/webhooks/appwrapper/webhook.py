@@ -16,16 +16,38 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL, is_idle
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    USER_ID_LABEL,
+    USER_LABEL,
+    is_idle,
+    workload_name,
+)
 from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
-from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.kueue import QUEUE_NAME_LABEL, WORKLOADS
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.reading import mapping
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.part import EVERYTHING, Part
-from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
+from cfo.runtime import (
+    GVK,
+    APIError,
+    Client,
+    DiscoveryIncomplete,
+    FieldError,
+    FieldErrors,
+    Manager,
+    NamespacedName,
+    Object,
+    TransportError,
+    UnknownKind,
+    gvk_of,
+)
 from cfo.runtime.objects.field import Path, forbidden
+from cfo.runtime.process import printable
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo, Validator
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.turns import Turns
 from cfo.webhooks.unreconciled import string_labels, within_part
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
@@ -33,6 +55,8 @@ EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable
 
 _MAX_PLANNED: Final = 20
 """The maximum number of components that other webhooks of the operator validate: each costs as much as a review."""
+
+_MAX_REASON_LENGTH: Final = 200
 
 _SELECTED_KINDS: Final = (RAY_CLUSTER, FLUX_JOB, MINICLUSTER)
 """The kinds of components to which the operator's label selector applies."""
@@ -61,8 +85,10 @@ class AppWrapperWebhook(Validator[Object]):
         self._validators = validators if validators is not None else {}
         self._is_enabled = config.enabled
         self._fault_tolerance = config.fault_tolerance
-        self._counts_added_pods = config.kueue_integration
+        self._queues_itself = config.kueue_integration
         self._default_queue_name = config.default_queue_name
+        self._client = client
+        self._turns = Turns()
         self._reviewer = AccessReviewer(client, check_permissions=config.user_rbac_admission_check)
 
     def default(self, obj: Object, request: AdmissionRequest) -> None:
@@ -89,7 +115,7 @@ class AppWrapperWebhook(Validator[Object]):
         from cfo.webhooks.appwrapper.validation import create_warnings
 
         settings = Settings.of({"metadata": _metadata(obj)}, self._fault_tolerance)
-        warnings = list(create_warnings(obj, counts_added_pods=self._counts_added_pods))
+        warnings = list(create_warnings(obj, counts_added_pods=self._queues_itself))
         return [*settings.problems, *warnings, *self._selector_warnings(obj)]
 
     def _selector_warnings(self, obj: Object) -> Iterator[str]:
@@ -125,6 +151,33 @@ class AppWrapperWebhook(Validator[Object]):
         errors = await request.compute(update_errors, old, obj)
         request.warn(*change_warnings(errors))
         FieldErrors.check(errors)
+
+    async def can_leave(self, old: Object, obj: Object, request: AdmissionRequest) -> bool:
+        """Return whether another operator can take over an AppWrapper.
+
+        Kueue can admit its Workload at any time, so it must neither have one, nor have or get a queue. The operator
+        may not have seen yet that its queue was removed, so the Workload is read.
+        """
+        if not is_idle(old) or _has_queue(old) or _has_queue(obj):
+            return False
+        return not self._queues_itself or not await self._has_workload(old, request)
+
+    async def _has_workload(self, appwrapper: Object, request: AdmissionRequest) -> bool:
+        """Return whether the Workload of an AppWrapper exists; also if it cannot be read."""
+        uid = mapping(appwrapper.get("metadata")).get("uid")
+        identity = {"metadata": {"name": request.name, "uid": uid if isinstance(uid, str) else ""}}
+        key = NamespacedName(request.namespace, workload_name(identity))
+        for workload in WORKLOADS:
+            try:
+                async with self._turns.turn(request.namespace):
+                    return await self._client.get(workload, key, live=True) is not None
+            except UnknownKind:
+                continue
+            except (APIError, TransportError, DiscoveryIncomplete, ValueError) as error:
+                reason = printable(str(error), _MAX_REASON_LENGTH)
+                request.warn(f"cannot read the Workload of the AppWrapper: {reason}")
+                return True
+        return False
 
 
 class PlannedObject(msgspec.Struct, frozen=True):
@@ -210,12 +263,8 @@ def sanitized_label(text: str) -> str:
     return _INVALID_CHARACTER.sub("_", cut).strip("-_.")
 
 
-def can_leave(appwrapper: Object) -> bool:
-    """Return whether another operator can take over an AppWrapper.
-
-    One with a queue has a Workload, which Kueue can admit at any time.
-    """
-    return is_idle(appwrapper) and not string_labels(appwrapper).get(QUEUE_NAME_LABEL)
+def _has_queue(appwrapper: Object) -> bool:
+    return bool(string_labels(appwrapper).get(QUEUE_NAME_LABEL))
 
 
 def setup(
@@ -232,7 +281,7 @@ def setup(
     manager.webhooks.register(
         APPWRAPPER,
         defaulter=webhook,
-        validator=within_part(webhook, part, can_leave),
+        validator=within_part(webhook, part, webhook.can_leave),
         operations=_DEFAULTED_OPERATIONS,
         validator_operations=_VALIDATED_OPERATIONS,
     )

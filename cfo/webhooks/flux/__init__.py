@@ -68,8 +68,8 @@ class FluxValidator(Validator[Object]):
         """Return the errors of rules that compare the new object with the old one, whose types are checked."""
         return []
 
-    def can_leave(self, obj: Object) -> bool:
-        """Return whether another operator can take over ``obj``, whose fields have any types."""
+    def can_leave(self, old: Object, obj: Object, request: AdmissionRequest) -> bool:
+        """Return whether another operator can take over ``old``, whose fields have any types."""
         return True
 
     def warnings(self, obj: Object) -> list[str]:
@@ -162,11 +162,11 @@ class MiniClusterValidator(FluxValidator):
 
         return minicluster_queue_errors(old, new)
 
-    def can_leave(self, obj: Object) -> bool:
+    def can_leave(self, old: Object, obj: Object, request: AdmissionRequest) -> bool:
         """Return whether nothing of a MiniCluster runs, so that no pods depend on its controller."""
         from cfo.api.flux.validation.queue import is_idle_minicluster
 
-        return is_idle_minicluster(obj)
+        return is_idle_minicluster(old)
 
     def warnings(self, obj: Object) -> list[str]:
         """Return what has no effect in a MiniCluster."""
@@ -208,11 +208,11 @@ class FluxJobValidator(FluxValidator):
 
         return flux_job_update_errors(old, new)
 
-    def can_leave(self, obj: Object) -> bool:
+    def can_leave(self, old: Object, obj: Object, request: AdmissionRequest) -> bool:
         """Return whether a FluxJob has no quota, which only its controller gives back."""
         from cfo.api.flux.facts import is_true
 
-        return not is_true(obj, QUOTA_RESERVED)
+        return not is_true(old, QUOTA_RESERVED)
 
     def warnings(self, obj: Object) -> list[str]:
         """Return what has no effect in a FluxJob."""

@@ -44,7 +44,7 @@ WRAPPER = NamespacedName("ns", "w")
 
 
 class OvertakenTransport(Transport):
-    """The operator's connection: before each of its patches of an object, the tenant changes an annotation of it."""
+    """The operator's connection: before each patch of an object, the tenant changes one of its annotations."""
 
     def __init__(self, env: Environment, gvk: GVK, key: NamespacedName, plural: str) -> None:
         super().__init__(ClientConfig.for_control_plane(env.plane))

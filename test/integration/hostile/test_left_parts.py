@@ -42,7 +42,9 @@ QUEUED = configuration(kueueIntegration=True)
 
 
 @asynccontextmanager
-async def run_operator(env: AppWrapperEnvironment) -> AsyncIterator[None]:
+async def run_operator(
+    env: AppWrapperEnvironment, *, has_webhook: bool = True
+) -> AsyncIterator[None]:
     """Run the controllers and the webhook of an operator for a part of the AppWrappers, until the block ends."""
     async with Transport(ClientConfig.for_control_plane(env.plane)) as transport:
         options = ManagerOptions(
@@ -52,7 +54,8 @@ async def run_operator(env: AppWrapperEnvironment) -> AsyncIterator[None]:
         )
         manager = Manager(transport, options)
         appwrapper.setup(manager, QUEUED)
-        webhook.setup(manager, QUEUED, part=Part(selector=LabelSelector.of(SELECTOR)))
+        if has_webhook:
+            webhook.setup(manager, QUEUED, part=Part(selector=LabelSelector.of(SELECTOR)))
         async with manager:
             await manager.started()
 
@@ -69,7 +72,8 @@ async def run_operator(env: AppWrapperEnvironment) -> AsyncIterator[None]:
                 return False
 
             await eventually(is_ready, "readiness")
-            await eventually(is_called, "calls of the webhook")
+            if has_webhook:
+                await eventually(is_called, "calls of the webhook")
             yield
 
 
@@ -102,15 +106,9 @@ async def test_running_appwrapper_that_leaves_its_operator_is_refused(part: str 
 
             await eventually(is_released, "the quota is released")
             assert await env.client.list(POD, namespace="ns") == []
-            leave_queue = {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}
-            leave_part = {"metadata": {"labels": {"part": part}}}
-            for change in (leave_queue, leave_part):
-                await env.client.patch(APPWRAPPER, NamespacedName("ns", "w"), change)
-
-            async def is_deleted() -> bool:
-                return await queue.workloads() == []
-
-            await eventually(is_deleted, "no Workload")
+            await change_labels(env, queue=None)
+            await wait_for_no_workload(queue)
+            await change_labels(env, part=part)
 
 
 async def refuse(env: AppWrapperEnvironment, metadata: Object, **spec: bool) -> None:
@@ -118,3 +116,91 @@ async def refuse(env: AppWrapperEnvironment, metadata: Object, **spec: bool) -> 
     change = {"metadata": metadata, "spec": spec}
     with pytest.raises(Forbidden, match=r"metadata.labels\[part\]: Forbidden: immutable while"):
         await env.client.patch(APPWRAPPER, NamespacedName("ns", "w"), change)
+
+
+async def create_flavor(env: AppWrapperEnvironment) -> None:
+    """Create the namespace and the ResourceFlavor of the queue."""
+    await env.create_namespace()
+    flavor = {"metadata": {"name": "gold"}, "spec": {}}
+    await env.create({"apiVersion": FLAVOR.api_version, "kind": FLAVOR.kind, **flavor})
+
+
+async def change_labels(env: AppWrapperEnvironment, **labels: str | None) -> None:
+    """Change labels of the AppWrapper; ``queue`` is that of its queue."""
+    named = {QUEUE_NAME_LABEL if key == "queue" else key: value for key, value in labels.items()}
+    change = {"metadata": {"labels": named}}
+    await env.client.patch(APPWRAPPER, NamespacedName("ns", "w"), change)
+
+
+async def wait_for_no_workload(queue: PodQueue) -> None:
+    """Wait until no Workload exists."""
+
+    async def is_deleted() -> bool:
+        assert await queue.workloads() == []
+        return True
+
+    await eventually(is_deleted, "no Workload")
+
+
+@pytest.mark.parametrize("part", [None, "b"])
+async def test_appwrapper_gets_no_queue_in_the_update_in_which_it_leaves(part: str | None) -> None:
+    async with start_appwrapper_environment(*kueue_crds(), controllers=CONTROLLERS) as env:
+        await create_flavor(env)
+        async with run_operator(env):
+            await env.create(queued("w", job(parallelism=2)))
+            queue = PodQueue(env, 2)
+            await eventually(queue.workloads, "a Workload")
+            await change_labels(env, queue=None)
+            await refuse(env, {"labels": {"part": part, QUEUE_NAME_LABEL: "lq"}})
+            await wait_for_no_workload(queue)
+            await refuse(env, {"labels": {"part": part, QUEUE_NAME_LABEL: "lq"}})
+            await change_labels(env, part=part)
+            await change_labels(env, queue="lq")
+            await env.create(queued("later", job(parallelism=2)))
+            await eventually(queue.workloads, "a Workload")
+            (workload,) = await queue.workloads()
+            assert workload["metadata"]["name"].startswith("appwrapper-later-")
+
+
+@pytest.mark.parametrize("part", [None, "b"])
+async def test_waiting_workload_of_an_appwrapper_that_left_with_a_queue_is_deleted(
+    part: str | None,
+) -> None:
+    """The webhook may not be registered."""
+    async with start_appwrapper_environment(*kueue_crds(), controllers=CONTROLLERS) as env:
+        await create_flavor(env)
+        async with run_operator(env, has_webhook=False):
+            await env.create(queued("w", job(parallelism=2)))
+            queue = PodQueue(env, 2)
+            await eventually(queue.workloads, "a Workload")
+            await change_labels(env, part=part, queue="other")
+            await wait_for_no_workload(queue)
+            await env.wait_for_event(
+                "DeletedWorkload", "because the AppWrapper has left the operator"
+            )
+
+
+async def test_workload_of_an_appwrapper_that_left_while_it_ran_is_deleted_when_its_pods_end() -> (
+    None
+):
+    """No operator sees that its Job completes."""
+    async with start_appwrapper_environment(*kueue_crds(), controllers=CONTROLLERS) as env:
+        await create_flavor(env)
+        async with run_operator(env, has_webhook=False):
+            await env.create(queued("w", job(parallelism=2)))
+            queue = PodQueue(env, 2)
+            await eventually(queue.workloads, "a Workload")
+            await queue.schedule()
+            await env.wait_for_condition("PodsReady", "True")
+            await change_labels(env, part="b")
+
+            async def is_being_deleted() -> bool:
+                (workload,) = await queue.workloads()
+                assert is_reserved(workload)
+                return "deletionTimestamp" in workload["metadata"]
+
+            await eventually(is_being_deleted, "the Workload is being deleted")
+            await env.wait_for_event("QuotaInUse", "keeping the quota until they end")
+            for pod in await env.client.list(POD, namespace="ns"):
+                await env.set_pod_status(pod["metadata"]["name"], "Succeeded")
+            await wait_for_no_workload(queue)

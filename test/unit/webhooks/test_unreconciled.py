@@ -147,6 +147,14 @@ async def test_object_with_quota_does_not_leave_the_part(
     assert await is_changeable(kind, before, {**LABELS, "other": "label"})
 
 
+@pytest.mark.parametrize("part", [{}, {"team": "b"}], ids=["no part", "another part"])
+async def test_appwrapper_gets_no_queue_together_with_another_part(part: Object) -> None:
+    """Its Workload of the queue before may still exist, and would seem to be that of the other operator."""
+    before = {**labelled("ns", LABELS), "spec": SUSPENDED}
+    assert await is_changeable("AppWrapper", before, part)
+    assert not await is_changeable("AppWrapper", before, {**part, QUEUE_NAME_LABEL: "lq"})
+
+
 async def is_changeable(kind: str, before: Object, labels: Mapping[str, str]) -> bool:
     """Return whether the labels of the object that decide who reconciles it may change to ``labels``."""
     after = {**before, "metadata": {**before["metadata"], "labels": labels}}

@@ -7,10 +7,9 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, QUOTA_RESERVED
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, QUOTA_RESERVED, workload_name
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.kueue import KueueReconciler
-from cfo.controllers.appwrapper.workload import workload_name
 from cfo.runtime import Client, NamespacedName, Object
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.config import ClientConfig

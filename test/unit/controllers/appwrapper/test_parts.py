@@ -13,6 +13,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.created_components import DELETED
+from cfo.api.appwrapper.names import workload_name
 from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT, PodSetError
 from cfo.config.appwrapper import (
     AppWrapperConfiguration,
@@ -35,7 +36,6 @@ from cfo.controllers.appwrapper.workload import (
     desired_workload,
     evicted_at,
     pod_set_infos,
-    workload_name,
 )
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, annotations_of

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.names import FINALIZER, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    FINALIZER,
+    PODS_READY,
+    QUOTA_RESERVED,
+    RESOURCES_DEPLOYED,
+    SELECTOR_ANNOTATION,
+)
 from cfo.api.kueue import inadmissible_message
+from cfo.controllers.appwrapper.workload import (
+    WorkloadPriority,
+    desired_workload,
+    has_left,
+    protection_patch,
+)
 from cfo.controllers.appwrapper.workload_decision import (
     REQUEUED_REASONS,
     QueueAction,
@@ -19,12 +33,14 @@ from cfo.controllers.appwrapper.workload_decision import (
     finished_status,
     is_queued,
     is_synchronized_here,
+    must_delete_left,
     released_status,
     reported_status,
     spec_changes,
 )
 from cfo.runtime.objects.unstructured import Object
 from envtest.apply.jsonpatch import json_patch
+from test.support.kueue_queue import WORKLOAD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -321,6 +337,81 @@ def test_stopped_wrapper_can_have_lost_the_changes_of_the_admission_already() ->
     running["spec"]["components"][0]["podSetInfos"] = [{"nodeSelector": {"gpu": "a100"}}]
     stopped = json_patch(wrapper(), spec_changes(running, None, suspend=True))
     assert stopped == wrapper()
+
+
+LABEL_STATES = list(product(("a", "b", None), ("lq", None)))
+"""All values of the labels that decide about an AppWrapper: its part and its queue."""
+SPEC_STATES = list(product((True, False), (True, False)))
+"""Whether it is suspended, and whether it has quota."""
+WORKLOAD_STATES: list[Object] = [
+    workload(),
+    workload(**ADMITTED),
+    workload(EVICTED, **ADMITTED),
+    workload(active=False),
+]
+
+
+def labelled(part: str | None, queue: str | None, *, suspend: bool, quota: bool) -> Object:
+    """Return an AppWrapper with these labels."""
+    found = wrapper(suspend=suspend, conditions=(QUOTA_RESERVED,) if quota else ())
+    labels = {"part": part, QUEUE_LABEL: queue}
+    found["metadata"]["labels"] = {key: value for key, value in labels.items() if value}
+    return found
+
+
+def followed_by(existing: Object, selector: str) -> Object:
+    """Return a Workload that the operator with this label selector follows."""
+    annotations = {SELECTOR_ANNOTATION: selector} if selector else {}
+    return {**existing, "metadata": {**existing["metadata"], "annotations": annotations}}
+
+
+@pytest.mark.parametrize("existing", WORKLOAD_STATES, ids=["waiting", "admitted", "evicted", "off"])
+@pytest.mark.parametrize(("suspend", "quota"), SPEC_STATES)
+@pytest.mark.parametrize(("part", "queue"), LABEL_STATES)
+def test_workload_is_deleted_in_whatever_order_its_appwrapper_has_left_its_queue_and_its_part(
+    part: str | None, queue: str | None, suspend: bool, quota: bool, existing: Object
+) -> None:
+    """Whatever the updates before were, the last one leads to one of these states."""
+    owner = labelled(part, queue, suspend=suspend, quota=quota)
+    own = followed_by(existing, "part=a")
+    assert has_left(owner, own) is (part != "a")
+    if part == "a":
+        assert is_synchronized_here(owner, own)
+        return
+    assert must_delete_left(owner, own)
+    deleting = {**own["metadata"], "deletionTimestamp": "now"}
+    assert not must_delete_left(owner, {**own, "metadata": deleting})
+
+
+@pytest.mark.parametrize(("suspend", "quota"), SPEC_STATES)
+@pytest.mark.parametrize(("part", "queue"), LABEL_STATES)
+@pytest.mark.parametrize("selector", ["", "part in (a,b)", "!other"])
+def test_workload_of_another_operator_is_kept(
+    selector: str, part: str | None, queue: str | None, suspend: bool, quota: bool
+) -> None:
+    """The selector of this operator may have changed since, or a Workload may be of an earlier version."""
+    owner = labelled(part, queue, suspend=suspend, quota=quota)
+    theirs = followed_by(workload(**ADMITTED), selector)
+    is_theirs = part is not None or selector != "part in (a,b)"
+    assert has_left(owner, theirs) is not is_theirs
+    holds_nothing = queue is None and not quota
+    assert must_delete_left(owner, theirs) is (holds_nothing or not is_theirs)
+
+
+def test_operator_marks_the_workloads_that_it_follows() -> None:
+    owner = labelled("a", "lq", suspend=True, quota=False)
+    owner |= {"apiVersion": APPWRAPPER.api_version, "kind": APPWRAPPER.kind}
+    owner["metadata"]["uid"] = "uid"
+    owner["spec"]["components"] = []
+    created = desired_workload(owner, WORKLOAD, WorkloadPriority(), "part=a")
+    assert created["metadata"]["annotations"][SELECTOR_ANNOTATION] == "part=a"
+    assert protection_patch(owner, created, "part=a") == {}
+    for selector in ("part=b", ""):
+        marked = {"metadata": {"annotations": {SELECTOR_ANNOTATION: selector or None}}}
+        assert protection_patch(owner, created, selector) == marked
+    unmarked = desired_workload(owner, WORKLOAD, WorkloadPriority())
+    assert SELECTOR_ANNOTATION not in unmarked["metadata"]["annotations"]
+    assert protection_patch(owner, unmarked) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from cfo import operator
 from cfo.api.appwrapper import podsets
-from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, USER_ID_LABEL, USER_LABEL, workload_name
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
@@ -19,8 +19,9 @@ from cfo.config.part import Part
 from cfo.features import KINDS as FEATURE_KINDS
 from cfo.runtime import LabelSelector
 from cfo.runtime.client.discovery import Resource
+from cfo.runtime.client.errors import Forbidden, UnknownKind
 from cfo.runtime.objects.field import Path, invalid
-from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, UserInfo
 from cfo.webhooks import appwrapper as webhooks
 from cfo.webhooks.appwrapper.webhook import (
@@ -269,3 +270,65 @@ def test_component_that_the_selector_leaves_out_is_warned_of(
         f"reconcile this {kind}, because its labels do not match labelSelector team=a"
         for index, kind in enumerate(kinds)
     ]
+
+
+class WorkloadClient:
+    """Answers reads of a Workload with ``answers``, by the version of its API."""
+
+    def __init__(self, **answers: Object | Exception | None) -> None:
+        self.answers = answers
+        self.keys: list[NamespacedName] = []
+
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
+        """Return, or raise, the answer."""
+        self.keys.append(key)
+        answer = self.answers.get(gvk.version)
+        if gvk.version not in self.answers:
+            raise UnknownKind(gvk)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "can_leave"),
+    [
+        ({"v1beta2": {}}, False),
+        ({"v1beta1": {}}, False),
+        ({"v1beta2": None}, True),
+        ({"v1beta1": None}, True),
+        ({}, True),
+        ({"v1beta2": Forbidden(403)}, False),
+        ({"v1beta2": ValueError("name")}, False),
+    ],
+)
+async def test_appwrapper_with_a_workload_stays_with_its_operator(
+    answers: dict[str, Any], can_leave: bool
+) -> None:
+    """The operator may not have seen yet that the AppWrapper has left its queue."""
+    client = WorkloadClient(**answers)
+    config = AppWrapperConfiguration(kueue_integration=True)
+    webhook = AppWrapperWebhook(cast("Client", client), config)
+    idle = {"metadata": {"name": "w", "uid": "u"}, "spec": {"suspend": True}}
+    request = AdmissionRequest(name="w", namespace="ns")
+    assert await webhook.can_leave(idle, idle, request) is can_leave
+    assert set(client.keys) == {NamespacedName("ns", workload_name(idle))}
+    is_read = can_leave or isinstance(answers.get("v1beta2", {}), dict)
+    assert bool(request.warnings) is not is_read
+
+
+async def test_workload_is_read_only_of_an_appwrapper_that_could_leave_without_it() -> None:
+    client = WorkloadClient(v1beta2=None)
+    idle: Object = {"metadata": {"name": "w", "uid": 1}, "spec": {"suspend": True}}
+    queued = {**idle, "metadata": {"labels": {QUEUE_NAME_LABEL: "lq"}}}
+    request = AdmissionRequest(name="w", namespace="ns")
+    webhook = AppWrapperWebhook(
+        cast("Client", client), AppWrapperConfiguration(kueue_integration=True)
+    )
+    for old, new in ((queued, idle), (idle, queued), ({**idle, "spec": {}}, idle)):
+        assert not await webhook.can_leave(old, new, request)
+    plain = AppWrapperWebhook(cast("Client", client), AppWrapperConfiguration())
+    assert await plain.can_leave(idle, idle, request)
+    assert client.keys == []
+    assert await webhook.can_leave(idle, idle, request)
+    assert len(client.keys) == 1
