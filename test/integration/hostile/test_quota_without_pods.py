@@ -374,3 +374,84 @@ async def test_small_pods_that_are_ready_keep_no_quota_for_brokers(
         evicted = condition(stuck, EVICTED)
         assert evicted["reason"] == "StartTimeout"
         assert f"{2 - own} pods do not count" in evicted["message"]
+
+
+async def test_small_pod_in_place_of_the_lead_broker_keeps_no_quota_after_the_command(
+    env: FluxEnvironment,
+) -> None:
+    """The exit code outlives the pod, and the Job does not end while its pod with index 0 runs."""
+    clock = SteppedClock()
+    cpus = {"limits": {"cpu": "8"}, "requests": {"cpu": "8"}}
+    await env.create(
+        flux_setup(
+            "with-cpus",
+            "operator",
+            max_size=20,
+            namespaceSelector={},
+            resources={"cpu": "16"},
+            mini_cluster={"pod": pod_annotations(phase="Running")},
+        )
+    )
+    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    async with run_flux_controllers(env, clock=clock):
+        await env.create(flux_job("done", "attacker", size=2, resources=cpus))
+        await env.wait_for(
+            lambda obj: condition(obj, PODS_READY).get("reason") == BROKERS_READY,
+            "the brokers are ready",
+            name="done",
+            namespace="attacker",
+            gvk=FLUX_JOB,
+        )
+        ended = {"name": "done", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+        for pod in await env.pods("attacker"):
+            status: Object = {"phase": "Succeeded"}
+            if is_lead(pod):
+                status = {"containerStatuses": [ended]}
+            await env.client.patch_object(pod, {"status": status}, subresource="status")
+        await env.wait_for(
+            lambda obj: (obj.get("status") or {}).get("exitCode") == 0,
+            "the exit code is known",
+            name="done",
+            namespace="attacker",
+        )
+        await env.create(resource_quota(**{"requests.cpu": "1"}))
+        job = await env.get(JOB, "done", "attacker")
+        edit_pods = Rule("", "pods", ("create", "delete"))
+        async with start_tenant_client(env, edit_pods, namespace="attacker") as tenant:
+            for pod in filter(is_lead, await env.pods("attacker")):
+                await tenant.delete(POD, key_of(pod), grace_period_seconds=0)
+            metadata = as_pod_of(job, 0)
+            metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+            await tenant.create(small_pod(0, metadata, {"cpu": "1m", "memory": "1Mi"}))
+        await env.create(flux_job("first", "victim", size=1, resources=cpus))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        done = await wait_for_quota(env, "done", "attacker", "Finished")
+        assert condition(done, "Succeeded")["status"] == "True"
+
+
+def is_lead(pod: Object) -> bool:
+    """Return whether a pod is that of the lead broker."""
+    return bool(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "0")
+
+
+async def test_ready_brokers_of_a_part_of_the_pods_keep_no_quota_for_the_others(
+    env: FluxEnvironment,
+) -> None:
+    clock = SteppedClock()
+    await env.create(resource_quota(pods="1"))
+    async with run_flux_controllers(env, clock=clock):
+        await env.create(flux_job("stuck", "attacker", size=4, template={"minSize": 1}))
+        await env.wait_for(
+            lambda obj: condition(obj, "JobRunning").get("status") == "True",
+            "enough brokers are ready",
+            name="stuck",
+            namespace="attacker",
+        )
+        await env.create(flux_job("first", "victim", size=4))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await wait_for_quota(env, "stuck", "attacker", "StartTimeout")
+        assert "3 of 4 pods cannot be created" in condition(stuck, EVICTED)["message"]

@@ -72,6 +72,9 @@ class FluxJobSpec(APIModel):
 class FluxJobStatus(APIModel):
     """The observed state of a FluxJob."""
 
+    brokers_ready_since: Time | None = optional(
+        "Time since which the brokers were ready, in pods of the job that had all existed."
+    )
     completion_time: Time | None = optional("Time at which the job finished.")
     conditions: ConditionList | None = optional(
         "The five states, of which one is True, and further conditions."

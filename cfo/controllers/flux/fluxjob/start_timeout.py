@@ -1,19 +1,22 @@
-"""Until when an admitted FluxJob must have its MiniCluster and pods, and these must have started: pure functions.
+"""What proves that a FluxJob uses the quota that it holds, or until when it may hold it without: pure functions.
 
 A ResourceQuota, Pod Security, finalizers and names in use can keep a job from having pods; an image or a Secret that
 does not exist, and nodes that are too small, can keep these from starting. Without a limit the job would hold the quota
-of all others until it is deleted, at no cost.
+of all others until it is deleted, at no cost. So :class:`Hold` names each state in which a job holds quota: only pods
+of its own that run keep it without a limit.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from math import ceil
 from typing import Final
 
 from cfo.api.flux.facts import fixed_size, is_true, needed_brokers, size_of
 from cfo.api.flux.names import (
     BROKERS_READY,
+    EVICTED,
     OBJECTS_READY,
     PODS_MISSING,
     PODS_READY,
@@ -45,86 +48,159 @@ STARTING_SINCE: Final = "startingSince"
 
 No change of its pods or its MiniCluster begins that time again, except that its pods have started."""
 
+READY_SINCE: Final = "brokersReadySince"
+"""The field of the status that says since when the brokers were ready, in pods of the job's own that all existed."""
 
-def start_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
-    """Return until when a job may hold quota if nothing changes; ``None``: without a limit.
 
-    There is none for jobs that Kueue has admitted.
-    """
-    reserved = status.find(QUOTA_RESERVED)
-    if reserved.get("reason") != ADMITTED:
+class Hold(Enum):
+    """Why a job holds quota that the queue has given to it, and what ends that."""
+
+    RELEASING = auto()
+    """It is evicted: until nothing creates pods for it and none occupies a node, see :mod:`..queue.group`."""
+
+    CREATING = auto()
+    """Objects of its MiniCluster do not exist: for 5 minutes, of which the time without pods counts once."""
+
+    MISSING = auto()
+    """Pods of its own do not exist: for 5 minutes in all, or 15 if as many have failed, which its Job replaces."""
+
+    SUCCEEDED = auto()
+    """Pods do not exist after its command has succeeded: for 5 minutes in all. Then the job ends, with or without its
+    Job."""
+
+    STARTING = auto()
+    """Pods of its own exist that have not started: for the warm-up grace period."""
+
+    RUNNING = auto()
+    """Pods of its own run: all of them, or any after the brokers were ready. Without a limit."""
+
+
+def hold_of(seen: JobObservation, status: JobStatus) -> Hold | None:
+    """Return why a job holds quota; ``None`` if it has none of this queue."""
+    if not _is_admitted(status):
         return None
-    if status.state is not JobState.WAITING and status["startTime"]:
-        return _deadline_of_pods(seen, status) or _deadline_of_warmup(seen, status)
-    waiting = status.find(JobState.WAITING)
-    began = (parse_time(item.get("lastTransitionTime")) for item in (reserved, waiting))
-    deadline = max(began) + _START_TIMEOUT
-    return min(deadline, _deadline_of_pods(seen, status) or deadline)
-
-
-def _deadline_of_pods(seen: JobObservation, status: JobStatus) -> datetime | None:
-    """Return until when pods may be missing; ``None`` if none is."""
+    if status.is_true(EVICTED):
+        return Hold.RELEASING
     cluster = seen.own_cluster
+    if cluster is None or status.state is JobState.WAITING or not status["startTime"]:
+        return Hold.CREATING
+    if missing_pods(seen, status, cluster) or _awaits_missing_pods(seen, status):
+        return Hold.SUCCEEDED if has_succeeded(cluster) else Hold.MISSING
+    return Hold.STARTING if _is_starting(seen, status, cluster) else Hold.RUNNING
+
+
+def hold_deadline(seen: JobObservation, status: JobStatus) -> datetime | None:
+    """Return until when a job may hold quota if nothing changes; ``None``: without a limit."""
+    hold = hold_of(seen, status)
+    if hold is Hold.CREATING:
+        return _deadline_of_objects(status)
+    if hold is Hold.MISSING:
+        return _deadline_of_pods(status, _time_to_replace(seen, status))
+    if hold is Hold.SUCCEEDED:
+        return _deadline_of_pods(status, _START_TIMEOUT)
+    if hold is Hold.STARTING:
+        return _deadline_of_warmup(seen, status)
+    return None
+
+
+def _is_admitted(status: JobStatus) -> bool:
+    """Return whether the job holds quota that this queue, and not Kueue, has given to it."""
+    reserved = status.find(QUOTA_RESERVED)
+    return reserved.get("status") == "True" and reserved.get("reason") == ADMITTED
+
+
+def _deadline_of_objects(status: JobStatus) -> datetime | None:
+    """Return until when objects may be missing, and pods of a job that was launched before."""
+    of_pods = _deadline_of_pods(status, _START_TIMEOUT)
+    if status.state is not JobState.WAITING:
+        return of_pods  # this step begins to wait
+    reserved = status.find(QUOTA_RESERVED)
+    waiting = status.find(JobState.WAITING)
+    began = max(parse_time(item["lastTransitionTime"]) for item in (reserved, waiting))
+    deadline = began + _START_TIMEOUT
+    return deadline if of_pods is None else min(deadline, of_pods)
+
+
+def _deadline_of_pods(status: JobStatus, timeout: timedelta) -> datetime | None:
+    """Return until when pods may be missing; ``None`` if the status does not say that any is."""
     if not is_missing_pods(status):
         return None
-    timeout = _START_TIMEOUT
-    if status.state is not JobState.WAITING and cluster is not None:
-        missing = missing_pods(seen, status, cluster)
-        if not missing and not _are_being_created(seen, status):
-            return None
-        if missing and seen.pods is not None and seen.pods.ended >= missing:
-            timeout = _REPLACEMENT_TIMEOUT
     since = parse_time(status.find(PODS_READY).get("lastTransitionTime"))
     return since + timeout - _missing_before(status)
 
 
 def _deadline_of_warmup(seen: JobObservation, status: JobStatus) -> datetime | None:
-    """Return until when the pods must have started; ``None`` if they have."""
     since = status[STARTING_SINCE]
-    if not since or not _is_starting(seen, status):
-        return None
-    return parse_time(since) + seen.warmup_grace
+    return parse_time(since) + seen.warmup_grace if since else None
 
 
-def _is_starting(seen: JobObservation, status: JobStatus) -> bool:
-    """Return whether fewer pods than the brokers need have started, and the brokers were never ready.
+def _awaits_missing_pods(seen: JobObservation, status: JobStatus) -> bool:
+    """Return whether the status says that pods are missing that may be created in a moment."""
+    return is_missing_pods(status) and _are_being_created(seen, status)
+
+
+def _time_to_replace(seen: JobObservation, status: JobStatus) -> timedelta:
+    """Return for how long pods may be missing: longer if the Job controller replaces as many that have failed."""
+    cluster = seen.own_cluster
+    missing = missing_pods(seen, status, cluster) if cluster is not None else 0
+    has_failed = missing and seen.pods is not None and seen.pods.ended >= missing
+    return _REPLACEMENT_TIMEOUT if has_failed else _START_TIMEOUT
+
+
+def _is_starting(seen: JobObservation, status: JobStatus, cluster: Object) -> bool:
+    """Return whether fewer pods than the brokers need have started; none, if the brokers were ready before.
 
     Pods that have started need not be ready: a container that has ended keeps its pod from being ready while the
     command runs.
     """
-    cluster = seen.own_cluster
-    if cluster is None:
-        return True
-    if seen.pods is None or brokers_were_ready(seen, status, cluster):
+    if seen.pods is None:
         return False
+    if brokers_were_ready(seen, status, cluster):
+        return not seen.pods.started
     spec = cluster.get("spec") or {}
     needed = needed_brokers(spec)
     spare = size_of(spec) - needed
     return seen.pods.started < needed or seen.pods.pending > spare
 
 
+def has_succeeded(cluster: Object) -> bool:
+    """Return whether the command of a MiniCluster has succeeded, although its Job may not have ended."""
+    return (cluster.get("status") or {}).get("exitCode") == 0
+
+
 def brokers_were_ready(seen: JobObservation, status: JobStatus, cluster: Object) -> bool:
-    """Return whether the brokers were ready, each in a pod of the job's own.
+    """Return whether the brokers were ready, each in a pod of the job's own, while all its pods existed.
 
     The Job of the MiniCluster also counts pods that a user has created with it as their controller. So as many pods of
-    the job's own must have started when the status first says that the brokers are ready.
+    the job's own must have started when the status first says that the brokers are ready. With a ``minSize`` these are
+    fewer than the job holds quota for, and nothing else shows that the others can exist.
     """
     if not is_true(cluster, JobState.RUNNING):
         return False
-    if seen.pods is None:
-        return not is_missing_pods(status)
-    if status.find(PODS_READY).get("reason") == BROKERS_READY:
+    if status[READY_SINCE] or status.find(PODS_READY).get("reason") == BROKERS_READY:
         return True
-    return seen.pods.started >= needed_brokers(cluster.get("spec") or {})
+    if seen.pods is None:
+        return False
+    if seen.pods.started < needed_brokers(cluster.get("spec") or {}):
+        return False
+    return seen.pods.live >= _size(seen, cluster) or not _is_admitted(status)
+
+
+def record_readiness(seen: JobObservation, status: JobStatus, cluster: Object) -> None:
+    """Record since when the brokers were ready, and remove that if the MiniCluster starts again."""
+    if not brokers_were_ready(seen, status, cluster):
+        status[READY_SINCE] = None
+    elif not status[READY_SINCE]:
+        status[READY_SINCE] = status.timestamp
 
 
 def record_start(seen: JobObservation, status: JobStatus) -> None:
     """Record since when a launched job that the queue has admitted has been starting, and remove that at the end."""
     is_launched = bool(status["startTime"])
-    is_admitted = status.find(QUOTA_RESERVED).get("reason") == ADMITTED
-    if not is_launched or not is_admitted or seen.pods is None:
+    if not is_launched or not _is_admitted(status) or seen.pods is None:
         return
-    if not _is_starting(seen, status):
+    cluster = seen.own_cluster
+    if cluster is not None and not _is_starting(seen, status, cluster):
         status[STARTING_SINCE] = None
     elif not status[STARTING_SINCE]:
         status[STARTING_SINCE] = status.timestamp
@@ -157,17 +233,19 @@ def _missing_before(status: JobStatus) -> timedelta:
 def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> int:
     """Return how many pods of a job that was launched should exist and do not.
 
-    A job whose brokers were ready keeps its quota while it has any pod. The command may have succeeded without one. The
-    job holds quota for its own size, also if its MiniCluster was made smaller.
+    A job whose brokers were ready keeps its quota while it has any pod.
     """
     if seen.pods is None or _are_being_created(seen, status):
         return 0
-    size = max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec))
-    if not brokers_were_ready(seen, status, cluster):
-        return max(0, size - seen.pods.live)
-    exit_code = (cluster.get("status") or {}).get("exitCode")
-    has_succeeded = exit_code == 0 and seen.pods.ended > 0
-    return 0 if seen.pods.live or has_succeeded else size
+    size = _size(seen, cluster)
+    if brokers_were_ready(seen, status, cluster):
+        return 0 if seen.pods.live else size
+    return max(0, size - seen.pods.live)
+
+
+def _size(seen: JobObservation, cluster: Object) -> int:
+    """Return how many pods a job must have: its own size, also if its MiniCluster was made smaller."""
+    return max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec))
 
 
 def describe_missing_pods(pods: PodCounts, missing: int) -> str:
@@ -209,13 +287,13 @@ def obstacle_of_start(seen: JobObservation, status: JobStatus) -> str:
 
 def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
     """Return when a job that holds quota may have to give it back, although no event says so."""
-    deadline = start_deadline(seen, status)
+    deadline = hold_deadline(seen, status)
     cluster = seen.own_cluster
     if cluster is None or not status["startTime"] or is_missing_pods(status):
         return deadline
     was_ready = brokers_were_ready(seen, status, cluster)
     has_pods = was_ready and (seen.pods is None or seen.pods.live > 0)
-    if has_pods or status.find(QUOTA_RESERVED).get("reason") != ADMITTED:
+    if has_pods or not _is_admitted(status):
         return deadline
     check = parse_time(status["startTime"]) + USUAL_CREATION
     if check <= seen.now:

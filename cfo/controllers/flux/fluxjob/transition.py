@@ -46,15 +46,19 @@ from cfo.controllers.flux.fluxjob.rendering import (
 )
 from cfo.controllers.flux.fluxjob.start_timeout import (
     MISSING_SECONDS,
+    READY_SINCE,
     STARTING_SINCE,
-    brokers_were_ready,
+    Hold,
     describe_missing_pods,
+    has_succeeded,
+    hold_deadline,
+    hold_of,
     missing_pods,
     next_check,
     obstacle_of_start,
     record_missing_pods,
+    record_readiness,
     record_start,
-    start_deadline,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus, JobStep, MiniClusterAction
 from cfo.controllers.flux.queue.model import (
@@ -94,6 +98,9 @@ _AFTER_DEADLINE: Final = timedelta(minutes=1)
 
 _EXIT_CODE_SECONDS: Final = 10
 """How long a failed MiniCluster without an exit code is kept at least: its pod's end can be seen after its Job's."""
+
+_HELD_FIELDS: Final = (MISSING_SECONDS, READY_SINCE, STARTING_SINCE)
+"""The fields of the status that a job has only while it holds quota."""
 
 _SPEC_CHANGED: Final = "SpecChanged"
 _PASSING_REASONS: Final = frozenset({"Creating", "Deleting", "Invalid", "NamespaceTerminating"})
@@ -273,6 +280,7 @@ def _go_on(seen: JobObservation, step: JobStep) -> None:
     if status.is_true(QUOTA_RESERVED) and not status.is_true(EVICTED):
         if status.state is JobState.WAITING and status["startTime"]:
             # its MiniCluster is being created again
+            status[READY_SINCE] = None
             record_missing_pods(status, seen.now, are_missing=True)
             message = str(status.find(JobState.WAITING).get("message"))
             status.set(PODS_READY, False, PODS_MISSING, message)
@@ -289,7 +297,7 @@ def _continue(seen: JobObservation, step: JobStep) -> None:
     if seen.own_cluster is None and cluster is not None:
         _wait_for_the_name(seen, step, cluster)
         return
-    if _is_evicted(seen, step) or _is_overdue(seen, step):
+    if _has_ended_early(seen, step) or _is_evicted(seen, step) or _is_overdue(seen, step):
         return
     if cluster is None:
         _create(seen, step)
@@ -371,10 +379,33 @@ def _cause_of_eviction(seen: JobObservation, status: JobStatus) -> tuple[str, st
         return EVICTED_BY_QUEUE, seen.verdict.message
     if seen.spec.get("suspend"):
         return SUSPENDED, "Suspended by spec.suspend"
-    deadline = start_deadline(seen, status)
-    if deadline is not None and deadline <= seen.now:
+    if _has_timed_out(seen, status):
         return START_TIMEOUT, f"The job could not start in time: {obstacle_of_start(seen, status)}"
     return None
+
+
+def _has_timed_out(seen: JobObservation, status: JobStatus) -> bool:
+    """Return whether the job has held quota for too long without its pods."""
+    deadline = hold_deadline(seen, status)
+    return deadline is not None and deadline <= seen.now
+
+
+def _has_ended_early(seen: JobObservation, step: JobStep) -> bool:
+    """End a job whose command has succeeded, and whose Job does not end without its pods; return whether that is so.
+
+    A user can keep the Job from ending: it counts any pod that names it as its controller.
+    """
+    cluster = seen.own_cluster
+    status = step.status
+    if cluster is None or is_true(cluster, JobState.FINISHED):
+        return False
+    if hold_of(seen, status) is not Hold.SUCCEEDED or not _has_timed_out(seen, status):
+        return False
+    status["exitCode"] = 0
+    _end(step, "Succeeded", "The command succeeded.", succeeded=True)
+    if not _is_suspended(cluster):
+        step.action = MiniClusterAction.SUSPEND
+    return True
 
 
 def _latest_end(seen: JobObservation, status: JobStatus) -> datetime | None:
@@ -412,7 +443,7 @@ def _release(step: JobStep, reason: str, message: str) -> None:
     step.status.remove(OBJECTS_READY)
     step.status.remove(PODS_READY)
     step.status.enter(JobState.WAITING, message)
-    for name in ("startTime", "exitCode", "miniCluster", MISSING_SECONDS, STARTING_SINCE):
+    for name in ("startTime", "exitCode", "miniCluster", *_HELD_FIELDS):
         step.status[name] = None
 
 
@@ -472,13 +503,14 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     """Record whether the brokers are ready, and why a pod cannot start; return the message."""
     status = step.status
     known = status.find(PODS_READY).get("reason")
+    record_readiness(seen, status, cluster)
     missing = missing_pods(seen, status, cluster)
     conditions = (cluster.get("status") or {}).get("conditions")
     problem = find_condition(conditions, PODS_READY) or {}
     if problem.get("status") == "False":
         reason = str(problem.get("reason"))
         message = str(problem.get("message"))
-    elif brokers_were_ready(seen, status, cluster):
+    elif status[READY_SINCE]:
         reason = BROKERS_READY
         message = "The brokers are ready"
         if is_true(cluster, COMMAND_FAILED):
@@ -490,6 +522,8 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     if missing and (reason != PODS_MISSING or pods.small):
         reason = PODS_MISSING
         message = f"{describe_missing_pods(pods, missing)} {message}"
+        if has_succeeded(cluster) and not pods.live:
+            message = "The command has succeeded, and no pod of the job runs"
     if problem.get("status") == "False" and reason != known:
         step.warning("PodsNotReady", message)
     record_missing_pods(status, seen.now, are_missing=reason == PODS_MISSING)
@@ -569,8 +603,8 @@ def _end(
     status["position"] = None
     status.remove(OBJECTS_READY)
     status.remove(PODS_READY)
-    status[MISSING_SECONDS] = None
-    status[STARTING_SINCE] = None
+    for name in _HELD_FIELDS:
+        status[name] = None
     status.enter(JobState.FINISHED, message)
     status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
     status.set(SUCCEEDED, succeeded, reason, message)

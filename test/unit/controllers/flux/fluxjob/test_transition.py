@@ -569,9 +569,7 @@ def test_pods_count_as_missing_while_a_deleted_minicluster_is_created_again() ->
     ("pods", "status", "reason"),
     [
         (PodCounts(live=1, ended=3), {}, "BrokersReady"),
-        (PodCounts(ended=4), {"exitCode": 0}, "BrokersReady"),
         (PodCounts(ended=4), {"exitCode": 1}, "PodsMissing"),
-        (PodCounts(small=4), {"exitCode": 0}, "PodsMissing"),
         (PodCounts(), {}, "PodsMissing"),
         (None, {}, "BrokersReady"),
     ],
@@ -590,6 +588,41 @@ def test_job_that_ran_keeps_its_quota_while_it_has_a_pod(
             return  # it is evicted earlier
     after(obj, 60 + 900, named_cluster=cluster, pods=pods)
     assert bool(condition(obj, "Evicted")) is (reason == "PodsMissing")
+
+
+@pytest.mark.parametrize("pods", [PodCounts(ended=4), PodCounts(small=1, ended=1), PodCounts()])
+def test_job_that_has_succeeded_ends_without_its_minicluster_if_it_has_no_pod(
+    pods: PodCounts,
+) -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning")
+    after(obj, 10, named_cluster=cluster, pods=PodCounts(live=4))
+    cluster["status"]["exitCode"] = 0
+    after(obj, 5000, named_cluster=cluster, pods=PodCounts(live=1, ended=3))
+    assert condition(obj, "PodsReady")["reason"] == "BrokersReady"
+    waiting = after(obj, 6000, named_cluster=cluster, pods=pods)
+    assert (condition(obj, "PodsReady")["reason"], waiting.requeue_after) == ("PodsMissing", 300)
+    after(obj, 6299, named_cluster=cluster, pods=pods)
+    assert state(obj) == [JobState.RUNNING]
+    ended = after(obj, 6300, named_cluster=cluster, pods=pods)
+    assert state(obj) == [JobState.FINISHED]
+    assert condition(obj, "QuotaReserved")["status"] == "False"
+    assert (condition(obj, "Succeeded")["status"], obj["status"]["exitCode"]) == ("True", 0)
+    assert ended.action is MiniClusterAction.SUSPEND
+    assert "brokersReadySince" not in obj["status"]
+
+
+def test_brokers_of_a_part_of_the_pods_are_ready_only_when_all_pods_have_existed() -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning")
+    cluster["spec"]["minSize"] = 1
+    after(obj, 40, named_cluster=cluster, pods=PodCounts(live=3))
+    assert condition(obj, "PodsReady")["message"].startswith("1 pods do not exist.")
+    after(obj, 60, named_cluster=cluster, pods=PodCounts(live=4, pending=3))
+    assert condition(obj, "PodsReady")["reason"] == "BrokersReady"
+    problem = {"type": "PodsReady", "status": "False", "reason": "PodsMissing", "message": "m"}
+    cluster["status"]["conditions"].append(problem)
+    for seconds in (5000, 6000):
+        after(obj, seconds, named_cluster=cluster, pods=PodCounts(live=1))
+        assert condition(obj, "Evicted") == {}
 
 
 @pytest.mark.parametrize(
@@ -729,7 +762,7 @@ def test_job_reports_why_a_pod_of_its_minicluster_cannot_start() -> None:
     again, _ = step(failing, named_cluster=cluster)
     assert again.events == []
     cluster["status"]["conditions"] = [{"type": "JobRunning", "status": "True"}]
-    _, ready = step(failing, named_cluster=cluster)
+    _, ready = step(failing, named_cluster=cluster, pods=PodCounts(live=2))
     assert condition(ready, "PodsReady")["status"] == "True"
     refused = refused_step(failing, NOW, "exceeded quota").status
     assert refused.find("PodsReady") == {}
