@@ -6,6 +6,7 @@ import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import anyio
@@ -320,6 +321,33 @@ async def test_changed_object_of_the_owner_is_checked_again_and_updated(world: W
     assert result.obj is not None
     assert result.obj["data"] == {"a": "b", "theirs": "yes"}
     assert world.verbs == ["apply", "get", "apply"]
+
+
+@pytest.mark.parametrize("update", [Update.APPLY, lambda _: {"data": {"a": "b"}}])
+async def test_client_that_changes_the_object_all_the_time_prevents_no_update(
+    world: World, monkeypatch: pytest.MonkeyPatch, update: Any
+) -> None:
+    known = await world.client.create(config_map(owner=world.owner))
+    numbers = count()
+    read = Client.get
+
+    async def change() -> None:
+        annotations = {"example.com/number": str(next(numbers))}
+        await world.client.patch(CONFIG_MAP, KEY, {"metadata": {"annotations": annotations}})
+
+    async def read_and_change(client: Client, *args: Any, **options: Any) -> Any:
+        obj = await read(client, *args, **options)
+        await change()
+        return obj
+
+    await change()
+    monkeypatch.setattr(Client, "get", read_and_change)
+    child = Child.present(config_map(a="b"), update=update, current=known)
+    result = await world.write_one(child)
+    assert result.is_done
+    assert result.obj is not None
+    assert result.obj["data"] == {"a": "b"}
+    assert result.obj["metadata"]["annotations"] == {"example.com/number": "1"}
 
 
 async def test_object_that_is_being_deleted_is_not_changed(world: World) -> None:

@@ -7,7 +7,8 @@ A reconciler decides with pure functions which objects should exist, and describ
   some objects. Therefore the first write of an object can only create it. If the name is taken, the object is read from
   the API server and its owner is checked.
 * A change carries the uid and the resourceVersion that were checked, a deletion the uid, so neither reaches an object
-  that another client created in the meantime. A change fails if the owner reference was removed in the meantime.
+  that another client created in the meantime. If the object has changed in the meantime, it is read, its owner is
+  checked again, and the change carries only the uid: no client can prevent it by further changes.
 * A failed write does not prevent the others. What no retry can change is reported once; all else is retried.
 * What another client overwrites again and again is corrected later and later, but only if the child can wait.
 """
@@ -685,7 +686,10 @@ class _ChildWriter:
         )
 
     async def _update_checked(self, child: Child, known: CachedState) -> ChildResult:
-        """Update an existing object; if it changed since its owner was checked, check it once more."""
+        """Update an existing object; if it changed since its owner was checked, check it once more.
+
+        The second update does not depend on the resourceVersion: a client could change the object all the time.
+        """
         try:
             return await self._update_owned(child, known)
         except Conflict as error:
@@ -695,7 +699,7 @@ class _ChildWriter:
             live = await self._read(child)
             if live is None or uid_of(live.object) != uid_of(known.object):
                 raise
-        return await self._update_owned(child, live)
+        return await self._update_owned(child, live, unchanged=False)
 
     async def _known(self, child: Child) -> CachedState | None:
         """Return the object that the caller or the cache has; ``None`` does not mean that it does not exist."""
@@ -727,8 +731,13 @@ class _ChildWriter:
             self._record_write(child, desired)
         return created
 
-    async def _update_owned(self, child: Child, known: CachedState) -> ChildResult:
-        """Update an existing object. Raises :class:`NameTaken` unless it belongs to the owner."""
+    async def _update_owned(
+        self, child: Child, known: CachedState, *, unchanged: bool = True
+    ) -> ChildResult:
+        """Update an existing object, with ``unchanged`` only if it has not changed since it was read.
+
+        Raises :class:`NameTaken` unless it belongs to the owner.
+        """
         current = known.object
         if not self._belongs(child, current):
             raise NameTaken(current, self._owner)
@@ -736,7 +745,8 @@ class _ChildWriter:
             return _waiting(child, current)
         if not _is_trusted(child, current):
             return await self._replace_object(child, current)
-        stored = await self._update(child, await self._adopted(child, known))
+        adopted = await self._adopted(child, known)
+        stored = await self._update(child, adopted, unchanged=unchanged)
         return ChildResult(child=child, outcome=Outcome.DONE, obj=stored)
 
     async def _adopted(self, child: Child, known: CachedState) -> CachedState:
@@ -745,15 +755,18 @@ class _ChildWriter:
         patch = _checked_patch(child, "adoption", child.adoption(known.object))
         if not patch:
             return known
-        return CachedState(await self._patch(known.object, patch))
+        # It may replace lists, such as the managedFields.
+        return CachedState(await self._client.patch_object(known.object, patch, unchanged=True))
 
-    async def _update(self, child: Child, known: CachedState) -> Object:
+    async def _update(self, child: Child, known: CachedState, *, unchanged: bool) -> Object:
         current = known.object
         if child.update is Update.KEEP:
             return current
         if callable(child.update):
             patch = _checked_patch(child, "update", child.update(current))
-            return await self._patch(current, patch) if patch else current
+            if not patch:
+                return current
+            return await self._client.patch_object(current, patch, unchanged=unchanged)
         desired = self._with_owner(child, await self._desired(child, current))
         self._check_overwrites(child, known, desired)
         if child.update is Update.REPLACE:
@@ -761,8 +774,9 @@ class _ChildWriter:
         elif child.compute is not None and has_everything(current, desired):
             return current
         else:
+            version = resource_version_of(current) if unchanged else ""
             stored = await self._client.apply(
-                _with_uid(desired, current), version=resource_version_of(current), cached=known
+                _with_uid(desired, current), version=version, cached=known
             )
         if resource_version_of(stored) != resource_version_of(current):
             self._record_write(child, desired)
@@ -799,9 +813,6 @@ class _ChildWriter:
             f"Another client changed or deleted {_title(desired)} twice within {OVERWRITE_WINDOW:g} s, and "
             f"{correction}. If it was not you, ask an administrator to find another operator",
         )
-
-    async def _patch(self, current: Object, patch: Mapping[str, Any]) -> Object:
-        return await self._client.patch_object(current, patch, unchanged=True)
 
     async def _replace_fields(self, child: Child, current: Object, desired: Object) -> Object:
         """Replace the fields that differ; an apply would keep what another client added to them."""

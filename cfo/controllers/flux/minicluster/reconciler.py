@@ -122,7 +122,7 @@ from cfo.runtime import (
     name_of,
     uid_of,
 )
-from cfo.runtime.client import apply_status
+from cfo.runtime.client import PatchType, apply_status
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import parse_time
 
@@ -305,7 +305,14 @@ class MiniClusterReconciler:
 
     async def _put_size_back(self, cluster: Object, size: int) -> None:
         asked = size_of(cluster["spec"])
-        await self.client.patch_object(cluster, {"spec": {"size": size}}, unchanged=True)
+        # Other changes of the MiniCluster must not prevent it.
+        patch = [
+            {"op": "test", "path": "/spec/size", "value": asked},
+            {"op": "replace", "path": "/spec/size", "value": size},
+        ]
+        await self.client.patch(
+            MINICLUSTER, key_of(cluster), patch, PatchType.JSON, uid=uid_of(cluster)
+        )
         self.events.event(
             cluster,
             "Warning",
