@@ -8,7 +8,7 @@ namespaces of administrators, because a FluxSetup determines the quota of whom i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -138,64 +138,110 @@ def kueue_queue_of(spec: Mapping[str, Any]) -> str:
     return str((spec.get("kueue") or {}).get("localQueue") or "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Governance:
     """Which setup governs which namespace.
 
-    ``setups`` are all by their key, ``governors`` are by namespace the key of its setup, and ``replaced_by`` is, for
-    each setup that governs nothing because of a newer one, the newer one. ``namespaces`` are all that were considered.
+    ``setups`` are all by their key, and ``governors`` are by namespace the key of its setup. :meth:`govern` determines
+    it for one namespace, at a cost that does not grow with the number of namespaces.
     """
 
-    setups: Mapping[NamespacedName, Setup] = field(default_factory=dict)
-    governors: Mapping[str, NamespacedName] = field(default_factory=dict)
-    replaced_by: Mapping[NamespacedName, NamespacedName] = field(default_factory=dict)
-    namespaces: Collection[str] = frozenset()
+    setups: dict[NamespacedName, Setup] = field(default_factory=dict)
+    governors: dict[str, NamespacedName] = field(default_factory=dict)
+    _local: dict[str, tuple[NamespacedName, ...]] = field(default_factory=dict)
+    """The setups in each namespace."""
+    _selecting: dict[str, tuple[NamespacedName, ...]] = field(default_factory=dict)
+    """The setups that are meant for each namespace."""
+    _governed: dict[NamespacedName, dict[str, None]] = field(default_factory=dict)
+    """The namespaces that each setup governs."""
+    _selected: dict[NamespacedName, dict[str, None]] = field(default_factory=dict)
+    """The namespaces for which each setup is meant."""
 
-    @classmethod
-    def of(cls, setups: Iterable[Setup], namespaces: Mapping[str, Mapping[str, str]]) -> Governance:
-        """Return who governs ``namespaces``, which are given with their labels."""
-        newest_first = sorted(setups, key=lambda setup: (setup.created, setup.key), reverse=True)
-        local: dict[str, list[Setup]] = {}
-        for setup in newest_first:
-            local.setdefault(setup.key.namespace, []).append(setup)
-        selecting = [setup for setup in newest_first if setup.selector is not None]
-        governors: dict[str, NamespacedName] = {}
-        covered_by: dict[NamespacedName, NamespacedName] = {}
-        for namespace, labels in namespaces.items():
-            own = local.get(namespace, [])
-            others = [setup for setup in selecting if setup.key.namespace != namespace]
-            covering = [setup for setup in (*own, *others) if setup.covers(namespace, labels)]
-            for setup in covering:
-                if setup.selects(namespace, labels):
-                    covered_by.setdefault(setup.key, covering[0].key)
-            if covering:
-                governors[namespace] = covering[0].key
-        governing = set(governors.values())
-        replaced = {key: governor for key, governor in covered_by.items() if key not in governing}
-        by_key = {setup.key: setup for setup in newest_first}
-        return cls(by_key, governors, replaced, frozenset(namespaces))
+    def __contains__(self, namespace: str) -> bool:
+        """Return whether it was determined who governs a namespace."""
+        return namespace in self._local
+
+    def govern(
+        self,
+        namespace: str,
+        labels: Mapping[str, str],
+        local: Sequence[Setup],
+        selecting: Iterable[Setup],
+    ) -> list[NamespacedName]:
+        """Determine who governs a namespace; return the setups for which that changes anything.
+
+        ``local`` are the setups in the namespace, and ``selecting`` those of all namespaces that have a selector. Both
+        have the newest one first.
+        """
+        others = [setup for setup in selecting if setup.key.namespace != namespace]
+        covering = [setup for setup in (*local, *others) if setup.covers(namespace, labels)]
+        selected_by = [setup.key for setup in covering if setup.selects(namespace, labels)]
+        governor = covering[0].key if covering else None
+        return self._record(namespace, governor, {setup.key: setup for setup in local}, selected_by)
+
+    def forget(self, namespace: str) -> list[NamespacedName]:
+        """Forget a namespace that does not exist; return the setups for which that changes anything."""
+        changed = self._record(namespace, None, {}, ())
+        del self._local[namespace]
+        del self._selecting[namespace]
+        return changed
+
+    def _record(
+        self,
+        namespace: str,
+        governor: NamespacedName | None,
+        local: Mapping[NamespacedName, Setup],
+        selected_by: Iterable[NamespacedName],
+    ) -> list[NamespacedName]:
+        former = self.governors.get(namespace)
+        known_local = self._local.get(namespace, ())
+        known_selecting = self._selecting.get(namespace, ())
+        changed = dict.fromkeys(local.keys() ^ known_local)
+        if former != governor:
+            changed |= dict.fromkeys(key for key in (former, governor) if key is not None)
+        concerned = dict.fromkeys((*known_selecting, *selected_by, *changed))
+        replaced = {key: self.replaced_by(key) for key in concerned}
+        for key in known_local:
+            del self.setups[key]
+        self.setups |= local
+        self._local[namespace] = tuple(local)
+        for key in known_selecting:
+            _discard(self._selected, key, namespace)
+        for key in selected_by:
+            self._selected.setdefault(key, {})[namespace] = None
+        self._selecting[namespace] = tuple(selected_by)
+        if former is not None:
+            _discard(self._governed, former, namespace)
+            del self.governors[namespace]
+        if governor is not None:
+            self._governed.setdefault(governor, {})[namespace] = None
+            self.governors[namespace] = governor
+        changed |= {key: None for key in concerned if self.replaced_by(key) != replaced[key]}
+        return list(changed)
 
     def governor(self, namespace: str) -> Setup | None:
         """Return the setup that governs the namespace, if there is one."""
         key = self.governors.get(namespace)
         return self.setups[key] if key is not None else None
 
-    def changed_since(self, before: Governance) -> list[NamespacedName]:
-        """Return the setups that changed, were replaced, or govern other namespaces than ``before``."""
-        changed: dict[NamespacedName, None] = {}
-        for key in (*before.setups, *self.setups):
-            old = before.setups.get(key)
-            new = self.setups.get(key)
-            is_replaced_by = self.replaced_by.get(key)
-            if old != new or before.replaced_by.get(key) != is_replaced_by:
-                changed[key] = None
-        for namespace in (*before.governors, *self.governors):
-            former = before.governors.get(namespace)
-            governor = self.governors.get(namespace)
-            if former != governor:
-                changed |= {key: None for key in (former, governor) if key is not None}
-        return list(changed)
+    def replaced_by(self, setup: NamespacedName) -> NamespacedName | None:
+        """Return the newer setup because of which this one governs no namespace."""
+        if setup in self._governed:
+            return None
+        for namespace in self._selected.get(setup, ()):
+            return self.governors[namespace]
+        return None
 
     def namespaces_of(self, setup: NamespacedName) -> list[str]:
         """Return the namespaces that the setup governs."""
-        return [namespace for namespace, governor in self.governors.items() if governor == setup]
+        return list(self._governed.get(setup, ()))
+
+
+def _discard(
+    namespaces: dict[NamespacedName, dict[str, None]], setup: NamespacedName, namespace: str
+) -> None:
+    """Remove a namespace from those of a setup."""
+    of_setup = namespaces[setup]
+    del of_setup[namespace]
+    if not of_setup:
+        del namespaces[setup]

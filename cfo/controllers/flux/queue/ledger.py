@@ -110,6 +110,8 @@ class Ledger:
     _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
     _by_age: dict[str, list[Setup]] = field(default_factory=dict)
     """The setups of each namespace that are valid, the oldest first."""
+    _selecting: list[Setup] = field(default_factory=list)
+    """The valid setups with a selector, the oldest first."""
     _clusters_of_pods: dict[str, dict[str, str]] = field(default_factory=dict)
     """The MiniCluster for which each pod counts, by namespace and name of the pod."""
     _lost: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -135,7 +137,8 @@ class Ledger:
 
         Others run in between.
         """
-        governance = self._new_governance()
+        governance = Governance()
+        self._govern(governance, self._namespaces())
         for namespace, groups in list(self._groups.items()):
             for group in list(groups.values()):
                 if group.job is not None and not group.job.is_finished:
@@ -147,7 +150,7 @@ class Ledger:
     def start(self) -> list[Request]:
         """Begin to decide, because all informers have synced; return all setups."""
         self.is_started = True
-        self._govern()
+        self._govern(self._governance, self._namespaces())
         for namespace in list(self._groups):
             self._refresh_namespace(namespace)
         return list(self._setups)
@@ -241,7 +244,7 @@ class Ledger:
     def replacement_of(self, key: NamespacedName) -> NamespacedName | None:
         """Return the newer setup because of which this one governs no namespace."""
         if key in self._governance.setups:
-            return self._governance.replaced_by.get(key)
+            return self._governance.replaced_by(key)
         return self._governance.governors.get(key.namespace)
 
     def decide(self, key: NamespacedName, now: float) -> Totals:
@@ -362,8 +365,8 @@ class Ledger:
             group.is_assumed = False
         if job is not None and _shows_eviction(job):
             group.is_evicting = False
-        requests = self._update(event.key)
         governor = self._governance.governors.get(event.key.namespace)
+        requests = self._update(event.key)
         if governor is not None and _counts_as(old) != _counts_as(job):
             requests.append(governor)
         return requests
@@ -433,21 +436,33 @@ class Ledger:
             self._remove_by_age(known)
         if new is not None and new.problem is None:
             insort(self._by_age.setdefault(key.namespace, []), new, key=_age)
+            if new.selector is not None:
+                insort(self._selecting, new, key=_age)
         if not self.is_started:
             return []
-        return list(dict.fromkeys((key, *self._govern())))
+        namespaces = {key.namespace: None}
+        for setup in (known, new):
+            namespaces |= dict.fromkeys(self._selected_by(setup))
+        return list(dict.fromkeys((key, *self._govern_again(namespaces))))
+
+    def _selected_by(self, setup: Setup | None) -> list[str]:
+        """Return the namespaces that the selector of a setup matches."""
+        if setup is None or setup.selector is None or setup.problem is not None:
+            return []
+        namespaces = self._namespaces()
+        return [name for name in namespaces if setup.selects(name, self._labels_of(name))]
 
     def on_namespace(self, event: Event) -> list[Request]:
         """Record the labels of a namespace."""
         name = event.key.name
         if event.new is None:
             known = self._labels.pop(name, None)
-            return self._govern() if known is not None else []
+            return self._govern_again((name,)) if known is not None else []
         labels = dict(event.new.meta.labels)
         if self._labels.get(name) == labels:
             return []
         self._labels[name] = labels
-        return self._govern()
+        return self._govern_again((name,))
 
     def on_priority_class(self, event: Event) -> list[Request]:
         """Record the value of a PriorityClass."""
@@ -574,40 +589,64 @@ class Ledger:
         del setups[bisect_left(setups, _age(setup), key=_age)]
         if not setups:
             del self._by_age[namespace]
+        if setup.selector is not None:
+            del self._selecting[bisect_left(self._selecting, _age(setup), key=_age)]
 
-    def _govern(self) -> list[Request]:
-        """Determine who governs each namespace; return the setups for which that has changed."""
+    def _govern_again(self, namespaces: Iterable[str]) -> list[Request]:
+        """Determine who governs namespaces; return the setups for which that has changed."""
         if not self.is_started:
             return []
-        before = self._governance
-        self._governance = self._new_governance()
-        for namespace in list(self._groups):
-            if before.governor(namespace) != self._governance.governor(namespace):
+        before = {namespace: self._governance.governor(namespace) for namespace in namespaces}
+        changed = self._govern(self._governance, before)
+        for namespace, governor in before.items():
+            if governor != self._governance.governor(namespace):
                 self._refresh_namespace(namespace)
-        return self._governance.changed_since(before)
+        return changed
 
-    def _new_governance(self) -> Governance:
-        known: dict[str, Mapping[str, str]] = dict.fromkeys(self._groups, _NO_LABELS)
-        known |= dict.fromkeys(self._by_age, _NO_LABELS)
-        setups: list[Setup] = []
-        for namespace, by_age in self._by_age.items():
-            if namespace in self.admin_namespaces:
-                setups += by_age
+    def _govern(self, governance: Governance, namespaces: Iterable[str]) -> list[NamespacedName]:
+        """Record in ``governance`` who governs namespaces; return the setups for which that has changed."""
+        changed: dict[NamespacedName, None] = {}
+        selecting = self._selecting[::-1]
+        for namespace in namespaces:
+            if self._exists(namespace):
+                local = self._local_setups(namespace)
+                labels = self._labels_of(namespace)
+                found = governance.govern(namespace, labels, local, selecting)
+            elif namespace in governance:
+                found = governance.forget(namespace)
             else:
-                setups += by_age[-_MAX_SETUPS:]
-        return Governance.of(setups, {**known, **self._labels})
+                continue
+            changed |= dict.fromkeys(found)
+        return list(changed)
+
+    def _local_setups(self, namespace: str) -> list[Setup]:
+        """Return the setups in a namespace that can govern, the newest first."""
+        newest_first = self._by_age.get(namespace, [])[::-1]
+        if namespace in self.admin_namespaces:
+            return newest_first
+        return newest_first[:_MAX_SETUPS]
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        return self._labels.get(namespace, _NO_LABELS)
+
+    def _exists(self, namespace: str) -> bool:
+        """Return whether a namespace exists, or anything in it, whose event came earlier."""
+        return namespace in self._labels or namespace in self._groups or namespace in self._by_age
+
+    def _namespaces(self) -> dict[str, None]:
+        """Return all namespaces that exist."""
+        return dict.fromkeys((*self._groups, *self._by_age, *self._labels))
 
     def _update(self, key: NamespacedName) -> list[Request]:
         """Compute what follows from changed records; return the setup if its queue may have changed."""
         if not self.is_started:
             return []
         changed: list[Request] = []
-        if key.namespace not in self._governance.namespaces:
-            changed += self._govern()  # a namespace whose event has not arrived yet
-        if self._refresh(key):
-            governor = self._governance.governors.get(key.namespace)
-            if governor is not None:
-                changed.append(governor)
+        if key.namespace not in self._governance:
+            changed += self._govern_again((key.namespace,))  # its event has not arrived yet
+        governor = self._governance.governors.get(key.namespace)
+        if self._refresh(key) and governor is not None:
+            changed.append(governor)
         return changed
 
     def _refresh_namespace(self, namespace: str) -> None:
@@ -639,10 +678,15 @@ class Ledger:
         if group.is_empty:
             del groups[key.name]
             if not groups:
-                del self._groups[key.namespace]
+                self._forget_groups(key.namespace)
         elif is_evicted and self.is_drained(key):
             self.notify((key,))
         return waiting != group.waiting or holding != group.holding
+
+    def _forget_groups(self, namespace: str) -> None:
+        del self._groups[namespace]
+        if not self._exists(namespace) and namespace in self._governance:
+            self.decide_again(self._governance.forget(namespace))
 
     def _waiting(self, key: NamespacedName, group: Group, setup: Setup | None) -> WaitingJob | None:
         """Return the job if it waits for this queue; if it waits for something else, record that as its verdict."""

@@ -23,10 +23,21 @@ def setup(name: str, namespace: str = "ns", *, created: int = 0, **spec: Any) ->
     return setup_of(obj, ADMINS)
 
 
+def governance_of(setups: list[Setup], namespaces: dict[str, dict[str, str]]) -> Governance:
+    """Return who governs namespaces, which are given with their labels."""
+    governance = Governance()
+    newest_first = sorted(setups, key=lambda item: item.created, reverse=True)
+    selecting = [item for item in newest_first if item.selector is not None]
+    for namespace, labels in namespaces.items():
+        local = [item for item in newest_first if item.key.namespace == namespace]
+        governance.govern(namespace, labels, local, selecting)
+    return governance
+
+
 def govern(*setups: Setup, **labels: str) -> dict[str, str]:
     """Return the names of the setups by the namespaces they govern; ``labels`` are the teams of the namespaces."""
     namespaces = {name: {"team": team} for name, team in labels.items()}
-    governance = Governance.of(setups, namespaces)
+    governance = governance_of(list(setups), namespaces)
     return {namespace: key.name for namespace, key in governance.governors.items()}
 
 
@@ -45,20 +56,26 @@ def test_setup_in_the_namespace_has_precedence_over_a_newer_one_that_selects_it(
 
 def test_newest_setup_governs_and_replaces_the_older_one() -> None:
     old, new = setup("old", created=1), setup("new", created=2)
-    governance = Governance.of([new, old], {"ns": {}})
+    governance = governance_of([new, old], {"ns": {}})
     assert governance.governors == {"ns": new.key}
-    assert governance.replaced_by == {old.key: new.key}
-    assert Governance.of([old], {"ns": {}}).replaced_by == {}
+    assert governance.replaced_by(old.key) == new.key
+    assert governance.replaced_by(new.key) is None
+    assert governance.govern("ns", {}, [old], []) == [new.key, old.key]
+    assert governance.replaced_by(old.key) is None
+    assert governance.forget("ns") == [old.key]
+    assert governance == Governance()
 
 
 def test_setups_that_select_different_namespaces_are_all_active() -> None:
     one = setup("one", "operator", created=1, namespaceSelector={"matchLabels": {"team": "x"}})
     two = setup("two", "operator", created=2, namespaceSelector={"matchLabels": {"team": "y"}})
     namespaces = {"operator": {}, "a": {"team": "x"}, "b": {"team": "y"}}
-    governance = Governance.of([one, two], namespaces)
+    governance = governance_of([one, two], namespaces)
     assert governance.governors == {"operator": two.key, "a": one.key, "b": two.key}
-    assert governance.replaced_by == {}
-    assert Governance.of([one, two], {"operator": {}}).replaced_by == {}  # no namespace matches yet
+    no_match = governance_of([one, two], {"operator": {}})
+    for item in (one, two):
+        assert governance.replaced_by(item.key) is None
+        assert no_match.replaced_by(item.key) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +95,7 @@ def test_invalid_setup_governs_nothing(namespace: str, spec: dict[str, Any], rea
     invalid = setup("a", namespace, **spec)
     assert invalid.problem is not None
     assert invalid.problem[0] == reason
-    assert Governance.of([invalid], {namespace: {}}).governors == {}
+    assert governance_of([invalid], {namespace: {}}).governors == {}
 
 
 def test_policy_of_a_setup() -> None:

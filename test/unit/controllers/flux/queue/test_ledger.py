@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import orjson
@@ -18,6 +20,7 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.fluxsetup import START, FluxSetupReconciler
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.admissions import Admissions
+from cfo.controllers.flux.queue.governance import Governance
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import PodCounts, position_changed
 from cfo.controllers.flux.queue.shape import _remembered
@@ -249,9 +252,88 @@ def test_events_of_a_namespace_without_a_setup_do_not_determine_all_governors_ag
     queue = Queue()
     queue.remove(FLUX_SETUP, "setup", "operator")
     queue.put_job("a")
-    governance = queue.ledger._governance
-    queue.put_job("b")
-    assert queue.ledger._governance is governance
+    with patch.object(Governance, "govern", side_effect=AssertionError):
+        queue.put_job("b")
+
+
+def governed_again(queue: Queue, gvk: GVK, obj: Object) -> list[str]:
+    """Return the namespaces whose governors are determined again when an object is put."""
+    namespaces: list[str] = []
+    govern = Governance.govern
+
+    def record(governance: Governance, namespace: str, *args: Any) -> list[NamespacedName]:
+        namespaces.append(namespace)
+        return govern(governance, namespace, *args)
+
+    with patch.object(Governance, "govern", record):
+        queue.put(gvk, obj)
+    return namespaces
+
+
+def test_change_determines_only_the_governors_of_namespaces_that_it_concerns() -> None:
+    queue = Queue()
+    for number in range(30):
+        queue.put(NAMESPACE, {"metadata": {"name": f"ns-{number}", "labels": {}}})
+    assert governed_again(queue, FLUX_SETUP, flux_setup("own", "ns-1")) == ["ns-1"]
+    labelled = {"metadata": {"name": "ns-2", "labels": {"team": "x"}}}
+    assert governed_again(queue, NAMESPACE, labelled) == ["ns-2"]
+    selector = {"matchLabels": {"team": "x"}}
+    selecting = flux_setup("team", "operator", namespaceSelector=selector, max_size=2)
+    assert governed_again(queue, FLUX_SETUP, selecting) == ["operator", "ns-2"]
+    assert queue.ledger._governance.governors["ns-2"] == NamespacedName("operator", "team")
+
+
+def expected_governors(
+    setups: dict[str, Object], namespaces: dict[str, str]
+) -> dict[str, NamespacedName]:
+    """Return which setup governs each namespace, by the rules for all of them; the value is the team."""
+    found = {}
+    newest_first = sorted(
+        setups.values(), key=lambda item: item["metadata"]["creationTimestamp"], reverse=True
+    )
+    for namespace, team in namespaces.items():
+        local = [item for item in newest_first if item["metadata"]["namespace"] == namespace]
+        selecting = [
+            item
+            for item in newest_first
+            if item["spec"].get("namespaceSelector") == {"matchLabels": {"team": team}}
+        ]
+        for item in (*local, *selecting)[:1]:
+            found[namespace] = key_of(item)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_governors_after_any_changes_are_those_of_all_rules(seed: int) -> None:
+    random = Random(seed)
+    queue = Queue()
+    queue.remove(FLUX_SETUP, "setup", "operator")
+    setups: dict[str, Object] = {}
+    namespaces: dict[str, str] = {}
+    for number in range(100):
+        name = random.choice("abcde")
+        namespace = random.choice(("one", "two", "three", "operator"))
+        if random.random() < 0.4:
+            team = random.choice("xyz")
+            namespaces[namespace] = team
+            queue.put(NAMESPACE, {"metadata": {"name": namespace, "labels": {"team": team}}})
+        elif name in setups:
+            removed = setups.pop(name)
+            queue.remove(FLUX_SETUP, name, removed["metadata"]["namespace"])
+        else:
+            spec: dict[str, Any] = {}
+            if namespace == "operator" and random.random() < 0.8:
+                spec = {"namespaceSelector": {"matchLabels": {"team": random.choice("xyz")}}}
+            obj = flux_setup(name, namespace, max_size=number + 1, **spec)
+            obj["metadata"]["creationTimestamp"] = (
+                f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+            )
+            setups[name] = obj
+            queue.put(FLUX_SETUP, obj)
+        governance = queue.ledger._governance
+        expected = expected_governors(setups, namespaces)
+        governors = {name: governance.governors.get(name) for name in namespaces}
+        assert governors == {name: expected.get(name) for name in namespaces}
 
 
 def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
