@@ -292,6 +292,8 @@ def _starting_hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
     since = time_of(scheduled.since) if scheduled is not None else None
     if runs_init or since is None or scheduled is None or scheduled.status != "True":
         return
+    if any(_causes(pod)):
+        return  # such as an image that cannot be pulled: the other containers are created after this one
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in items(path(pod, "status", field)):
             if text(path(status, "state", "waiting", "reason"), 80) == "ContainerCreating":

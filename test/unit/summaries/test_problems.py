@@ -350,6 +350,14 @@ def pending_pod(name: str, **status: Any) -> Object:
     return pod("Pending", name, conditions=[scheduled], **status)
 
 
+def test_container_that_is_not_created_is_no_second_problem_of_an_image() -> None:
+    creating = {"name": "proxy", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    missing = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    hung = pending_pod("a", containerStatuses=[missing, creating])
+    assert list(hung_pods([hung], NOW)) == []
+    assert len(list(pod_problems([hung]))) == 1
+
+
 def test_pod_without_containers_is_a_problem_after_five_minutes() -> None:
     creating = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
     hung = pending_pod("a", containerStatuses=[creating, {**creating, "name": "other"}])
