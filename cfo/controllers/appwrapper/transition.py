@@ -9,7 +9,7 @@ operator; docs/differences.md lists the exceptions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cfo.api.appwrapper.created_components import CREATED, identity_message
-from cfo.api.appwrapper.inference import MPI_JOBS, SERVICES
+from cfo.api.appwrapper.inference import INFERRED_KINDS, MPI_JOBS, SERVICES
 from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
     DELETING_RESOURCES,
@@ -322,6 +322,8 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     retried = _retried_pods(observation, deployed)
     ignored = {pod.uid for pod in retried}
     ignored.update(pod.uid for pod in observation.pods if pod.ancestor in completed)
+    if not _has_unknown_owners(unfinished):
+        ignored.update(pod.uid for pod in observation.pods if not pod.ancestor)
     if ignored:
         pods = [pod for pod in observation.pods if pod.uid not in ignored]
         observation = replace(observation, pods=pods)
@@ -363,6 +365,17 @@ def _is_created_object(component: Component, obj: ComponentObject) -> bool:
     One that a user created in its place has other pods than those that the queue admitted: these may still run.
     """
     return obj.owned and component.uid in ("", obj.uid)
+
+
+def _has_unknown_owners(unfinished: Iterable[Component]) -> bool:
+    """Return whether pods of ``unfinished`` components may have owners of kinds that the operator cannot read.
+
+    Any user can create pods with the label of the AppWrapper, and so keep the quota of pods that cannot be created. So
+    pods of known kinds count only if their owners lead to the AppWrapper by uid.
+    """
+    return any(
+        component.expected_pods and component.gvk not in INFERRED_KINDS for component in unfinished
+    )
 
 
 def _failure(component: Component, obj: ComponentObject) -> str:

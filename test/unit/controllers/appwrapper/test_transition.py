@@ -1398,3 +1398,31 @@ def test_generated_names_are_stable_per_deployment() -> None:
         item["lastTransitionTime"] = "2026-01-02T00:00:00Z"
     assert components_of(obj)[0].key.name != first.key.name
     assert NOW.microsecond
+
+
+@pytest.mark.parametrize("pod", [SUCCEEDED_POD, RUNNING_POD], ids=["ended", "running"])
+def test_pods_with_only_the_label_keep_no_quota_of_a_job_without_pods(pod: WrapperPod) -> None:
+    """Any user can create them, with 1m CPU, while a ResourceQuota refuses the Job's own pods."""
+    obj = running_wrapper("Job")
+    waiting, decision = step(obj, pods=[pod], owned=False)
+    assert condition(waiting, PODS_READY)["status"] == "False"
+    assert decision.deadline == seconds_later(10)
+    late = seconds_later(24 * 3600)
+    reset, _ = step(waiting, pods=[pod], owned=False, refusal=REFUSAL, now=late)
+    assert phase(reset) == Phase.RESETTING
+    assert "0 pods running; 0 pods succeeded" in condition(reset, UNHEALTHY)["message"]
+
+
+def test_failed_pods_with_only_the_label_are_no_failure() -> None:
+    obj, _ = step(running_wrapper("Job"), pods=[FAILED_POD], owned=False)
+    assert condition(obj, UNHEALTHY)["status"] == "False"
+
+
+def test_pods_of_other_kinds_count_by_their_label() -> None:
+    """Between a custom resource and its pods can be owners of kinds that the operator cannot read."""
+    obj = running_wrapper("Job")
+    (component,) = obj["spec"]["components"]
+    component["template"] |= {"apiVersion": "example.com/v1", "kind": "Training"}
+    obj["status"]["componentStatus"][0] |= {"apiVersion": "example.com/v1", "kind": "Training"}
+    ready, _ = step(obj, pods=[RUNNING_POD], owned=False)
+    assert condition(ready, PODS_READY)["message"].startswith("1 pods running")
