@@ -31,7 +31,7 @@ from cfo.api.raycluster.pod_differences import (
     has_other_image,
     is_replaced_by_kuberay,
 )
-from cfo.api.raycluster.spec_warnings import spec_problems
+from cfo.api.raycluster.spec_warnings import refused_requests, spec_problems
 from cfo.api.reading import (
     MALFORMED,
     MAX_MESSAGE,
@@ -236,18 +236,19 @@ def _pod_problems(cluster: Object, related: Related) -> Iterator[Problem]:
         yield Problem(problem.message, f"{problem.remedy}{advice}")
     owner = text((controller_of(cluster) or {}).get("kind"), 63) or RAY_CLUSTER.kind
     fields = _joined(list(fields_of_all))
+    correction = _correction(cluster)
     for problem in pod_problems(broken):
         yield Problem(
             problem.message,
             f"the spec has changed since the pod was created ({fields}), but KubeRay does not replace pods: "
-            f"{_deletion_command(broken)}, or create the {owner} again",
+            f"{correction}{_deletion_command(broken)}, or create the {owner} again",
         )
     if running:
         verb = "Pod is" if len(running) == 1 else "Pods are"
         yield Problem(
             f"{verb} older than the spec: {_joined(list(map(name_of, running)))} (changed since: {fields})",
             "KubeRay does not replace pods when the spec changes; this ends what runs in them: "
-            f"{_deletion_command(running)}, or create the {owner} again",
+            f"{correction}{_deletion_command(running)}, or create the {owner} again",
         )
 
 
@@ -279,6 +280,12 @@ def _change_remedy(cluster: Object) -> str:
     if controller_of(cluster) is not None:
         return ""
     return "; after a change of the spec, delete the pods, because KubeRay does not replace them"
+
+
+def _correction(cluster: Object) -> str:
+    """Return what to correct before pods are deleted, which the API server would refuse to create; empty if nothing."""
+    refused = next(refused_requests(cluster), "")
+    return f"first correct {refused}, with which no pod is created; then " if refused else ""
 
 
 def _deletion_command(pods: Sequence[Object]) -> str:

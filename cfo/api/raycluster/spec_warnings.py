@@ -49,7 +49,8 @@ def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
     yield from warnings_without_requests(cluster)
-    yield from _request_warnings(cluster)
+    for problem in refused_requests(cluster):
+        yield f"{problem}; the API server will refuse the pods"
 
 
 def warnings_without_requests(cluster: Object) -> Iterator[str]:
@@ -114,11 +115,12 @@ def _has_proxy(cluster: Object) -> bool:
     return any(mapping(each).get("name") == PROXY_PORT_NAME for each in containers)
 
 
-def _request_warnings(cluster: Object) -> Iterator[str]:
+def refused_requests(cluster: Object) -> Iterator[str]:
+    """Yield which requests of ``cluster`` their limits forbid, as :func:`request_warnings`, without what follows."""
     head = ("spec.headGroupSpec", mapping(path(cluster, "spec", "headGroupSpec")))
     for where, group in chain([head], _worker_groups(cluster)):
         spec = mapping(path(group, "template", "spec"))
-        yield from request_warnings(spec, f"{where}.template.spec")
+        yield from _refused_in(spec, f"{where}.template.spec")
 
 
 def request_warnings(spec: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -126,14 +128,18 @@ def request_warnings(spec: Mapping[str, Any], where: str) -> Iterator[str]:
 
     The API server will refuse the pods, unless another webhook changes them.
     """
+    for problem in _refused_in(spec, where):
+        yield f"{problem}; the API server will refuse the pods"
+
+
+def _refused_in(spec: Mapping[str, Any], where: str) -> Iterator[str]:
     for field in ("initContainers", "containers"):
         for index, container in enumerate(elements(spec.get(field))):
             resources = mapping(container).get("resources")
             if not resources:
                 continue
             for error in resource_errors(mapping(resources), _RESOURCES):
-                problem = text(f"{where}.{field}[{index}].{error}", _MAX_ERROR)
-                yield f"{problem}; the API server will refuse the pods"
+                yield text(f"{where}.{field}[{index}].{error}", _MAX_ERROR)
 
 
 def _group_name_problems(cluster: Object, group: Mapping[str, Any]) -> Iterator[str]:

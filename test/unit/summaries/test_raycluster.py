@@ -248,6 +248,16 @@ def test_pods_that_run_with_an_older_spec_are_a_warning() -> None:
     assert summarize(RAY_CLUSTER, changed, related(pods=pods)).level is Level.OK
 
 
+def test_pods_are_not_deleted_before_a_spec_is_correct_that_allows_no_new_ones() -> None:
+    changed = cluster(pod=running_pod("", cpu="2")["spec"])
+    (container,) = changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {"cpu": "1"}
+    (problem,) = summarize(RAY_CLUSTER, changed, related(pods=[running_pod("a", cpu="1")])).problems
+    field = "spec.headGroupSpec.template.spec.containers[0].resources.requests"
+    assert f"first correct {field}" in problem.remedy
+    assert "with which no pod is created; then kubectl delete pod -n n a" in problem.remedy
+
+
 def test_pods_that_cannot_be_scheduled_have_to_be_deleted_after_a_change_of_the_spec() -> None:
     pending = running_pod("a", cpu="9")
     unschedulable = condition("PodScheduled", "False", "Unschedulable", "Insufficient cpu")
