@@ -2,9 +2,9 @@
 
 The operator creates objects with its own permissions. It creates for a user only what the user is allowed to create:
 webhooks ask the API server with one SubjectAccessReview for each resource, because a server answers no more in one
-request. Answers are remembered for two seconds, because the objects in an AppWrapper, and those that one user creates
-at once, need the same ones. A request that fails or exceeds the deadline of the review is a denial. All reviews
-together send few requests at the same time (:mod:`.turns`).
+request. Answers are remembered for two seconds, for all tokens of a user, because the objects in an AppWrapper, and
+those that one user creates at once, need the same ones. A request that fails or exceeds the deadline of the review is a
+denial. All reviews together send few requests at the same time (:mod:`.turns`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cfo.runtime.client import Resource, is_allowed
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path, forbidden, internal
 from cfo.runtime.process import printable
-from cfo.runtime.webhook import AdmissionRequest, UserInfo
+from cfo.runtime.webhook import AdmissionRequest
 from cfo.webhooks.turns import Turns
 
 _MAX_TASKS: Final = 8
@@ -47,8 +47,15 @@ REMEMBERED_SECONDS: Final = 2.0
 
 _MAX_ANSWERS: Final = 1000
 
-_CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
-"""The id of the token in the extra fields of a ServiceAccount."""
+_TOKEN_FIELDS: Final = frozenset(
+    f"authentication.kubernetes.io/{name}"
+    for name in ("credential-id", "node-name", "node-uid", "pod-name", "pod-uid")
+)
+"""The extra fields of a ServiceAccount's token (``serviceaccount/util.go`` in k8s.io/apiserver).
+
+The authorizers of Kubernetes (RBAC, Node, ABAC) use only the name and the groups of a user. A webhook authorizer gets
+all extra fields, so they are sent: a review without them could allow what one with them denies.
+"""
 
 _Item = TypeVar("_Item")
 
@@ -128,7 +135,7 @@ class AccessReviewer:
             if not self._check_permissions:
                 found[key] = Access()
                 continue
-            question = _Question.of(resource, request.namespace, request.user_info)
+            question = _Question.of(resource, request)
             answer = self._answers.get(question)
             if answer is None:
                 unknown[key] = question
@@ -166,8 +173,8 @@ class AccessReviewer:
         return found
 
     async def _is_allowed(self, question: _Question) -> bool:
-        """Return the answer of the API server, or a remembered one, when it is the turn of the namespace."""
-        async with self._turns.turn(question.namespace):
+        """Return the answer of the API server, or a remembered one, when it is the turn of the client and namespace."""
+        async with self._turns.turn(question.client, question.namespace):
             answer = self._answers.get(question)  # of a review that had its turn before
             if answer is None:
                 answer = await is_allowed(self._client, **question.spec)
@@ -178,20 +185,23 @@ class AccessReviewer:
 class _Question(msgspec.Struct, frozen=True):
     """Whether a user is allowed to create a resource in a namespace.
 
-    ``spec`` is that of a SubjectAccessReview, ``digest`` identifies the remembered answer.
+    ``spec`` is that of a SubjectAccessReview, ``digest`` identifies the remembered answer, ``client`` the address that
+    sent the review of the object.
     """
 
     resource: GVR
     namespace: str
+    client: str
     user_name: str
     spec: dict[str, Any]
     digest: bytes
 
     @classmethod
-    def of(cls, resource: GVR, namespace: str, user: UserInfo) -> _Question:
-        """Return the question about ``user``."""
+    def of(cls, resource: GVR, request: AdmissionRequest) -> _Question:
+        """Return the question about the user of ``request``."""
+        user = request.user_info
         attributes = {
-            "namespace": namespace,
+            "namespace": request.namespace,
             "verb": "create",
             "group": resource.group,
             "version": resource.version,
@@ -206,8 +216,8 @@ class _Question(msgspec.Struct, frozen=True):
             spec["uid"] = user.uid
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}
-        digest = hashlib.sha256(msgspec.json.encode(_without_credential(spec))).digest()
-        return cls(resource, namespace, user.username, spec, digest)
+        digest = hashlib.sha256(msgspec.json.encode(_without_token(spec))).digest()
+        return cls(resource, request.namespace, request.client, user.username, spec, digest)
 
     def access(self, *, allowed: bool) -> Access:
         """Return the result of the review."""
@@ -219,10 +229,10 @@ class _Question(msgspec.Struct, frozen=True):
         )
 
 
-def _without_credential(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a review without the id of the token: users can have any number of tokens."""
+def _without_token(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a review without the fields of the token: a user can have one for each of many pods."""
     extra = spec.get("extra") or {}
-    return {**spec, "extra": {key: extra[key] for key in extra if key != _CREDENTIAL_ID}}
+    return {**spec, "extra": {key: extra[key] for key in extra if key not in _TOKEN_FIELDS}}
 
 
 class _Answer(msgspec.Struct, frozen=True):

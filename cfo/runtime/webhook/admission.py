@@ -92,6 +92,8 @@ class AdmissionRequest:
     audit_annotations: dict[str, str] = field(default_factory=dict)
     raw_object: bytes = field(default=b"", repr=False)
     """``object`` as received, from which a JSON patch to the defaulted object is computed."""
+    client: str = ""
+    """The address of the client: an API server, or any pod that reaches the port and names any user and namespace."""
     size: int = 0
     """The size of the request body in bytes."""
     weight: int = 0

@@ -7,9 +7,9 @@ an exception becomes a response with code 500, and a review that takes longer th
 cancelled; the CPU-bound work of large reviews runs in a thread (:mod:`~cfo.runtime.webhook.worker`).
 
 The size of request bodies is limited (:mod:`.request_bodies`), and so are the reviews and their bytes in flight: beyond
-that, the response is 429. One webhook has at most half of the reviews in flight, and one namespace a quarter, because
-those that wait for the API server would otherwise lock out all others. API servers send a request again that
-was refused in this way (the header ``Retry-After``), until the webhook's timeout.
+that, the response is 429. Reviews that wait for the API server would otherwise lock out all others: one webhook has at
+most half of the reviews in flight, and client addresses and namespaces share them (:mod:`.shares`). API servers send a
+request again that was refused in this way (the header ``Retry-After``), until the webhook's timeout.
 
 When stopped, it accepts no new connections and drains the open ones: each is closed after its next response.
 """
@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import ExitStack
 from typing import Final
 
 import anyio
@@ -33,7 +32,7 @@ from cfo.runtime.process import function_errors
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.process.listener import Listener, bind_socket, server_options
-from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
+from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import Webhook, Webhooks
@@ -47,6 +46,7 @@ from cfo.runtime.webhook.request_bodies import (
 from cfo.runtime.webhook.review import BadReview, RefusedObject, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
+from cfo.runtime.webhook.shares import Shares
 from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker, TooManyReviews
 
 MAX_REVIEWS: Final = 100
@@ -54,9 +54,6 @@ MAX_REVIEWS: Final = 100
 
 MAX_REVIEWS_OF_WEBHOOK: Final = 50
 """The maximum number of reviews in flight for one webhook."""
-
-MAX_REVIEWS_OF_NAMESPACE: Final = 25
-"""The maximum number of reviews in flight for the objects in one namespace."""
 
 MAX_LARGE_REVIEWS: Final = 50
 """The maximum number of reviews in flight whose bodies are read in the thread. The others cannot be locked out by
@@ -128,11 +125,14 @@ class WebhookServer:
 
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
-        self._reviews = 0
-        self._shares: Counter[tuple[str, str]] = Counter()
-        """The reviews in flight of each webhook and of each namespace that has some."""
-        self._large_reviews = 0
-        self._large_bytes = 0
+        self._reviews = Shares(MAX_REVIEWS, "reviews in flight")
+        self._reviews_of_webhook: dict[str, Shares] = {}
+        self._large_reviews = Shares(
+            MAX_LARGE_REVIEWS, f"reviews over {MAX_INLINE} bytes in flight"
+        )
+        self._large_bytes = Shares(
+            MAX_BYTES, f"bytes in flight, of reviews over {MAX_INLINE} bytes"
+        )
 
     def _own_chain(self) -> bytes:
         pair = self._certificate.pair
@@ -232,22 +232,8 @@ class WebhookServer:
             return _too_many_requests(f"{MAX_BYTES} bytes that are being received")
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
-        if self._reviews >= MAX_REVIEWS:
-            return _too_many_requests(f"{MAX_REVIEWS} reviews in flight")
-        if len(body) > MAX_INLINE:
-            total = self._large_bytes + len(body)
-            if self._large_reviews >= MAX_LARGE_REVIEWS or total > MAX_BYTES:
-                return _too_many_requests(
-                    f"{MAX_LARGE_REVIEWS} reviews over {MAX_INLINE} bytes, or {MAX_BYTES} bytes, in flight"
-                )
         try:
-            assert self._listener is not None
-            with (
-                self._in_flight(len(body)),
-                self._share("webhook", webhook.path, MAX_REVIEWS_OF_WEBHOOK),
-                self._listener.protected(request),
-            ):
-                document = await self._review(request, webhook, body)
+            document = await self._review(request, webhook, body)
         except RefusedObject as error:
             _log.info("Denied an object unread", webhook=request.path, error=str(error))
             document = write_review(error.uid, denied(str(error)))
@@ -265,26 +251,53 @@ class WebhookServer:
         return _json(document)
 
     async def _review(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
-        seconds = _timeout(request.query.get("timeout", ""))
-        deadline = asyncio.get_running_loop().time() + seconds
-        try:
-            async with asyncio.timeout_at(deadline):
-                review = await self._worker.run(len(body), read_review, body, self._controllers)
-        except TimeoutError:
-            _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
-            self._metrics.record_review(webhook.path, 504)
-            return write_review("", _timed_out(seconds))
-        review.worker = self._worker
-        with (
-            self._share("namespace", review.namespace, MAX_REVIEWS_OF_NAMESPACE),
-            structlog.contextvars.bound_contextvars(
-                webhook=webhook.path,
-                kind=review.kind.kind,
-                namespace=review.namespace,
-                name=review.name,
-                operation=str(review.operation),
-                requestID=review.uid,
-            ),
+        """Answer a review within the limits. Raises :class:`TooManyReviews` beyond them."""
+        address = request.remote or ""
+        taken = [(self._reviews, 1)]
+        if len(body) > MAX_INLINE:
+            taken += [(self._large_reviews, 1), (self._large_bytes, len(body))]
+        assert self._listener is not None
+        with ExitStack() as shares:
+            for share, amount in taken:
+                shares.enter_context(share.of_address(address, amount))
+            shares.enter_context(self._listener.protected(request))
+            seconds = _timeout(request.query.get("timeout", ""))
+            deadline = asyncio.get_running_loop().time() + seconds
+            try:
+                async with asyncio.timeout_at(deadline):
+                    review = await self._worker.run(len(body), read_review, body, self._controllers)
+            except TimeoutError:
+                _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
+                self._metrics.record_review(webhook.path, 504)
+                return write_review("", _timed_out(seconds))
+            review.worker = self._worker
+            review.client = address
+            # after the body was read, so that those which wait for the thread lock out no small ones of the webhook
+            of_webhook = self._shares_of(webhook)
+            shares.enter_context(of_webhook.of_address(address))
+            for share, amount in [*taken, (of_webhook, 1)]:
+                shares.enter_context(share.of_namespace(address, review.namespace, amount))
+            return await self._respond_to(review, webhook, seconds, deadline)
+
+    def _shares_of(self, webhook: Webhook) -> Shares:
+        """Return the reviews in flight of one webhook."""
+        found = self._reviews_of_webhook.get(webhook.path)
+        if found is None:
+            found = Shares(MAX_REVIEWS_OF_WEBHOOK, "reviews in flight of one webhook")
+            self._reviews_of_webhook[webhook.path] = found
+        return found
+
+    async def _respond_to(
+        self, review: AdmissionRequest, webhook: Webhook, seconds: float, deadline: float
+    ) -> bytes:
+        """Call the handler. The review times out after ``seconds``, at the ``deadline`` of the event loop's clock."""
+        with structlog.contextvars.bound_contextvars(
+            webhook=webhook.path,
+            kind=review.kind.kind,
+            namespace=review.namespace,
+            name=review.name,
+            operation=str(review.operation),
+            requestID=review.uid,
         ):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -314,36 +327,6 @@ class WebhookServer:
             return write_review(uid, errored(500, message))
         self._metrics.record_review(webhook.path, response.code)
         return document
-
-    @contextmanager
-    def _in_flight(self, size: int) -> Iterator[None]:
-        """Count a review while it is in flight; ``size`` is the size of its body in bytes."""
-        is_large = size > MAX_INLINE
-        self._reviews += 1
-        if is_large:
-            self._large_reviews += 1
-            self._large_bytes += size
-        try:
-            yield
-        finally:
-            self._reviews -= 1
-            if is_large:
-                self._large_reviews -= 1
-                self._large_bytes -= size
-
-    @contextmanager
-    def _share(self, kind: str, name: str, limit: int) -> Iterator[None]:
-        """Count a review of one webhook or namespace while it is in flight. Raises :class:`TooManyReviews`."""
-        key = (kind, name)
-        if self._shares[key] >= limit:
-            raise TooManyReviews(f"{limit} reviews in flight of one {kind}")
-        self._shares[key] += 1
-        try:
-            yield
-        finally:
-            self._shares[key] -= 1
-            if not self._shares[key]:
-                del self._shares[key]
 
 
 def _timeout(text: str) -> float:

@@ -263,10 +263,11 @@ async def test_answers_are_remembered_for_two_seconds(server: ApiServer, client:
         found = await reviewer.review([POD, JOB], request_of(ALICE))
         assert (found[POD].denial, bool(found[JOB].denial)) == ("", True)
     assert len(reviews(server)) == 2
-    with_token = {**ALICE.extra, "authentication.kubernetes.io/credential-id": ("JTI=1",)}
-    another_token = UserInfo(ALICE.username, ALICE.uid, ALICE.groups, with_token)
-    await reviewer.review([POD, JOB], request_of(another_token))
-    assert len(reviews(server)) == 2
+    for name in ("credential-id", "node-name", "node-uid", "pod-name", "pod-uid"):
+        with_token = {**ALICE.extra, f"authentication.kubernetes.io/{name}": (f"{name}-1",)}
+        another_token = UserInfo(ALICE.username, ALICE.uid, ALICE.groups, with_token)
+        await reviewer.review([POD, JOB], request_of(another_token))
+        assert len(reviews(server)) == 2
     await reviewer.review([POD], request_of(UserInfo("bob", "", ALICE.groups)))
     await reviewer.review([POD], request_of(UserInfo("alice", "a-2", ALICE.groups)))
     await reviewer.review([POD], AdmissionRequest(namespace="other", user_info=ALICE))

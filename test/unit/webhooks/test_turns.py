@@ -17,23 +17,23 @@ class Requests:
         self._turns = Turns()
         self.running: list[tuple[str, anyio.Event]] = []
 
-    async def start(self, namespace: str) -> anyio.CancelScope:
+    async def start(self, namespace: str, client: str = "") -> anyio.CancelScope:
         """Start a request, which waits for its turn; return what cancels it."""
         scope = anyio.CancelScope()
-        self._tasks.start_soon(self._send, namespace, scope)
+        self._tasks.start_soon(self._send, client, namespace, scope)
         await checkpoint()
         await checkpoint()
         return scope
 
-    async def _send(self, namespace: str, scope: anyio.CancelScope) -> None:
+    async def _send(self, client: str, namespace: str, scope: anyio.CancelScope) -> None:
         with scope:
-            async with self._turns.turn(namespace):
+            async with self._turns.turn(client, namespace):
                 answered = anyio.Event()
-                self.running.append((namespace, answered))
+                self.running.append((f"{client}{namespace}", answered))
                 try:
                     await answered.wait()
                 finally:
-                    self.running.remove((namespace, answered))
+                    self.running.remove((f"{client}{namespace}", answered))
 
     async def answer_first(self) -> str:
         """Answer the oldest request; return the namespace whose request runs next, if one was waiting."""
@@ -53,6 +53,18 @@ async def test_namespaces_take_turns() -> None:
         assert [namespace for namespace, _ in requests.running] == ["a"] * MAX_REQUESTS
         order = [await requests.answer_first() for _ in range(7)]
         assert order == ["a", "b", "c", "a", "b", "a", ""]
+        while requests.running:
+            await requests.answer_first()
+
+
+async def test_pod_that_names_a_namespace_takes_no_turns_of_others_there() -> None:
+    async with anyio.create_task_group() as tasks:
+        requests = Requests(tasks)
+        for _ in range(MAX_REQUESTS + 3):
+            await requests.start("victim", "pod/")
+        await requests.start("victim", "server/")
+        order = [await requests.answer_first() for _ in range(4)]
+        assert order == ["pod/victim", "server/victim", "pod/victim", "pod/victim"]
         while requests.running:
             await requests.answer_first()
 

@@ -32,6 +32,7 @@ from cfo.runtime.webhook.registration import Webhook, Webhooks
 from cfo.runtime.webhook.request_bodies import MAX_BODY
 from cfo.runtime.webhook.review import NestedTooDeeply, read_review
 from cfo.runtime.webhook.server import WebhookServer
+from cfo.runtime.webhook.shares import Shares
 from test.support.certificates import KeyPair as ClientKeyPair
 from test.support.certificates import create_ca, create_certificate
 
@@ -650,9 +651,9 @@ async def test_validator_that_loops_forever_times_out_and_delays_no_others(
 
 
 async def test_too_many_reviews_are_rejected(
-    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, session: aiohttp.ClientSession
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_REVIEWS", 1)
+    harness.server._reviews = Shares(1, "reviews in flight")
     waiting = asyncio.create_task(post(session, harness.url(), review("wait")))
     await harness.handler.entered.wait()
     code, reply = await post(session, harness.url(), review())
@@ -666,30 +667,49 @@ async def test_too_many_reviews_are_rejected(
 
 
 async def test_reviews_of_one_namespace_lock_out_no_others(
-    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, session: aiohttp.ClientSession
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_REVIEWS_OF_NAMESPACE", 2)
+    harness.server._reviews = Shares(5, "reviews in flight")
     computing = ComputingHandler()
     harness.server._webhooks.add(computing.webhook())
     waiting = asyncio.create_task(post(session, harness.url(), review("wait", namespace="a")))
     await harness.handler.entered.wait()
     computed_in_a_thread = review("x", namespace="a", object={"a": "x" * 20_000})
     second = asyncio.create_task(post(session, harness.url(computing.path), computed_in_a_thread))
-    while harness.server._reviews < 2:  # noqa: ASYNC110 (the server has no event for it)
+    while harness.server._reviews.free > 3:  # noqa: ASYNC110 (the server has no event for it)
         await asyncio.sleep(0.01)
     async with session.post(
         harness.url(), data=review(namespace="a"), headers={"Content-Type": "application/json"}
     ) as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "1")
         reply = await response.json()
-    limit = "too many requests: limit is 2 reviews in flight of one namespace"
+    limit = (
+        "too many requests: limit is 2 reviews in flight of one namespace, while others need the "
+        "rest"
+    )
     assert reply["response"]["status"]["message"] == limit
     assert (await post(session, harness.url(), review(namespace="b")))[0] == 200
     harness.handler.release.set()
     computing.release.set()
     assert ((await waiting)[0], (await second)[0]) == (200, 200)
     assert (await post(session, harness.url(), review(namespace="a")))[0] == 200
-    assert not harness.server._shares
+    assert harness.server._reviews.free == 5
+
+
+async def test_client_that_names_the_namespace_of_others_locks_out_none_of_them(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
+    harness.server._reviews = Shares(2, "reviews in flight")
+    other = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0), ssl=False)
+    async with aiohttp.ClientSession(connector=other) as pod:
+        waiting = asyncio.create_task(post(pod, harness.url(), review("wait", namespace="a")))
+        await harness.handler.entered.wait()
+        code, reply = await post(pod, harness.url(), review(namespace="b"))
+        limit = "limit is 1 reviews in flight of one client, while others need the rest"
+        assert (code, limit in reply["response"]["status"]["message"]) == (429, True)
+        assert (await post(session, harness.url(), review(namespace="a")))[0] == 200
+        harness.handler.release.set()
+        assert (await waiting)[0] == 200
 
 
 async def test_reviews_of_one_webhook_lock_out_no_others(
@@ -721,15 +741,13 @@ async def test_small_review_that_causes_much_work_is_rejected_if_too_many_wait(
         assert (await post(session, harness.url(), review()))[0] == 200
 
 
-@pytest.mark.parametrize(("name", "limit"), [("MAX_BYTES", 40_000), ("MAX_LARGE_REVIEWS", 1)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("_large_bytes", 40_000), ("_large_reviews", 1), ("_large_reviews", 2)]
+)
 async def test_large_reviews_in_flight_lock_out_only_large_ones(
-    harness: Harness,
-    session: aiohttp.ClientSession,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    limit: int,
+    harness: Harness, session: aiohttp.ClientSession, name: str, limit: int
 ) -> None:
-    monkeypatch.setattr(server_module, name, limit)
+    setattr(harness.server, name, Shares(limit, "in flight"))
     large = {"a": "x" * 20_000}
     waiting = asyncio.create_task(post(session, harness.url(), review("wait", object=large)))
     await harness.handler.entered.wait()
