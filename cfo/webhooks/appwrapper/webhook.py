@@ -169,7 +169,7 @@ class AppWrapperWebhook(Validator[Object]):
         key = NamespacedName(request.namespace, workload_name(identity))
         for workload in WORKLOADS:
             try:
-                async with self._turns.turn(request.namespace):
+                async with self._turns.turn(request.client, request.namespace):
                     return await self._client.get(workload, key, live=True) is not None
             except UnknownKind:
                 continue
