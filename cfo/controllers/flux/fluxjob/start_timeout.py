@@ -56,7 +56,10 @@ class Hold(Enum):
     """Why a job holds quota that the queue has given to it, and what ends that."""
 
     RELEASING = auto()
-    """It is evicted: until nothing creates pods for it and none occupies a node, see :mod:`..queue.group`."""
+    """It is evicted: until nothing creates pods for it, and none occupies a node.
+
+    See :mod:`cfo.controllers.flux.queue.group`.
+    """
 
     CREATING = auto()
     """Objects of its MiniCluster do not exist: for 5 minutes, of which the time without pods counts once."""
