@@ -143,9 +143,9 @@ class Feed:
         return self._store.budget
 
     @property
-    def is_complete(self) -> bool:
-        """Whether no object is left out."""
-        return self._store.is_complete(self.namespace)
+    def leaves_out(self) -> bool:
+        """Whether an object was listed and left out."""
+        return self._store.leaves_out(self.namespace)
 
     @property
     def has_room(self) -> bool:

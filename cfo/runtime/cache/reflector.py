@@ -221,7 +221,7 @@ class Reflector:
         The store contains nothing of them, and their identities are not enough for handlers. Handlers that are added
         before the list begins share it.
         """
-        if self._feed.is_complete:
+        if not self._feed.leaves_out:
             return
         self._feed.must_report_left_out = True
         self._watch_scope.cancel()

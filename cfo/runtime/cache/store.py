@@ -177,6 +177,13 @@ class Store:
             return not self._too_large
         return namespace not in self._too_large
 
+    def leaves_out(self, namespace: str) -> bool:
+        """Return whether an object of the namespace (empty: of any) was listed and left out."""
+        left_out = (self._crowded, self._unread, self._too_large)
+        if not namespace:
+            return any(left_out)
+        return any(namespace in namespaces for namespaces in left_out)
+
     def has_all_left_out_keys(self, namespace: str) -> bool:
         """Return whether :meth:`left_out_keys` returns all objects that are left out of a namespace (empty: of any)."""
         if not namespace:
