@@ -15,10 +15,11 @@ Updates that do not change the spec are allowed, so that finalizers can be remov
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from cfo.api.raycluster.names import HASH_DIGITS, SECRET_DIGITS
 from cfo.api.reserved_hosts import MAY_RESERVE, RESERVED_HOST_PREFIXES
+from cfo.manifests.admission_policy import POLICY_API, match_constraints, writes_of
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
 
@@ -26,7 +27,6 @@ NAME: Final = f"{PREFIX}-reserved-hosts"
 MAX_HOSTS: Final = 1000
 """How many hosts one object may have, and how many rules, because a rule needs no host."""
 
-_POLICY_API: Final = "admissionregistration.k8s.io/v1"
 _HASH: Final = f"(-([0-9a-f]{{{HASH_DIGITS}}}|[0-9a-f]{{{SECRET_DIGITS}}}))?"
 """The hash in the host of a RayCluster whose plain host another one has, or may have."""
 
@@ -78,32 +78,16 @@ def _has_prefix(host: str, prefix: str) -> str:
 
 def policy() -> list[Object]:
     """Return the policy and its binding."""
-    resources: list[dict[str, Any]] = []
-    for group, plurals in (
-        ("networking.k8s.io", ["ingresses"]),
-        ("gateway.networking.k8s.io", ["httproutes", "tlsroutes", "grpcroutes"]),
-        ("route.openshift.io", ["routes"]),
-    ):
-        resources.append(
-            {
-                "apiGroups": [group],
-                "apiVersions": ["*"],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": plurals,
-                "scope": "*",
-            }
-        )
+    rules = [
+        writes_of("networking.k8s.io", "ingresses"),
+        writes_of("gateway.networking.k8s.io", "httproutes", "tlsroutes", "grpcroutes"),
+        writes_of("route.openshift.io", "routes"),
+    ]
     prefixes = " and ".join(RESERVED_HOST_PREFIXES)
     belongs = f"({_MAY_RESERVE} || {_MAY_UPDATE_STATUS}) && variables.owners.exists(owner, {_belongs('host')})"
     spec = {
         "failurePolicy": "Fail",
-        # The constraints are one value for server-side apply, so they have all defaulted fields.
-        "matchConstraints": {
-            "matchPolicy": "Equivalent",
-            "namespaceSelector": {},
-            "objectSelector": {},
-            "resourceRules": resources,
-        },
+        "matchConstraints": match_constraints(rules),
         "matchConditions": [{"name": "spec-changes", "expression": _SPEC_CHANGES}],
         "variables": [
             {"name": "hosts", "expression": _HOSTS},
@@ -125,6 +109,6 @@ def policy() -> list[Object]:
     }
     binding = {"policyName": NAME, "validationActions": ["Deny"]}
     return [
-        named(_POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
-        named(_POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
+        named(POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
+        named(POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
     ]

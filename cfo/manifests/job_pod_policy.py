@@ -13,8 +13,9 @@ operator. Updates that keep the ties, as those of schedulers and Kueue do, and s
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from cfo.manifests.admission_policy import POLICY_API, match_constraints, writes_of
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
 
@@ -26,7 +27,6 @@ NAME: Final = f"{PREFIX}-tenant-job-pods"
 UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 """The labels with the uid of a Job. Selectors of Jobs have the first one, or the second one before Kubernetes 1.27."""
 
-_POLICY_API: Final = "admissionregistration.k8s.io/v1"
 
 _MAY_UPDATE_STATUS: Final = (
     "authorizer.group('batch').resource('jobs').subresource('status')"
@@ -51,23 +51,10 @@ def _ties(pod: str) -> str:
 
 def policy() -> list[Object]:
     """Return the policy and its binding to all namespaces with the label."""
-    pods: dict[str, Any] = {
-        "apiGroups": [""],
-        "apiVersions": ["*"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": ["pods"],
-        "scope": "*",
-    }
     labels = " and ".join(UID_LABELS)
     spec = {
         "failurePolicy": "Fail",
-        # The constraints are one value for server-side apply, so they have all defaulted fields.
-        "matchConstraints": {
-            "matchPolicy": "Equivalent",
-            "namespaceSelector": {},
-            "objectSelector": {},
-            "resourceRules": [pods],
-        },
+        "matchConstraints": match_constraints([writes_of("", "pods")]),
         "variables": [
             {"name": "ties", "expression": _ties("object")},
             {"name": "oldTies", "expression": f"oldObject == null ? [] : {_ties('oldObject')}"},
@@ -91,6 +78,6 @@ def policy() -> list[Object]:
         },
     }
     return [
-        named(_POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
-        named(_POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
+        named(POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
+        named(POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
     ]

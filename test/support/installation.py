@@ -110,7 +110,10 @@ async def run_in_cluster(
     """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
     server = urlsplit(environment.plane.url)
     process = await PreloadedCommand.start(
-        *("run", "--log-format", "json", *arguments),
+        "run",
+        "--log-format",
+        "json",
+        *arguments,
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(directory / "empty-home"),

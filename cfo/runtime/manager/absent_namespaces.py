@@ -48,7 +48,8 @@ class AbsentNamespaces:
             for namespace in unavailable:
                 if namespace not in self._watched:
                     self._watched[namespace] = await self._watch(namespace)
-            for namespace in [name for name in self._watched if name not in unavailable]:
+            available = [name for name in self._watched if name not in unavailable]
+            for namespace in available:
                 informer = self._watched.pop(namespace)
                 if informer is not None:
                     self._cache.remove(informer)
