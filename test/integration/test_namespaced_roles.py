@@ -238,7 +238,7 @@ async def test_operator_serves_its_other_namespaces_while_one_has_no_permissions
         assert apply in remedy
         assert remedy.startswith("create what is missing, then ") is not exists
         if not exists:
-            assert found[0]["message"].endswith("does not exist: namespace a")
+            assert found[0]["message"].endswith("nothing is reconciled there: namespace a")
 
         async with run_in_cluster(
             environment, tmp_path, "--webhook-url", str(free_url())

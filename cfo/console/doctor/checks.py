@@ -495,7 +495,7 @@ def check_permissions(
     in_absent = denied.intersection(absent)
     if in_absent:
         yield fail(
-            f"nothing is reconciled in what does not exist: {_namespaces_text(sorted(in_absent))}",
+            f"watchNamespaces: not found, so nothing is reconciled there: {_namespaces_text(sorted(in_absent))}",
             f"create what is missing, then {APPLY}; or remove it from watchNamespaces in the ConfigMap "
             f"{CONFIG_MAP_NAME}, and restart the operator",
         )
