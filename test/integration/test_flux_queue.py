@@ -18,6 +18,7 @@ from cfo.api.flux.names import (
     QUOTA_RESERVED,
     JobState,
 )
+from cfo.controllers.flux.fluxjob.kept_failures import MAX_KEPT
 from cfo.runtime.client import name_checks
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, owner_reference
@@ -453,17 +454,78 @@ async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_o
         assert len(created) == 2
 
 
+FAILING = {"pod": {**pod_annotations(phase="Failed", exit_code="3"), "restartPolicy": "Never"}}
+
+
+async def fail(env: FluxEnvironment, name: str = "job", **spec: Any) -> Object:
+    """Create a FluxJob, and return it once it has failed with its exit code."""
+    await env.create(flux_job(name, size=1, backoffLimit=0, **spec))
+    return await wait_for_job(
+        env, lambda obj: (obj.get("status") or {}).get("exitCode"), "an exit code", name=name
+    )
+
+
 async def test_failed_command_is_reported_with_its_exit_code(env: FluxEnvironment) -> None:
-    failing = {"pod": {**pod_annotations(phase="Failed", exit_code="3"), "restartPolicy": "Never"}}
     async with run_flux_controllers(env):
-        await env.create(flux_setup(mini_cluster=failing))
-        await env.create(flux_job(size=1, backoffLimit=0))
-        failed = await wait_for_state(env, JobState.FINISHED)
+        await env.create(flux_setup(mini_cluster={**FAILING, "cleanup": True}))
+        failed = await fail(env)
         assert failed["status"]["exitCode"] == 3
         assert condition(failed, "Succeeded")["status"] == "False"
         assert failed["status"]["completionTime"]
         await env.wait_until_removed(MINICLUSTER, "job")
         await wait_for_totals(env, 0, 0, 0)
+
+
+async def test_pods_of_the_newest_failed_jobs_are_kept_and_hold_no_quota(
+    env: FluxEnvironment,
+) -> None:
+    names = [f"job-{number}" for number in range(MAX_KEPT + 1)]
+
+    async def are_left() -> bool:
+        clusters = await env.client.list(MINICLUSTER, namespace="ns")
+        return {name_of(cluster) for cluster in clusters} == set(names[1:])
+
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(mini_cluster=FAILING, max_size=1))
+        for name in names:
+            await fail(env, name)
+        await eventually(are_left, "the newest MiniClusters")
+        await fail(env, "deleted-at-once", ttlSecondsAfterFinished=0)
+        await env.wait_until_removed(MINICLUSTER, "deleted-at-once")
+        await wait_for_totals(env, 0, 0, 0)
+        pods = await env.pods()
+        assert [pod["status"]["phase"] for pod in pods] == ["Failed"] * MAX_KEPT
+    async with run_flux_controllers(env):
+        await env.wait_until_idle()
+        assert await are_left(), "after a restart"
+
+
+@pytest.mark.parametrize(
+    ("denial", "template", "reason"),
+    [
+        pytest.param(DENIAL, {}, QUOTA_RESERVED, id="its MiniCluster is refused"),
+        pytest.param(
+            [],
+            {"pod": {"hostPID": True}, "shareProcessNamespace": True},
+            OBJECTS_READY,
+            id="its Job is refused",
+        ),
+    ],
+)
+async def test_failed_jobs_do_not_keep_their_objects_when_those_of_another_are_refused(
+    env: FluxEnvironment, denial: list[Object], template: Object, reason: str
+) -> None:
+    """The objects that are kept may have exhausted a ResourceQuota."""
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(mini_cluster=FAILING))
+        await fail(env, "kept")
+        for obj in denial:
+            await env.create(obj)
+        await env.create(flux_job("refused", template=template))
+        await wait_for_job(
+            env, lambda obj: condition(obj, reason).get("status") == "False", reason, name="refused"
+        )
+        await env.wait_until_removed(MINICLUSTER, "kept")
 
 
 async def test_job_without_command_stays_ready_and_runs_a_command_given_later(

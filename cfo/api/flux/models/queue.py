@@ -133,7 +133,7 @@ class MiniClusterDefaults(APIModel):
     """Defaults for the MiniClusters of FluxJobs."""
 
     cleanup: bool | None = optional(
-        "Whether MiniClusters are deleted when their jobs have finished; true if unset."
+        "Whether MiniClusters are deleted when their jobs have finished; true if unset, for failed jobs an hour later."
     )
     flux: FluxOptions | None = optional("The installation and the configuration of Flux.")
     image: str | None = optional("Container image of jobs that have none.")
@@ -146,7 +146,7 @@ class MiniClusterDefaults(APIModel):
         ),
     ] = 1
     ttl_seconds_after_finished: _Count | None = optional(
-        "Time in seconds after the end until MiniClusters are cleaned up; 0 if unset."
+        "Time in seconds after the end until MiniClusters are cleaned up; if unset, 0, for failed jobs 3600."
     )
 
 

@@ -6,7 +6,7 @@ write with the job's resourceVersion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
@@ -23,7 +23,12 @@ from cfo.api.flux.names import (
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_job
 from cfo.controllers.flux.deletions import is_kept
-from cfo.controllers.flux.fluxjob.rendering import desired_minicluster, keep_seconds
+from cfo.controllers.flux.fluxjob.kept_failures import KEEP_FAILED_SECONDS, KeptFailures
+from cfo.controllers.flux.fluxjob.rendering import (
+    desired_minicluster,
+    keep_seconds,
+    keeps_failure,
+)
 from cfo.controllers.flux.fluxjob.step import (
     JobObservation,
     JobStatus,
@@ -62,6 +67,7 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
+from cfo.runtime.objects import parse_time
 
 _log = structlog.get_logger("cfo.controllers.flux")
 
@@ -88,8 +94,11 @@ class FluxJobReconciler:
     clock: Clock
     ledger: Ledger
     setups: Reader
+    notifications: Channel
+    """Enqueues other FluxJobs."""
     warmup_grace: timedelta
     """How long the pods of an admitted job may take to start."""
+    _failures: KeptFailures = field(default_factory=KeptFailures, init=False)
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step."""
@@ -97,6 +106,7 @@ class FluxJobReconciler:
         job = await self.client.get(FLUX_JOB, request)
         if job is None:
             self.ledger.forget(request, queued)
+            self._failures.forget(request)
             return Result()
         cluster = await self.client.get(MINICLUSTER, request)
         if is_deleting(job):
@@ -114,7 +124,24 @@ class FluxJobReconciler:
             raise
         self._record(job, step)
         await self._act(job, cluster, step)
+        self._count_failure(request, step)
+        if step.status.lacks_objects:
+            self._release_failures(request.namespace)
         return Result(requeue_after=step.requeue_after)
+
+    def _count_failure(self, key: NamespacedName, step: JobStep) -> None:
+        """Record whether the MiniCluster of a failed job is kept, and let older ones go."""
+        if not step.keeps_failure:
+            self._failures.forget(key)
+            return
+        ended = parse_time(step.status["completionTime"])
+        displaced = self._failures.keep(key, ended)
+        self.notifications.enqueue(displaced, reason="newer jobs have failed")
+
+    def _release_failures(self, namespace: str) -> None:
+        """Let no failed job of a namespace keep its objects: they may have exhausted a ResourceQuota."""
+        released = self._failures.release(namespace)
+        self.notifications.enqueue(released, reason="objects of another job were refused")
 
     async def _end(self, job: Object, cluster: Object | None) -> None:
         """Delete the MiniCluster of a job that is being deleted, and that a finalizer keeps."""
@@ -137,6 +164,10 @@ class FluxJobReconciler:
         if cleanup is None:
             has_ttl = template.get("ttlSecondsAfterFinished") is not None
             cleanup = has_ttl or defaults.get("cleanup") is not False
+        ended = (job.get("status") or {}).get("completionTime")
+        is_kept_failure = keeps_failure(job, setup) and (
+            not ended or self._failures.may_keep(key, parse_time(ended))
+        )
         errors = validate_flux_job(job)
         generation = int(job["metadata"].get("generation") or 0)
         return JobObservation(
@@ -150,6 +181,7 @@ class FluxJobReconciler:
             deletes_cluster=cleanup,
             kueue_queue=kueue_queue_of(setup.get("spec") or {}),
             keep_seconds=keep_seconds(job, setup),
+            keep_failed_seconds=KEEP_FAILED_SECONDS if is_kept_failure else 0,
             warmup_grace=self.warmup_grace,
         )
 
@@ -199,6 +231,7 @@ class FluxJobReconciler:
             refusal = refused_step(job, self.clock.now(), error.message)
             stored = await self._write_status(job, refusal)
             self._record(stored, refusal)
+            self._release_failures(key_of(job).namespace)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: JobStep) -> None:
         if step.action is MiniClusterAction.DELETE:
@@ -232,6 +265,7 @@ def setup(
         manager.clock,
         ledger,
         setups.reader,
+        notifications,
         warmup_grace,
     )
     (

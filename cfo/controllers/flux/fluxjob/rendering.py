@@ -68,13 +68,25 @@ def keep_seconds(job: Object, setup: Mapping[str, Any]) -> int:
 
     That is as long as the template says, or else as long as the job itself is kept, or else the default of ``setup``.
     """
+    return _given_seconds(job, setup) or 0
+
+
+def keeps_failure(job: Object, setup: Mapping[str, Any]) -> bool:
+    """Return whether nothing says when the finished MiniCluster of ``job`` is deleted, so that a failed one is kept."""
+    template = (job.get("spec") or {}).get("template") or {}
+    defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
+    is_unset = template.get("cleanup") is None and defaults.get("cleanup") is None
+    return is_unset and _given_seconds(job, setup) is None
+
+
+def _given_seconds(job: Object, setup: Mapping[str, Any]) -> int | None:
     spec = job.get("spec") or {}
     defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
     for part in (spec.get("template") or {}, spec, defaults):
         seconds: int | None = part.get("ttlSecondsAfterFinished")
         if seconds is not None:
             return seconds
-    return 0
+    return None
 
 
 def has_command(cluster: Object) -> bool:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true
-from cfo.api.flux.names import STATES, JobState
+from cfo.api.flux.names import OBJECTS_READY, PODS_MISSING, PODS_READY, STATES, JobState
 from cfo.controllers.flux.queue.model import PodCounts, Verdict
 from cfo.runtime import EventType, Object, is_controlled_by, is_deleting, name_of, uid_of
 from cfo.runtime.objects import Conditions, ConditionStatus
@@ -46,6 +46,12 @@ class JobStatus(Conditions):
             **(job.get("status") or {}),  # may have a jobid, which is kept
         }
         self._fields["observedGeneration"] = int(job["metadata"].get("generation") or 0)
+
+    @property
+    def lacks_objects(self) -> bool:
+        """Whether objects or pods of the job, which holds quota, are refused."""
+        has_missing_pods = self.find(PODS_READY).get("reason") == PODS_MISSING
+        return has_missing_pods or self.find(OBJECTS_READY).get("status") == "False"
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a field of the status; ``None`` removes it."""
@@ -103,7 +109,8 @@ class JobObservation:
     also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out.
     ``pods``: how many pods the job has; ``None`` if that is not known yet. ``is_drained``: no pod of it occupies a node
     or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the MiniCluster is deleted after the end, and
-    how long after it. ``warmup_grace``: how long the pods may take to start. ``kueue_queue``: the LocalQueue of Kueue
+    how long after it; ``keep_failed_seconds``: how long after it if the job failed with its MiniCluster.
+    ``warmup_grace``: how long the pods may take to start. ``kueue_queue``: the LocalQueue of Kueue
     to which its FluxSetup leaves its jobs now; that of the verdict is the one that was used when it was admitted.
     """
 
@@ -116,6 +123,7 @@ class JobObservation:
     is_drained: bool = False
     deletes_cluster: bool = True
     keep_seconds: int = 0
+    keep_failed_seconds: int = 0
     warmup_grace: timedelta = timedelta(minutes=15)
     kueue_queue: str = ""
 
@@ -138,7 +146,8 @@ class JobStep:
     """The step to take: the next status and Events, what to do with the MiniCluster, and when to reconcile again.
 
     ``patch`` is for :attr:`MiniClusterAction.PATCH`. ``requeue_after`` is in seconds. ``delete_job``: delete the job
-    itself, whose time to live has passed. ``kueue_queue`` is the LocalQueue of a MiniCluster that is created.
+    itself, whose time to live has passed. ``keeps_failure``: the MiniCluster of a failed job is kept, although its spec
+    does not say so. ``kueue_queue`` is the LocalQueue of a MiniCluster that is created.
     """
 
     status: JobStatus
@@ -147,6 +156,7 @@ class JobStep:
     events: list[tuple[EventType, str, str]] = field(default_factory=list)
     requeue_after: float = 0.0
     delete_job: bool = False
+    keeps_failure: bool = False
     kueue_queue: str = ""
 
     def normal(self, reason: str, message: str) -> None:

@@ -624,6 +624,10 @@ def _clean_up(seen: JobObservation, step: JobStep) -> None:
         kept = seen.keep_seconds
         if _lacks_exit_code(seen, step):
             kept = max(kept, _EXIT_CODE_SECONDS)
+        has_failed = step.status.find(SUCCEEDED).get("status") == "False"
+        if has_failed and is_true(seen.own_cluster, JobState.FINISHED):
+            step.keeps_failure = _seconds_until(ended, seen.keep_failed_seconds, seen.now) > 0
+            kept = max(kept, seen.keep_failed_seconds)
         remaining = _seconds_until(ended, kept, seen.now)
         if remaining > 0:
             step.requeue_after = remaining

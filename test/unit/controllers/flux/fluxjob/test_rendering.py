@@ -13,6 +13,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     is_command_outdated,
     is_spec_outdated,
     keep_seconds,
+    keeps_failure,
     priority_patch,
     size_patch,
 )
@@ -53,6 +54,25 @@ def test_finished_minicluster_is_kept_for_the_most_specific_time(
 ) -> None:
     setup = {"spec": {"mini-cluster": default}}
     assert keep_seconds(job(template=template, **own), setup) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "own", "default", "expected"),
+    [
+        ({}, {}, {}, True),
+        ({}, {"ttlSecondsAfterFinished": 0}, {}, False),
+        ({}, {}, {"ttlSecondsAfterFinished": 0}, False),
+        ({"ttlSecondsAfterFinished": 60}, {}, {}, False),
+        ({"cleanup": True}, {}, {}, False),
+        ({}, {}, {"cleanup": True}, False),
+        ({"cleanup": False}, {}, {}, False),
+    ],
+)
+def test_failed_minicluster_is_kept_if_no_field_sets_its_time(
+    template: Object, own: Object, default: Object, *, expected: bool
+) -> None:
+    setup = {"spec": {"mini-cluster": default}}
+    assert keeps_failure(job(template=template, **own), setup) is expected
 
 
 def render(obj: Object, setup: Object = SETUP, queue: str = "") -> Object:

@@ -239,6 +239,43 @@ def test_exit_code_of_a_minicluster_that_did_not_end_the_job_is_not_copied() -> 
     assert result.action is MiniClusterAction.DELETE
 
 
+def failed_job(ended: datetime, *conditions: str) -> tuple[Object, Object]:
+    """Return a job that failed at ``ended``, and its MiniCluster, whose Job has failed, with further conditions."""
+    obj = job(JobState.FINISHED)
+    failed = {"type": "Succeeded", "status": "False", "reason": "Failed", "message": "m"}
+    obj["status"] |= {"exitCode": 3, "completionTime": rfc3339(ended)}
+    obj["status"]["conditions"].append(failed)
+    cluster = cluster_of(obj, *conditions, exitCode=3)
+    cluster["status"]["conditions"].append(failed)
+    return obj, cluster
+
+
+def test_failed_minicluster_is_kept_for_some_time() -> None:
+    obj, cluster = failed_job(NOW - timedelta(seconds=10), "JobFinished")
+    kept = step(obj, named_cluster=cluster, keep_failed_seconds=60)[0]
+    assert (kept.action, kept.requeue_after, kept.keeps_failure) == (
+        MiniClusterAction.NONE,
+        50,
+        True,
+    )
+    for seconds in (0, 10):
+        released = step(obj, named_cluster=cluster, keep_failed_seconds=seconds)[0]
+        assert (released.action, released.keeps_failure) == (MiniClusterAction.DELETE, False)
+
+
+def test_minicluster_that_may_have_running_pods_is_not_kept_after_a_failure() -> None:
+    obj, cluster = failed_job(NOW, "JobRunning")
+    released = step(obj, named_cluster=cluster, keep_failed_seconds=60)[0]
+    assert (released.action, released.keeps_failure) == (MiniClusterAction.DELETE, False)
+
+
+def test_minicluster_of_a_successful_job_is_not_kept_like_a_failed_one() -> None:
+    obj, cluster = failed_job(NOW, "JobFinished")
+    obj["status"]["conditions"][-1] = {"type": "Succeeded", "status": "True", "reason": "Succeeded"}
+    result = step(obj, named_cluster=cluster, keep_failed_seconds=60)[0]
+    assert result.action is MiniClusterAction.DELETE
+
+
 def test_evicted_job_that_was_changed_gets_another_minicluster() -> None:
     obj = job()
     cluster = cluster_of(obj)
@@ -355,6 +392,7 @@ def test_pods_that_the_minicluster_misses_a_moment_earlier_have_the_same_deadlin
     cluster["status"]["conditions"].append(problem)
     missed = after(obj, 29.5, named_cluster=cluster, pods=PodCounts())
     assert (condition(obj, "PodsReady")["reason"], missed.requeue_after) == ("PodsMissing", 300)
+    assert missed.status.lacks_objects
     after(obj, 329.5, named_cluster=cluster, pods=PodCounts())
     assert condition(obj, "Evicted")["reason"] == "StartTimeout"
 
