@@ -15,13 +15,13 @@ PREFIX: Final = "kueue.x-k8s.io/"
 """The prefix of all labels, annotations and gates of Kueue."""
 
 QUEUE_NAME_LABEL: Final = f"{PREFIX}queue-name"
+"""The LocalQueue that admits an object; it is in the namespace of the object."""
 
 SUSPENDED_WITHOUT_QUEUE: Final = (
     f"spec.suspend is true, and no queue resumes it: set spec.suspend to false, or add the label {QUEUE_NAME_LABEL} "
     "with the name of a LocalQueue"
 )
 """Why nothing happens to an object that is suspended and has no queue, and what to do."""
-"""The LocalQueue that admits an object; it is in the namespace of the object."""
 
 LOCAL_QUEUES: Final = (
     GVK("kueue.x-k8s.io", "v1beta2", "LocalQueue"),

@@ -17,8 +17,10 @@ from cfo.api.flux.names import (
     FLUX_SETUP,
     MINICLUSTER,
     MINICLUSTER_LABEL,
+    NOTHING_RESUMES,
     OBJECTS_READY,
     PODS_READY,
+    RESUME_REMEDY,
     STARTING,
     SUCCEEDED,
     VALID,
@@ -88,6 +90,7 @@ _DESCRIBED_REASONS: Final = frozenset(
         "Failed",
         "Invalid",
         "InvalidSpec",
+        "NotQueued",
         "PodsNotReady",
         "SizeOutOfRange",  # the operator has set the size back before it records that
         "UpdateIgnored",
@@ -259,6 +262,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     problems = [
         *_spec_problems(cluster, conditions),
         *_outcome_problems(cluster, conditions, related),
+        *_queue_problems(conditions),
     ]
     if level is not Level.OK:
         problems += _start_problems(cluster, conditions, related, problems)
@@ -504,6 +508,13 @@ def _runs_again(pod: Object, container: str) -> bool:
         for status in items(path(pod, "status", "containerStatuses"))
         if status.get("name") == container
     )
+
+
+def _queue_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
+    """Yield that a MiniCluster waits for no one."""
+    waiting = condition_of(conditions, JobState.WAITING)
+    if waiting is not None and message_of(waiting).startswith(NOTHING_RESUMES):
+        yield Problem(NOTHING_RESUMES, RESUME_REMEDY)
 
 
 def _admission_problems(

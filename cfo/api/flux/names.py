@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime import GVK
 
 GROUP: Final = "flux-framework.org"
@@ -98,6 +99,14 @@ MINICLUSTER_LABEL: Final = "flux-framework.org/minicluster"
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """Label of the pods of an indexed Job; the lead broker of a MiniCluster has index 0."""
+
+NOTHING_RESUMES: Final = "The Job is suspended, and nothing resumes it"
+"""The beginning of the message about a MiniCluster that lost its queue while it waited."""
+
+RESUME_REMEDY: Final = (
+    f"set spec.suspend to false, or the label {QUEUE_NAME_LABEL} in spec.jobLabels"
+)
+"""What to do about such a MiniCluster."""
 
 SUSPEND_ANNOTATION: Final = "flux-framework.org/suspend"
 """Annotation that replaces ``spec.suspend`` of a MiniCluster if upstream's CRD, without that field, is installed."""

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import (
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    NOTHING_RESUMES,
+    RESUME_REMEDY,
+)
 from cfo.console.summary_text import essence
 from cfo.runtime import GVK, POD, Object
 from cfo.summaries.summary import Level
@@ -33,6 +39,18 @@ def test_minicluster_that_waits_for_kueue_waits() -> None:
     waits = condition("JobWaitingForResources", "True", message="until Kueue admits it")
     summary = summarize(MINICLUSTER, obj(MINICLUSTER, status={"conditions": [waits]}))
     assert (summary.level, summary.pending, messages(summary)) == (Level.WAITING, "", [])
+
+
+def test_minicluster_that_nothing_resumes_has_a_problem() -> None:
+    waits = condition(
+        "JobWaitingForResources", "True", message=f"{NOTHING_RESUMES}: {RESUME_REMEDY}."
+    )
+    warning = event("NotQueued", "2026-01-01T00:00:00Z", "again")
+    summary = summarize(
+        MINICLUSTER, obj(MINICLUSTER, status={"conditions": [waits]}), related(events=[warning])
+    )
+    assert (summary.level, messages(summary)) == (Level.WARNING, [NOTHING_RESUMES])
+    assert summary.problems[0].remedy == RESUME_REMEDY
 
 
 VIOLATION = 'pods "p" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'

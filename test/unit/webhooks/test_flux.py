@@ -224,3 +224,25 @@ async def test_change_that_a_started_job_does_not_follow_causes_a_warning(
     found = await flux.MiniClusterValidator().validate_update(old, new, AdmissionRequest())
     assert len(found) == bool(paths)
     assert not paths or found[0].startswith(f"{paths}: the Job of the MiniCluster has started")
+
+
+@pytest.mark.parametrize(
+    ("condition", "change", "is_stuck"),
+    [
+        ("JobWaitingForResources", {}, True),
+        ("JobWaitingForResources", {"suspend": True}, False),
+        ("JobWaitingForResources", {"suspend": False}, False),
+        ("JobWaitingForResources", {"jobLabels": {"kueue.x-k8s.io/queue-name": "b"}}, False),
+        ("", {}, False),
+    ],
+)
+async def test_removed_queue_label_after_which_nothing_starts_the_job_causes_a_warning(
+    condition: str, change: Object, *, is_stuck: bool
+) -> None:
+    old, new = minicluster(jobLabels=QUEUE), minicluster(**change)
+    if condition:
+        old["status"] = {"conditions": [{"type": condition, "status": "True"}]}
+    found = await flux.MiniClusterValidator().validate_update(old, new, AdmissionRequest())
+    assert (
+        any("nothing resumes it: set spec.suspend to false" in text for text in found) is is_stuck
+    )

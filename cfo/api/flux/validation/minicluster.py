@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cfo.api.container_resources import resource_errors
 from cfo.api.flux.facts import FOLLOWED_FIELDS, is_true, queue_of
-from cfo.api.flux.names import COMMANDS, JobState
+from cfo.api.flux.names import COMMANDS, NOTHING_RESUMES, RESUME_REMEDY, JobState
 from cfo.api.flux.validation.containers import (
     MAX_CONTAINERS,
     container_errors,
@@ -56,6 +56,7 @@ _MOUNT_PATH: Final = re.compile(r"/[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?")
 _SCRIPT: Final = re.compile(r"(wait|start)-[0-9]+")
 _POLICIES: Final = ("fcfs", "easy", "conservative", "hybrid")
 _MAX_PATH: Final = 1024
+_QUEUE: Final = ("spec", "jobLabels", QUEUE_NAME_LABEL)
 _MOUNT_PATH_RULE: Final = (
     "must be an absolute path of letters, digits, '.', '_' and '-', without '..'"
 )
@@ -225,10 +226,17 @@ def minicluster_warnings(obj: Object) -> list[str]:
 
 
 def change_warnings(old: Object, new: Object) -> list[str]:
-    """Return a message about the changed fields that a Job does not follow which has pods, or may have some."""
+    """Return a message about changed fields that a started Job does not follow, or about a waiting Job without a queue.
+
+    A Job has started if it has pods, or may have some.
+    """
     has_been_seen = bool(value_at(old, "status", "conditions"))
-    if not has_been_seen or is_true(old, JobState.WAITING):
+    if not has_been_seen:
         return []
+    if is_true(old, JobState.WAITING):
+        had_queue = bool(value_at(old, *_QUEUE))
+        is_undecided = value_at(new, "spec", "suspend") is None and not value_at(new, *_QUEUE)
+        return [f"{NOTHING_RESUMES}: {RESUME_REMEDY}"] if had_queue and is_undecided else []
     before = mapping(old.get("spec"))
     after = mapping(new.get("spec"))
     names = sorted({*before, *after} - FOLLOWED_FIELDS)

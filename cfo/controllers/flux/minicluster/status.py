@@ -21,8 +21,10 @@ from typing import Any, Final
 from cfo.api.flux.facts import is_true, message_of, needed_brokers, queue_of
 from cfo.api.flux.names import (
     COMMAND_FAILED,
+    NOTHING_RESUMES,
     OBJECTS_READY,
     PODS_READY,
+    RESUME_REMEDY,
     STATES,
     SUCCEEDED,
     UP_TO_DATE,
@@ -31,6 +33,7 @@ from cfo.api.flux.names import (
 )
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
+from cfo.controllers.flux.minicluster.plan import wanted_suspend
 from cfo.controllers.pod_status import ERROR, PodFailure, is_same_failure
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 from cfo.runtime.objects import copied
@@ -193,7 +196,11 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType,
         found.append(("Warning", "PodsNotReady", message_of(new, PODS_READY)))
     if changed(UP_TO_DATE, to=False):
         found.append(("Warning", "ChangeNotApplied", message_of(new, UP_TO_DATE)))
-    if changed(JobState.WAITING, to=True):
+    is_stuck = message_of(new, JobState.WAITING).startswith(NOTHING_RESUMES)
+    was_stuck = message_of(cluster, JobState.WAITING).startswith(NOTHING_RESUMES)
+    if is_stuck and not was_stuck:
+        found.append(("Warning", "NotQueued", message_of(new, JobState.WAITING)))
+    elif changed(JobState.WAITING, to=True):
         found.append(("Normal", "Waiting", message_of(new, JobState.WAITING)))
     if changed(JobState.READY, to=True):
         started = "The Job is not suspended; its pods are being created."
@@ -223,6 +230,8 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     if is_suspended(job):
         if queue_of(cluster):
             return {JobState.WAITING: "The Job is suspended until Kueue admits it."}
+        if wanted_suspend(cluster) is None:
+            return {JobState.WAITING: f"{NOTHING_RESUMES}: {RESUME_REMEDY}."}
         message = "The Job is suspended. It starts when spec.suspend is set to false."
         return {JobState.WAITING: message}
     states: dict[str, str] = {JobState.READY: ""}

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.minicluster.job_changes import (
     creation_seconds,
     has_started,
@@ -89,6 +90,24 @@ def test_states_follow_the_job() -> None:
     assert true_conditions(finished) == ["JobFinished", "ObjectsReady", "Succeeded"]
     assert is_finished(finished)
     assert state(written(finished, Observed())) == ["JobFinished"]
+
+
+def test_removed_queue_label_after_which_nothing_resumes_the_job_is_reported() -> None:
+    queued = {"jobLabels": {QUEUE_NAME_LABEL: "q"}}
+    waiting, job = stored(mini_cluster(**queued), suspend=True)
+    waiting["status"] = written(waiting, Observed(job=job))["status"]
+    waiting["spec"]["jobLabels"] = {}
+    stuck = written(waiting, Observed(job=job))
+    message = condition(stuck, "JobWaitingForResources")["message"]
+    assert message == (
+        "The Job is suspended, and nothing resumes it: set spec.suspend to false, or the label "
+        "kueue.x-k8s.io/queue-name in spec.jobLabels."
+    )
+    assert notices(waiting, stuck["status"]) == [("Warning", "NotQueued", message)]
+    assert notices(stuck, stuck["status"]) == []
+    stuck["spec"]["suspend"] = True
+    suspended = written(stuck, Observed(job=job))
+    assert "nothing resumes it" not in condition(suspended, "JobWaitingForResources")["message"]
 
 
 def test_running_sidecar_of_an_ended_command_is_reported() -> None:
