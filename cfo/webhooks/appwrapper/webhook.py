@@ -47,6 +47,7 @@ from cfo.runtime.objects.field import Path, forbidden
 from cfo.runtime.process import printable
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo, Validator
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.queue_labels import queue_label_warnings
 from cfo.webhooks.turns import Turns
 from cfo.webhooks.unreconciled import string_labels, within_part
 
@@ -105,6 +106,7 @@ class AppWrapperWebhook(Validator[Object]):
         FieldErrors.check(errors)
         FieldErrors.check(await self._embedded_errors(obj, request))
         request.warn(*await request.compute(self._warnings, obj))
+        request.warn(*queue_label_warnings(obj))
         if not self._is_enabled:
             request.warn(
                 "the CodeFlare operator does not deploy AppWrappers: its configuration disables them"
@@ -149,7 +151,7 @@ class AppWrapperWebhook(Validator[Object]):
         from cfo.webhooks.appwrapper.validation import change_warnings, update_errors
 
         errors = await request.compute(update_errors, old, obj)
-        request.warn(*change_warnings(errors))
+        request.warn(*change_warnings(errors), *queue_label_warnings(obj, old))
         FieldErrors.check(errors)
 
     async def can_leave(self, old: Object, obj: Object, request: AdmissionRequest) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED
@@ -34,6 +34,7 @@ from cfo.webhooks.flux.json_types import (
     is_too_large,
     json_type_errors,
 )
+from cfo.webhooks.queue_labels import LABELS, Place, queue_label_warnings
 from cfo.webhooks.shapes import Shape
 from cfo.webhooks.unreconciled import within_part
 
@@ -55,6 +56,9 @@ class FluxValidator(Validator[Object]):
 
     spec: ClassVar[Shape]
     """The JSON types of the spec."""
+
+    queue_labels: ClassVar[Sequence[Place]]
+    """Where an object can have the label of a queue of Kueue; empty if it never has one."""
 
     def __init__(self, reviewer: AccessReviewer | None = None, *, is_served: bool = True) -> None:
         self._reviewer = reviewer
@@ -88,7 +92,7 @@ class FluxValidator(Validator[Object]):
             request.warn(
                 "the CodeFlare operator does not run Flux objects: its configuration disables them"
             )
-        return self.warnings(obj)
+        return [*self.warnings(obj), *self._queue_warnings(obj)]
 
     async def submission_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return an error if the user of ``request`` is not allowed to create what the operator creates for ``obj``.
@@ -113,14 +117,24 @@ class FluxValidator(Validator[Object]):
         if old.get("spec") == obj.get("spec"):
             if labels_of(old) != labels_of(obj):
                 FieldErrors.check(await request.compute(self._label_errors, old, obj))
-                return [] if is_too_large(obj) else self.warnings(obj)
+                warnings = [] if is_too_large(obj) else self.warnings(obj)
+                return [*warnings, *self._queue_warnings(obj, old)]
             return []
         FieldErrors.check(await request.compute(self._change_errors, old, obj))
         if _changes_or_adds_pods(old, obj):
             FieldErrors.check(await self.submission_errors(obj, request))
         if is_too_large(obj):
             return []  # as before the update
-        return [*self.change_warnings(old, obj), *self.warnings(obj)]
+        return [
+            *self.change_warnings(old, obj),
+            *self.warnings(obj),
+            *self._queue_warnings(obj, old),
+        ]
+
+    def _queue_warnings(self, obj: Object, old: Object | None = None) -> list[str]:
+        if not self.queue_labels:
+            return []
+        return queue_label_warnings(obj, old, places=self.queue_labels)
 
     def _create_errors(self, obj: Object) -> list[FieldError]:
         return json_type_errors(obj, self.spec) or self.errors(obj)
@@ -149,6 +163,7 @@ class MiniClusterValidator(FluxValidator):
     """The validator of MiniClusters."""
 
     spec = MINICLUSTER_SPEC
+    queue_labels = (("spec", "jobLabels"),)
 
     def errors(self, obj: Object) -> list[FieldError]:
         """Return the errors in a MiniCluster."""
@@ -185,6 +200,7 @@ class FluxJobValidator(FluxValidator):
     """The validator of FluxJobs. ``setups_for`` returns the FluxSetups that may govern a job."""
 
     spec = FLUX_JOB_SPEC
+    queue_labels = (LABELS, ("spec", "template", "jobLabels"))
 
     def __init__(
         self,
@@ -225,6 +241,7 @@ class FluxSetupValidator(FluxValidator):
     """The validator of FluxSetups, of which those in ``admin_namespaces`` may select other namespaces."""
 
     spec = FLUX_SETUP_SPEC
+    queue_labels = ()
 
     def __init__(self, admin_namespaces: Collection[str] = (), *, is_served: bool = True) -> None:
         super().__init__(is_served=is_served)

@@ -37,6 +37,7 @@ from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.queue_labels import queue_label_warnings
 
 if TYPE_CHECKING:
     from cfo.api.inferencestack.profiles import Profile
@@ -73,7 +74,8 @@ class InferenceStackWebhook(Validator[Object]):
         findings = await request.compute(
             _create_findings, obj, self._profile(obj), self.config.operator_version
         )
-        return await self._result(findings, obj, request)
+        warnings = await self._result(findings, obj, request)
+        return [*warnings, *queue_label_warnings(obj)]
 
     async def validate_update(
         self, old: Object, obj: Object, request: AdmissionRequest
@@ -95,7 +97,8 @@ class InferenceStackWebhook(Validator[Object]):
             self.config.operator_version,
             is_new=not self._is_own(old),
         )
-        return await self._result(findings, obj, request)
+        warnings = await self._result(findings, obj, request)
+        return [*warnings, *queue_label_warnings(obj, old)]
 
     async def submission_errors(self, stack: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors with which ``stack`` would be refused if the user of ``request`` created it.

@@ -24,6 +24,7 @@ from cfo.runtime import (
     is_deleting,
 )
 from cfo.runtime.webhook import AdmissionRequest, Denied, Validator
+from cfo.webhooks.queue_labels import queue_label_warnings
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import (
@@ -78,7 +79,7 @@ class RayClusterWebhook(Validator[Object]):
         errors = await request.compute(create_errors, obj, settings)
         if errors:
             raise FieldErrors(errors)
-        request.warn(*spec_warnings(obj))
+        request.warn(*spec_warnings(obj), *queue_label_warnings(obj))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
@@ -89,7 +90,7 @@ class RayClusterWebhook(Validator[Object]):
         errors = await request.compute(update_errors, old, obj, settings)
         if errors:
             raise FieldErrors(errors)
-        request.warn(*spec_warnings(obj, old))
+        request.warn(*spec_warnings(obj, old), *queue_label_warnings(obj, old))
 
     async def submission_errors(
         self, cluster: Object, request: AdmissionRequest
