@@ -1,8 +1,8 @@
 """The Leases of stack operators, from which each operator knows which major versions are served.
 
-An operator holds a Lease that is named after its major version while it reconciles. Any user who can edit a namespace
-can create such a Lease there. So a Lease in another namespace than that of this operator counts only if its holder is a
-pod whose service account is allowed to write the status of stacks in the whole cluster.
+Any user who can edit a namespace can create such a Lease there. So a Lease in another namespace than that of this
+operator counts only if its holder is a pod whose service account is allowed to write the status of stacks in the whole
+cluster.
 
 Only Leases with the name of a major version are stored, so a namespace has at most one for each version, and at most
 :data:`MAX_FOREIGN_LEASES` of other namespaces. An event costs the same however many Leases there are.
@@ -18,15 +18,12 @@ import msgspec
 import structlog
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.api.inferencestack.names import MANAGED_BY
+from cfo.api.inferencestack.leases import VERSIONS
 from cfo.controllers.cached_fields import field_reader
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
 from cfo.runtime.client import is_allowed, service_account
 from cfo.runtime.objects import LEASE
 from cfo.runtime.process import Timer
-
-LEASE_LABELS: Final = {"app.kubernetes.io/part-of": MANAGED_BY}
-LEASE_SELECTOR: Final = f"app.kubernetes.io/part-of={MANAGED_BY}"
 
 _MAX_HOLDER: Final = 512
 """The maximum length of a holder: more than the name of a pod and a uid have."""
@@ -38,15 +35,6 @@ _REJECTION_SECONDS: Final = 60.0
 """For how long the Leases of a namespace are not verified again after one of them was rejected."""
 
 _log = structlog.get_logger("cfo.controllers.inferencestack.operator_leases")
-
-
-def lease_name(operator_version: str) -> str:
-    """Return the Lease name for an operator of this major version."""
-    return f"{MANAGED_BY}-{operator_version}"
-
-
-VERSIONS: Final = {lease_name(f"v{major}"): f"v{major}" for major in range(10)}
-"""The major versions whose Leases the manifests allow, by the name of the Lease."""
 
 
 class _LeaseSpec(msgspec.Struct, gc=False, rename="camel"):

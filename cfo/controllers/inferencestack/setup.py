@@ -7,6 +7,13 @@ from functools import cache, partial
 from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, OPERATOR_VERSION_LABEL
+from cfo.api.inferencestack.leases import (
+    LEASE_LABELS,
+    LEASE_SELECTOR,
+    MAX_LEASE_BYTES,
+    VERSIONS,
+    lease_name,
+)
 from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.api.kueue import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, WAITING
 from cfo.config.model import InferenceStackConfiguration
@@ -15,13 +22,7 @@ from cfo.controllers.cached_fields import conditions_of
 from cfo.controllers.inferencestack.children import StackInformers
 from cfo.controllers.inferencestack.claims import ClaimReconciler
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
-from cfo.controllers.inferencestack.operator_leases import (
-    LEASE_LABELS,
-    LEASE_SELECTOR,
-    VERSIONS,
-    OperatorLeases,
-    lease_name,
-)
+from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.controllers.inferencestack.pods import (
     POD_SELECTION,
     PodInformers,
@@ -47,8 +48,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import ElectedControllers
 from cfo.runtime.objects import LEASE
-
-_MAX_LEASE_BYTES = 4 << 10
 
 RULES: Final = (*InferenceStackReconciler.rules, *ClaimReconciler.rules)
 """The RBAC rules of all InferenceStack controllers."""
@@ -121,7 +120,7 @@ class _Controllers:
         name = f"inferencestack-claims-{_product_of(gvk)}"
         stacks = manager.cache.informer(gvk, metadata_only=True)
         lease_informer = manager.cache.informer(
-            LEASE, label_selector=LEASE_SELECTOR, max_bytes=_MAX_LEASE_BYTES
+            LEASE, label_selector=LEASE_SELECTOR, max_bytes=MAX_LEASE_BYTES
         )
         if self._claims is None:
             own_version = self._config.operator_version if self._group is None else ""

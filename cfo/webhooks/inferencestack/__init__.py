@@ -37,6 +37,7 @@ from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
+from cfo.webhooks.inferencestack.running import RunningVersions
 from cfo.webhooks.queue_labels import queue_label_warnings
 
 if TYPE_CHECKING:
@@ -61,11 +62,12 @@ class InferenceStackWebhook(Validator[Object]):
 
     config: InferenceStackConfiguration
     reviewer: AccessReviewer
+    running: RunningVersions = field(default_factory=RunningVersions)
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
         if not self.is_responsible(obj):
-            return []
+            return self.version_warnings(obj)
         if self._is_own(obj) and not self.config.enabled:
             request.warn(
                 "the CodeFlare operator does not deploy InferenceStacks: its configuration disables them"
@@ -121,6 +123,18 @@ class InferenceStackWebhook(Validator[Object]):
     def is_responsible(self, stack: Object) -> bool:
         """Return whether this webhook validates ``stack``: it has the own version, or none."""
         return self._is_own(stack) or not is_operator_version(operator_version_of(stack))
+
+    def version_warnings(self, stack: Object) -> list[str]:
+        """Return that a stack of another version waits, if no operator of that version seems to run."""
+        version = operator_version_of(stack)
+        if not self.running.lacks(version):
+            return []
+        label = Path("metadata", "labels").key(OPERATOR_VERSION_LABEL)
+        warning = (
+            f"{label}: no operator of version {version} seems to run, so the InferenceStack waits for one; this "
+            f"operator has version {self.config.operator_version}"
+        )
+        return [warning]
 
     def _is_own(self, stack: Object) -> bool:
         return operator_version_of(stack) == self.config.operator_version
@@ -207,13 +221,16 @@ def _weigh(stack: Object, request: AdmissionRequest) -> None:
 
 @dataclass(frozen=True, eq=False)
 class OtherMajors(Validator[Object]):
-    """Checks the permissions of users whose stacks have another major version than ``webhook``; nothing else."""
+    """Checks the permissions of users whose stacks have another major version than ``webhook``, and that it runs."""
 
     webhook: InferenceStackWebhook
 
-    async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
-        """Raise :class:`FieldErrors` if the user is not allowed to create what an operator would create."""
+    async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
+        """Return warnings. Raise :class:`FieldErrors` if the user is not allowed to create what an operator would."""
         await self.validate_update({}, obj, request)
+        if self.webhook.is_responsible(obj):
+            return []
+        return self.webhook.version_warnings(obj)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Like :meth:`validate_create`, for what an operator of the same version did not create for ``old``."""
@@ -259,6 +276,8 @@ def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceSta
     )
     webhook = InferenceStackWebhook(config, reviewer)
     for gvk in INFERENCE_STACKS:
+        if config.enabled:  # only then is the operator allowed to read Leases
+            manager.when_available(gvk, webhook.running.read)
         manager.webhooks.register(
             gvk,
             validator=webhook,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from cfo.api.inferencestack.leases import lease_name
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config.document import parse
-from cfo.controllers.inferencestack.operator_leases import lease_name
 from cfo.operator import (
     leader_election_options,
     new_manager,

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
+import orjson
 import pytest
 
 from cfo.config.model import InferenceStackConfiguration
+from cfo.runtime import GVK, Entry
+from cfo.runtime.cache import IndexFunction
+from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects import LEASE, new_object
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import AdmissionRequest
-from cfo.webhooks.inferencestack import InferenceStackWebhook, setup
+from cfo.webhooks.inferencestack import InferenceStackWebhook, OtherMajors, setup
 from test.support.config_map_webhooks import OPTIONS
 from test.support.inference_stacks import stack
 
@@ -63,6 +69,66 @@ async def test_creation_of_an_own_stack_warns_while_stacks_are_disabled(
         any("its configuration disables them" in warning for warning in request.warnings)
         is is_warned
     )
+
+
+class Leases:
+    """The informer of Leases: the holders by name and namespace."""
+
+    has_synced = True
+
+    def __init__(self, leases: dict[str, str]) -> None:
+        self._entries = []
+        for name, holder in leases.items():
+            lease = new_object(LEASE, name, "ns", spec={"holderIdentity": holder})
+            self._entries.append(EntryDecoder(LEASE).decode(orjson.dumps(lease)))
+        self._index: IndexFunction = lambda entry: ()
+
+    @property
+    def reader(self) -> Leases:
+        return self
+
+    def informer(self, gvk: GVK, **selection: Any) -> Leases:
+        return self
+
+    def add_index(self, name: str, function: IndexFunction) -> Leases:
+        self._index = function
+        return self
+
+    def entries(self, index: tuple[str, str]) -> list[Entry]:
+        return [entry for entry in self._entries if index[1] in self._index(entry)]
+
+
+@pytest.mark.parametrize(
+    ("version", "is_warned"),
+    [("v9", True), ("v3", True), ("v12", True), ("v1", False), ("v2", False)],
+)
+async def test_stack_of_a_version_that_no_operator_seems_to_have_causes_a_warning(
+    version: str, *, is_warned: bool
+) -> None:
+    leases = Leases(
+        {
+            "inference-stack-operator-v1": "pod_1",
+            "inference-stack-operator-v3": "",  # released
+            "inference-stack-operator-v12": "pod_2",  # no operator can have it
+        }
+    )
+    validator = webhook()
+    request = AdmissionRequest()
+    validators = (validator, OtherMajors(validator))
+
+    async def warnings() -> list[str]:
+        found = [await each.validate_create(stack(version=version), request) for each in validators]
+        return [warning for each in found for warning in each if "seems to run" in warning]
+
+    assert await warnings() == [], "the Leases are not known yet"
+    validator.running.read(cast("Manager", Mock(cache=leases)))
+    found = await warnings()
+    assert bool(found) is is_warned
+    for warning in found:
+        assert warning == (
+            f"metadata.labels[operatorVersion]: no operator of version {version} seems to run, so the InferenceStack "
+            "waits for one; this operator has version v2"
+        )
 
 
 async def test_stack_that_moves_to_this_operator_is_validated() -> None:
