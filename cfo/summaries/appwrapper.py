@@ -149,7 +149,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     if level is Level.PROGRESSING and phase not in _LEVELS:
         events = _causes(related.created_events, phase, conditions)
         of_pods += created_problems(events, related.pods, shown=found)
-        of_pods = of_pods or _pod_failure(conditions)
+        of_pods = of_pods or _pod_failure(phase, conditions)
     if phase != Phase.SUCCEEDED:
         of_pods += hung_pods(related.pods or (), related.now)
     of_pods = list(map(_of_component, of_pods))
@@ -372,10 +372,10 @@ def _inadmissible_problems(workloads: Iterable[Object]) -> Iterator[Problem]:
             yield Problem(f"{INADMISSIBLE}: {message}", _REMEDIES[INADMISSIBLE])
 
 
-def _pod_failure(conditions: tuple[SummaryCondition, ...]) -> list[Problem]:
-    """Return what the operator reported about a pod, for readers who cannot read pods and Events."""
+def _pod_failure(phase: str, conditions: tuple[SummaryCondition, ...]) -> list[Problem]:
+    """Return what the operator reported about a pod that runs, for readers who cannot read pods and Events."""
     ready = condition_of(conditions, "PodsReady")
-    if ready is None or not ready.message.startswith(POD_FAILURE_PREFIX):
+    if phase != Phase.RUNNING or ready is None or not ready.message.startswith(POD_FAILURE_PREFIX):
         return []
     message = ready.message.removeprefix(POD_FAILURE_PREFIX)
     remedy = remedy_for(message, CREATION_REMEDIES["FailedCreate"])

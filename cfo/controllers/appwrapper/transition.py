@@ -660,7 +660,8 @@ def _suspend(observation: WrapperObservation, decision: WrapperDecision) -> None
             return
         status.set(RESOURCES_DEPLOYED, False, "Suspended", "Suspend is true")
     status.set(QUOTA_RESERVED, False, "Suspended", "Suspend is true")
-    status.clear(PODS_READY, "Suspended")
+    if status.reason(PODS_READY):
+        status.set(PODS_READY, False, "Suspended")
     status.clear(UNHEALTHY, "Suspended")
     status.phase = Phase.SUSPENDED
     _report_missing_queue(observation, decision)
@@ -670,7 +671,7 @@ def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
-    status.clear(PODS_READY, "Resetting")
+    _forget_pods(status, "Resetting")
     if status.is_true(RESOURCES_DEPLOYED):
         if not delete_components(observation, decision):
             return
@@ -685,6 +686,13 @@ def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
         decision.requeue_at(deadline)
         return
     _begin_deployment(observation, decision, "Reset complete; resuming")
+
+
+def _forget_pods(status: WrapperStatus, reason: str) -> None:
+    """Let ``PodsReady`` be false, without the pod that it names, which is deleted."""
+    status.clear(PODS_READY, reason)
+    if reported_failure(status.message(PODS_READY)) is not None:
+        status.set(PODS_READY, False, status.reason(PODS_READY), "The pods are deleted")
 
 
 def _retry_pause(observation: WrapperObservation, status: WrapperStatus) -> timedelta:

@@ -435,3 +435,12 @@ def test_worker_groups_with_one_name_are_the_first_problem_of_an_appwrapper(
     assert "another groupName; to change a component, delete the AppWrapper" in first.remedy
     wrapper["status"] = {"phase": "Succeeded"}
     assert summarize(APPWRAPPER, wrapper).problems == ()
+
+
+@pytest.mark.parametrize(("phase", "is_shown"), [("Running", True), ("Resetting", False)])
+def test_pod_of_the_last_attempt_is_no_problem_of_a_reset(phase: str, *, is_shown: bool) -> None:
+    message = "A pod cannot start: ImagePullBackOff: Pod p waits"
+    ready = condition("PodsReady", "False", "InsufficientPodsReady", message)
+    wrapper = obj(APPWRAPPER, status={"phase": phase, "conditions": [ready]})
+    found = messages(summarize(APPWRAPPER, wrapper, related(pods=[])))
+    assert any("Pod p waits" in each for each in found) is is_shown

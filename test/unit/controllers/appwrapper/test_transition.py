@@ -1217,6 +1217,25 @@ def test_pods_that_were_created_after_the_success_are_deleted_with_their_compone
 REFUSAL = PodFailure("FailedCreate", "Job job-1: exceeded quota: none")
 
 
+@pytest.mark.parametrize(
+    ("next_phase", "change", "expected"),
+    [
+        (Phase.SUSPENDING, {"suspend": True}, ("Suspended", "")),
+        (Phase.RESETTING, {}, ("InsufficientPodsReady", "The pods are deleted")),
+    ],
+)
+def test_pods_ready_does_not_name_a_pod_that_is_deleted(
+    next_phase: Phase, change: Object, expected: tuple[str, str]
+) -> None:
+    obj, _ = step(running_wrapper("Pod"), pods=[PULL_BACKOFF], now=seconds_later(10))
+    assert "cannot start" in condition(obj, PODS_READY)["message"]
+    obj["spec"] |= change
+    obj["status"]["phase"] = next_phase.value
+    ended, _ = step(obj, pods=[], objects=[None], now=seconds_later(20))
+    ready = condition(ended, PODS_READY)
+    assert (ready["status"], (ready["reason"], ready["message"])) == ("False", expected)
+
+
 def test_reason_of_missing_pods_is_asked_for_after_ten_seconds() -> None:
     obj = running_wrapper("Pod", "Job")
     _, decision = step(obj, pods=[RUNNING_POD], now=seconds_later(9))
