@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.appwrapper.created_components import recorded_uid
-from cfo.api.appwrapper.inference import RAY_SPECS, SERVICES, completions_of, pod_numbers
+from cfo.api.appwrapper.inference import completions_of, pod_numbers
+from cfo.api.appwrapper.kinds import RAY_SPECS, SERVICES, kind_of
 from cfo.api.appwrapper.names import (
     ANNOTATION_PREFIX,
     ANNOTATION_PROBLEM,
@@ -47,7 +48,7 @@ from cfo.api.reading import (
     time_of,
 )
 from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
-from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, labels_of
+from cfo.runtime import Object, annotations_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
@@ -201,7 +202,7 @@ def _runs_services(wrapper: Object) -> bool:
         mapping(component.get("template"))
         for component in items(path(wrapper, "spec", "components"))
     ]
-    return any(gvk_of(template) in SERVICES for template in templates)
+    return any(kind_of(template) in SERVICES for template in templates)
 
 
 def _components_of(wrapper: Object) -> list[tuple[str, str, str]]:
@@ -455,7 +456,7 @@ def _spec_problems(wrapper: Object) -> Iterator[Problem]:
     """Yield the first problems in the specs of RayClusters, with which some of their pods are missing."""
     for index, component in enumerate(items(path(wrapper, "spec", "components"))):
         template = dict(mapping(component.get("template")))
-        field = RAY_SPECS.get(gvk_of(template), "")
+        field = RAY_SPECS.get(kind_of(template), "")
         if not field:
             continue
         where = f"spec.components[{index}].{field}"

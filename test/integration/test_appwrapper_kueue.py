@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper.inference import JOB_SET, RAY_SERVICE
+from cfo.api.appwrapper.kinds import JOB_SET, RAY_SERVICE, TRAIN_JOB
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, APPWRAPPER_UID_LABEL, QUOTA_FINALIZER
-from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.runtime.objects.kinds import EVENT, JOB, NODE, POD
 from cfo.runtime.objects.unstructured import (

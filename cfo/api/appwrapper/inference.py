@@ -15,11 +15,21 @@ from typing import Any, Final
 
 import msgspec
 
+from cfo.api.appwrapper.kinds import (
+    JOB_SET,
+    LEADER_WORKER_SET,
+    MPI_JOBS,
+    PYTORCH_JOB,
+    RAY_JOB,
+    RAY_SERVICE,
+    RAY_SPECS,
+    STATEFUL_SET,
+    kind_of,
+)
 from cfo.api.appwrapper.paths import ROOT, value_or_none
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SETS,
     POD_INDEX_LABEL,
-    RAY_JOB,
     SUB_GROUP_COUNT,
     SUB_GROUP_INDEX_LABEL,
     SUBMITTER_PATH,
@@ -28,36 +38,9 @@ from cfo.api.appwrapper.podsets import (
     pod_template_at,
     replicas_of,
 )
-from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.api.reading import elements, mapping
-from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
+from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object
 from cfo.runtime.objects.field import go_value
-
-RAY_SERVICE: Final = GVK("ray.io", "v1", "RayService")
-
-RAY_SPECS: Final[Mapping[GVK, str]] = {
-    RAY_CLUSTER: "template.spec",
-    RAY_JOB: "template.spec.rayClusterSpec",
-    RAY_SERVICE: "template.spec.rayClusterConfig",
-}
-"""The paths of the RayClusterSpecs in components of Ray's kinds."""
-
-EMBEDDED_KINDS: Final = dict.fromkeys(RAY_SPECS, RAY_CLUSTER)
-"""The kinds of objects, created from components, that have their own webhook."""
-
-RAY_RESOURCES: Final = ("rayclusters", "rayjobs", "rayservices")
-"""The resources of Ray's kinds in RBAC rules."""
-
-MPI_JOBS: Final = (GVK("kubeflow.org", "v2beta1", "MPIJob"), GVK("kubeflow.org", "v1", "MPIJob"))
-"""The MPIJobs of the MPI operator, and those of the training operator."""
-
-JOB_SET: Final = GVK("jobset.x-k8s.io", "v1alpha2", "JobSet")
-PYTORCH_JOB: Final = GVK("kubeflow.org", "v1", "PyTorchJob")
-LEADER_WORKER_SET: Final = GVK("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
-STATEFUL_SET: Final = GVK("apps", "v1", "StatefulSet")
-
-SERVICES: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET})
-"""Kinds whose controllers replace each pod that ends, so that they run until they are deleted."""
 
 _NOT_INFERRED_BY_GO: Final = frozenset({RAY_SERVICE, LEADER_WORKER_SET, *MPI_JOBS})
 """Kinds for which the Go operator accepts any declared pod sets."""
@@ -83,7 +66,7 @@ def infer_pod_sets(template: Object) -> list[Object]:
 
     Raises :class:`PodSetError` if an object of a well-known kind lacks its pod templates, or has an invalid count.
     """
-    infer = _WELL_KNOWN.get(gvk_of(template))
+    infer = _WELL_KNOWN.get(kind_of(template))
     pod_sets = list(infer(template)) if infer is not None else []
     for pod_set in pod_sets:
         path = pod_set["path"]
@@ -131,7 +114,7 @@ def undercounted_pod_sets(
     Only those are returned that the Go operator accepts with the declared number: any of a kind whose pod sets it does
     not infer, and worker groups with their ``replicas``. Raises :class:`PodSetError` for an invalid count.
     """
-    gvk = gvk_of(template)
+    gvk = kind_of(template)
     if gvk not in RAY_SPECS and gvk not in _NOT_INFERRED_BY_GO:
         return {}
     inferred = {item["path"]: item["replicas"] for item in _WELL_KNOWN[gvk](template)}
@@ -283,7 +266,7 @@ class WorkerGroup(msgspec.Struct, frozen=True):
 
 
 def _worker_groups(template: Object) -> Iterator[WorkerGroup]:
-    cluster = RAY_SPECS[gvk_of(template)]
+    cluster = RAY_SPECS[kind_of(template)]
     has_autoscaler = _has_autoscaler(template, cluster)
     clusters = _clusters_at_a_time(template)
     groups = elements(value_or_none(template, f"{cluster}.workerGroupSpecs"))
@@ -326,14 +309,14 @@ def _is_group_suspended(template: Object, group: str) -> bool:
 
 def _clusters_at_a_time(template: Object) -> int:
     """Return how many RayClusters of a component can run: two of a RayService that is upgraded in a second one."""
-    if gvk_of(template) != RAY_SERVICE:
+    if kind_of(template) != RAY_SERVICE:
         return 1
     strategy = value_or_none(template, "template.spec.upgradeStrategy.type")
     return 2 if strategy in _UPGRADES_IN_A_SECOND_CLUSTER else 1
 
 
 def _ray(template: Object) -> Iterator[Object]:
-    cluster = RAY_SPECS[gvk_of(template)]
+    cluster = RAY_SPECS[kind_of(template)]
     yield _pod_set(f"{cluster}.headGroupSpec.template", _clusters_at_a_time(template))
     for group in _worker_groups(template):
         yield _pod_set(group.path, group.most)
@@ -344,7 +327,7 @@ def unlimited_worker_groups(template: Object) -> list[str]:
 
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
-    cluster = RAY_SPECS.get(gvk_of(template), "")
+    cluster = RAY_SPECS.get(kind_of(template), "")
     if not cluster or not _has_autoscaler(template, cluster):
         return []
     groups = _items(template, f"{cluster}.workerGroupSpecs")
@@ -386,7 +369,7 @@ def _numbers(
     template: Object, pod_sets: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the recorded, the least and the greatest number of pods of each pod set, without submitters."""
-    gvk = gvk_of(template)
+    gvk = kind_of(template)
     groups: dict[str, WorkerGroup] = {}
     head = ""
     clusters = 1
@@ -413,9 +396,9 @@ def completions_of(template: Object) -> int:
 
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
-    if gvk_of(template) == JOB:
+    if kind_of(template) == JOB:
         return _count(template, "template.spec.completions") or 0
-    if gvk_of(template) != JOB_SET:
+    if kind_of(template) != JOB_SET:
         return 0
     total = 0
     for job in _items(template, "template.spec.replicatedJobs"):
@@ -430,7 +413,7 @@ def completions_of(template: Object) -> int:
 def submits_in_own_pod(template: Object) -> bool:
     """Return whether a component is a RayJob that KubeRay submits to its own RayCluster with a Job."""
     mode = value_or_none(template, "template.spec.submissionMode")
-    return gvk_of(template) == RAY_JOB and mode in (None, "", "K8sJobMode")
+    return kind_of(template) == RAY_JOB and mode in (None, "", "K8sJobMode")
 
 
 def _ray_job(template: Object) -> Iterator[Object]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from cfo.api.appwrapper.kinds import RAY_JOB, known_kind
 from cfo.api.appwrapper.paths import PathError, object_at
 from cfo.api.builtin_types import type_problems
 from cfo.api.reading import has_more_values_than
@@ -35,7 +36,6 @@ POD_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
 SUB_GROUP_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
 SUB_GROUP_COUNT: Final = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
 
-RAY_JOB: Final = GVK("ray.io", "v1", "RayJob")
 SUBMITTER_PATH: Final = "template.spec.submitterPodTemplate"
 """The path of the pod template with which KubeRay submits a RayJob."""
 
@@ -67,7 +67,7 @@ def is_submitter(gvk: GVK, pod_set: Mapping[str, Any]) -> bool:
 
     It needs quota, but KubeRay creates it only once the RayCluster is ready, and it ends before the cluster does.
     """
-    return gvk == RAY_JOB and pod_set.get("path") == SUBMITTER_PATH
+    return known_kind(gvk) == RAY_JOB and pod_set.get("path") == SUBMITTER_PATH
 
 
 def pod_template_at(template: Object, path: str) -> Object:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
+from cfo.api.appwrapper.inference import pod_sets_of, submits_in_own_pod
+from cfo.api.appwrapper.kinds import RAY_SPECS, TRAIN_JOB, kind_of
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import (
     SUBMITTER_PATH,
@@ -25,8 +26,8 @@ from cfo.api.appwrapper.podsets import (
     pod_template_at,
     pod_template_problems,
 )
-from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, TRAIN_JOB, trained_pod_spec
-from cfo.runtime import Object, annotations_of, gvk_of
+from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, trained_pod_spec
+from cfo.runtime import Object, annotations_of
 from cfo.runtime.objects import copied, parse_quantity
 
 _AUTOSCALER: Final = "autoscaler"
@@ -85,7 +86,7 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
     :class:`PodSetError` as :func:`~cfo.api.appwrapper.inference.pod_sets_of` does.
     """
     template: Object = component["template"]
-    gvk = gvk_of(template)
+    gvk = kind_of(template)
     groups: list[QuotaGroup] = []
     for pod_set in pod_sets_of(component):
         path = pod_set["path"]
@@ -112,7 +113,7 @@ def submitter_template(template: Object) -> Object:
     """
     if value_or_none(template, SUBMITTER_PATH) is not None:
         return copied(pod_template_at(template, SUBMITTER_PATH))
-    head = pod_template_at(template, f"{RAY_SPECS[gvk_of(template)]}.headGroupSpec.template")
+    head = pod_template_at(template, f"{RAY_SPECS[kind_of(template)]}.headGroupSpec.template")
     first: Object = next(iter(head["spec"].get("containers") or ()), {})
     container: Object = {"name": _SUBMITTER}
     if first.get("image"):
@@ -124,7 +125,7 @@ def submitter_template(template: Object) -> Object:
 def check_added_pods(template: Object) -> None:
     """Raise :class:`PodSetError` if the resources that KubeRay or Kubeflow Trainer sets are invalid."""
     containers = [(addition.path, addition.container) for addition in _additions(template)]
-    if gvk_of(template) == TRAIN_JOB:
+    if kind_of(template) == TRAIN_JOB:
         resources = value_or_none(template, RESOURCES_PATH)
         containers.append((RESOURCES_PATH, {"resources": resources}))
     for path, container in containers:
@@ -145,14 +146,14 @@ def uncounted_additions(template: Object) -> list[str]:
         found.append(
             "default pod that submits the RayJob (set spec.submitterPodTemplate to have it counted)"
         )
-    if gvk_of(template) == TRAIN_JOB and value_or_none(template, RESOURCES_PATH) is not None:
+    if kind_of(template) == TRAIN_JOB and value_or_none(template, RESOURCES_PATH) is not None:
         found.append("spec.trainer.resourcesPerNode of the TrainJob")
     return found
 
 
 def _additions(template: Object) -> Iterator[_Addition]:
     """Yield the containers that KubeRay adds to the pods of a component."""
-    cluster = RAY_SPECS.get(gvk_of(template))
+    cluster = RAY_SPECS.get(kind_of(template))
     if cluster is None:
         return
     if value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True:
@@ -160,7 +161,7 @@ def _additions(template: Object) -> Iterator[_Addition]:
         resources = _resources_at(template, where, _AUTOSCALER_RESOURCES)
         yield _Addition(where, {"name": _AUTOSCALER, "resources": resources})
     where = "template.spec.submissionMode"
-    if gvk_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
+    if kind_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
         yield _Addition(where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES})
     options = f"{cluster}.historyServerOptions.collectorOptions"
     if value_or_none(template, options) is not None:
@@ -187,7 +188,7 @@ def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
 
 def _has_fault_tolerance(template: Object) -> bool:
     """Return whether the state of the cluster is kept outside of the head pod (``IsGCSFaultToleranceEnabled``)."""
-    options = value_or_none(template, f"{RAY_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
+    options = value_or_none(template, f"{RAY_SPECS[kind_of(template)]}.gcsFaultToleranceOptions")
     if options is not None:
         return True
     annotation = annotations_of(template).get("ray.io/ft-enabled")

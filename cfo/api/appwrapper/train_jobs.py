@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cfo.api.appwrapper.kinds import TRAIN_JOB, kind_of
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import replicas_of
 from cfo.api.reading import mapping
-from cfo.runtime import GVK, FieldError, Object, gvk_of
+from cfo.runtime import FieldError, Object
 from cfo.runtime.objects.field import Path, invalid, required
-
-TRAIN_JOB: Final = GVK("trainer.kubeflow.org", "v1alpha1", "TrainJob")
 
 RESOURCES_PATH: Final = "template.spec.trainer.resourcesPerNode"
 """The resources of each training node."""
@@ -60,7 +59,7 @@ def trained_pod_spec(template: Object, path: str, spec: Mapping[str, Any]) -> Ob
 def queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield an error for everything that a queue must know about a component that is a TrainJob, at ``path``."""
     template: Object = component["template"]
-    if gvk_of(template) != TRAIN_JOB:
+    if kind_of(template) != TRAIN_JOB:
         return
     yield from _runtime_errors(template, path)
     pod_sets_path = path.child("podSets")

@@ -13,10 +13,8 @@ from typing import Any, Final
 
 import anyio
 
-from cfo.api.appwrapper.inference import JOB_SET, MPI_JOBS, PYTORCH_JOB
+from cfo.api.appwrapper.kinds import JOB_SET, MPI_JOBS, PYTORCH_JOB, RAY_JOB, TRAIN_JOB, known_kind
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
-from cfo.api.appwrapper.podsets import RAY_JOB
-from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.api.reading import items, mapping, text
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.cached_fields import field_reader
@@ -197,6 +195,7 @@ def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
 
 def _result(gvk: GVK, status: object) -> tuple[bool, bool, bool]:
     """Return whether an object of kind ``gvk`` has failed, has completed, and retries, according to its status."""
+    gvk = known_kind(gvk)
     known = mapping(status) if gvk in _REPORTING else {}
     if gvk == RAY_JOB:  # old versions of KubeRay complete the deployment of a job that failed
         deployment = known.get("jobDeploymentStatus")
@@ -216,7 +215,7 @@ def _result(gvk: GVK, status: object) -> tuple[bool, bool, bool]:
 def _failure(gvk: GVK, status: object) -> str:
     """Return why an object has failed, as its status says: reason and message, printable and limited."""
     known = mapping(status)
-    if gvk != RAY_JOB:
+    if known_kind(gvk) != RAY_JOB:
         known = find_condition(items(known.get("conditions")), "Failed") or {}
     parts = [text(known.get(field), _MAX_FAILURE_LENGTH) for field in ("reason", "message")]
     return ": ".join(filter(None, parts))

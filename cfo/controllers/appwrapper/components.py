@@ -25,10 +25,10 @@ from cfo.api.appwrapper.inference import (
     pod_numbers,
     pod_sets_of,
 )
+from cfo.api.appwrapper.kinds import RAY_JOB, kind_of
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SET_BYTES,
-    RAY_JOB,
     SUBMITTER_PATH,
     PodSetError,
     declared_bytes,
@@ -287,7 +287,7 @@ def inject(
     }
     pod_set_infos = list(infos)
     sets = list(pod_sets)
-    gvk = gvk_of(obj)
+    gvk = kind_of(obj)
     try:
         if (
             len(pod_set_infos) == len(sets) + 1 and gvk == RAY_JOB

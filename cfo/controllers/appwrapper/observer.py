@@ -14,6 +14,7 @@ import msgspec
 from msgspec import structs
 
 from cfo.api.appwrapper.inference import INFERRED_KINDS
+from cfo.api.appwrapper.kinds import known_kind
 from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Phase
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
@@ -183,11 +184,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         if known is None or known.wrapper_uid != uid_of(observation.wrapper) or not known.others:
             return observation
         components = _component_uids(observation)
-        kinds = INFERRED_KINDS | {component.gvk for component in observation.components}
+        kinds = INFERRED_KINDS | {known_kind(component.gvk) for component in observation.components}
         others = [
             other
             for uid, other in known.others.items()
-            if uid not in components and other.gvk in kinds
+            if uid not in components and known_kind(other.gvk) in kinds
         ]
         return structs.replace(observation, others=others)
 

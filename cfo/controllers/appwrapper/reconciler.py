@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cfo.api.appwrapper.inference import RAY_RESOURCES
+from cfo.api.appwrapper.kinds import RAY_RESOURCES
 from cfo.api.appwrapper.names import (
     APPWRAPPER,
     APPWRAPPER_LABEL,

@@ -17,7 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from cfo.api.appwrapper.created_components import CREATED, identity_message
-from cfo.api.appwrapper.inference import INFERRED_KINDS, MPI_JOBS, SERVICES
+from cfo.api.appwrapper.inference import INFERRED_KINDS
+from cfo.api.appwrapper.kinds import MPI_JOBS, SERVICES, known_kind
 from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
     DELETING_RESOURCES,
@@ -374,7 +375,8 @@ def _has_unknown_owners(unfinished: Iterable[Component]) -> bool:
     pods of known kinds count only if their owners lead to the AppWrapper by uid.
     """
     return any(
-        component.expected_pods and component.gvk not in INFERRED_KINDS for component in unfinished
+        component.expected_pods and known_kind(component.gvk) not in INFERRED_KINDS
+        for component in unfinished
     )
 
 
@@ -473,7 +475,7 @@ def _end_remaining_pods(
                 decision.requeue_at(deadline)
             continue
         component = completed.get(pod.ancestor)
-        if component is not None and component.gvk in MPI_JOBS:
+        if component is not None and known_kind(component.gvk) in MPI_JOBS:
             remaining.append(pod.key.name)
             decision.deletions.append(Deletion(POD, pod.key, pod.uid))
     if remaining:
@@ -522,7 +524,10 @@ def _success(
     if not have_reported:
         if rest.failed or rest.succeeded < _required_successes(unfinished):
             return ""
-        if any(component.gvk in SERVICES and component.expected_pods for component in unfinished):
+        if any(
+            known_kind(component.gvk) in SERVICES and component.expected_pods
+            for component in unfinished
+        ):
             return ""
     counts = count_pods(own, settings, {})
     if have_reported and (counts.failed or not counts.succeeded):

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.appwrapper.inference import RAY_SPECS, STATEFUL_SET
+from cfo.api.appwrapper.kinds import RAY_SPECS, STATEFUL_SET, kind_of
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.builtin_types import (
     ReleasedTypes,
@@ -28,7 +28,7 @@ from cfo.api.builtin_types import (
 from cfo.api.raycluster.names import RAY_CLUSTER, name_warnings
 from cfo.api.raycluster.spec_warnings import warnings_without_requests
 from cfo.api.reading import text
-from cfo.runtime import DEPLOYMENT, GVK, JOB, Object, gvk_of, name_of
+from cfo.runtime import DEPLOYMENT, GVK, JOB, Object, name_of
 from cfo.runtime.objects.field import Path
 
 _MAX_WARNINGS: Final = 10
@@ -51,7 +51,7 @@ def component_warnings(templates: Sequence[Object], components: Path) -> list[st
 
 
 def _field_warnings(template: Object, path: Path) -> Iterator[str]:
-    gvk = gvk_of(template)
+    gvk = kind_of(template)
     known = _spec_type(gvk)
     if known is None:
         return
@@ -91,8 +91,8 @@ def _spec_type(gvk: GVK) -> _SpecType | None:
 
 def _ray_warnings(template: Object, path: Path) -> Iterator[str]:
     """Yield the warnings about the RayCluster in a component, with its own paths."""
-    field = RAY_SPECS[gvk_of(template)]
-    if gvk_of(template) == RAY_CLUSTER:
+    field = RAY_SPECS[kind_of(template)]
+    if kind_of(template) == RAY_CLUSTER:
         for warning in name_warnings(name_of(template), ""):
             yield f"{path}.{warning}"
     for warning in warnings_without_requests({"spec": value_or_none(template, field)}):

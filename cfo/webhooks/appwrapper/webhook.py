@@ -203,13 +203,13 @@ class PlannedObject(msgspec.Struct, frozen=True):
 
 def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[PlannedObject]:
     """Yield the objects of ``kinds`` that will be created from ``appwrapper``, which passed validation."""
-    from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
+    from cfo.api.appwrapper.kinds import EMBEDDED_KINDS, RAY_SPECS, kind_of
     from cfo.api.appwrapper.paths import value_or_none
     from cfo.webhooks.appwrapper.validation import COMPONENTS
 
     for index, component in enumerate(appwrapper["spec"]["components"]):
         template: Object = component["template"]
-        gvk = gvk_of(template)
+        gvk = kind_of(template)
         kind = EMBEDDED_KINDS.get(gvk, gvk)
         path = RAY_SPECS.get(gvk, "template.spec")
         if kind not in kinds:

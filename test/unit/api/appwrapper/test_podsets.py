@@ -183,12 +183,21 @@ def test_pytorch_job_without_workers() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("api_version", "kind"),
-    [("v1", "Service"), ("batch/v1beta1", "Job"), ("ray.io/v1alpha1", "RayCluster")],
-)
-def test_other_kinds_and_versions_have_no_pod_sets(api_version: str, kind: str) -> None:
-    assert infer_pod_sets(component(api_version, kind, template=TEMPLATE)) == []
+def test_other_kinds_have_no_pod_sets() -> None:
+    assert infer_pod_sets(component("v1", "Service", template=TEMPLATE)) == []
+
+
+def test_known_kinds_have_the_same_pod_sets_in_each_version() -> None:
+    """Otherwise, four large workers of a RayCluster of ray.io/v1alpha1 would use the quota of a small head."""
+    groups = [{"groupName": "workers", "replicas": 4, "template": TEMPLATE}]
+    spec = {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": groups}
+    for version in ("v1", "v1alpha1"):
+        cluster = component(f"ray.io/{version}", "RayCluster", **spec)
+        found = {item["path"]: item["replicas"] for item in infer_pod_sets(cluster)}
+        assert found == {
+            "template.spec.headGroupSpec.template": 1,
+            "template.spec.workerGroupSpecs[0].template": 4,
+        }
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 import pytest
 
-from cfo.api.appwrapper.inference import JOB_SET, PYTORCH_JOB
+from cfo.api.appwrapper.kinds import JOB_SET, PYTORCH_JOB, RAY_JOB, TRAIN_JOB
 from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
@@ -19,8 +19,6 @@ from cfo.api.appwrapper.names import (
     UNHEALTHY,
     Phase,
 )
-from cfo.api.appwrapper.podsets import RAY_JOB
-from cfo.api.appwrapper.train_jobs import TRAIN_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.appwrapper.component_informers import _REPORTING, _from_entry, _from_object
@@ -908,6 +906,12 @@ def test_ray_cluster_is_ready_without_the_workers_that_its_autoscaler_may_remove
         (RAY_JOB, {"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"}, True, False),
         (RAY_JOB, {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, True, False),
         (RAY_JOB, {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}, False, False),
+        (
+            RAY_JOB._replace(version="v1alpha1"),
+            {"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"},
+            True,
+            False,
+        ),
         (RAY_CLUSTER, {"conditions": [{"type": "Failed", "status": "True"}]}, False, False),
         (
             JOB,
@@ -1430,6 +1434,16 @@ def test_pods_with_only_the_label_keep_no_quota_of_a_job_without_pods(pod: Wrapp
     reset, _ = step(waiting, pods=[pod], owned=False, refusal=REFUSAL, now=late)
     assert phase(reset) == Phase.RESETTING
     assert "0 pods running; 0 pods succeeded" in condition(reset, UNHEALTHY)["message"]
+
+
+def test_known_kinds_are_known_in_each_version() -> None:
+    """KubeRay's CRDs serve RayClusters also as v1alpha1."""
+    obj = running_wrapper("Job")
+    (component,) = obj["spec"]["components"]
+    component["template"] |= {"apiVersion": "ray.io/v1alpha1", "kind": "RayCluster"}
+    obj["status"]["componentStatus"][0] |= {"apiVersion": "ray.io/v1alpha1", "kind": "RayCluster"}
+    waiting, _ = step(obj, pods=[RUNNING_POD], owned=False)
+    assert condition(waiting, PODS_READY)["status"] == "False"
 
 
 def test_failed_pods_with_only_the_label_are_no_failure() -> None:
