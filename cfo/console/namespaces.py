@@ -37,4 +37,6 @@ async def require_namespace(client: Client, namespace: str, option: str) -> None
 
 def no_namespace(namespace: str, option: str) -> InvalidInput:
     """Return the error for a namespace that does not exist."""
-    return InvalidInput(f"{option}: namespace {namespace} does not exist")
+    return InvalidInput(
+        f"{option}: namespace {namespace} does not exist; kubectl get namespaces lists all"
+    )

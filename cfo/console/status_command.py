@@ -179,7 +179,7 @@ def _unknown_kind(kind: str, views: Sequence[KindView]) -> str:
     similar = get_close_matches(kind.lower()[:_MAX_KIND], names, n=1)
     suggestion = f"; did you mean {similar[0]}?" if similar else ""
     known = ", ".join(dict.fromkeys(view.gvk.kind.lower() for view in views))
-    return f"{kind!r}: must be one of {known}{suggestion}"
+    return f"{kind!r}: must be KIND or KIND/NAME, and KIND one of {known}{suggestion}"
 
 
 def _joined(targets: Sequence[str]) -> str:
@@ -408,11 +408,11 @@ def _check_readable(
         return
     if all(informer.is_forbidden for informer in informers):
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
-        alternative = "try -n NAMESPACE, or " if namespace is None else ""
+        alternative = "try -n NAMESPACE" if namespace is None else "check the namespace's name"
         names = ", ".join(sorted({session.resources[informer.gvk] for informer in informers}))
         raise NotReadable(
-            f"you are not allowed to list {names} in {where}; {alternative}ask the administrator for the permission to "
-            "list and watch them"
+            f"you are not allowed to list {names} in {where}; {alternative}, or ask the administrator for the "
+            "permission to list and watch them"
         )
     reasons = "; ".join(sorted(set(overview.unavailable().values())))
     raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")

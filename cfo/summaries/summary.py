@@ -125,10 +125,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
         return {
             "Conditions": [
-                (
-                    f"{each.type}: {each.status}",
-                    ": ".join(filter(None, (each.reason, once(each.message)))),
-                )
+                (f"{each.type}: {each.status}", _condition_text(each, once(each.message)))
                 for each in self.conditions
             ],
             "Warning Events": [
@@ -139,6 +136,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
                 for each in self.warnings
             ],
         }
+
+
+def _condition_text(condition: SummaryCondition, message: str) -> str:
+    """Return reason and ``message`` of a condition, without what only repeats its type."""
+    words = (condition.reason, message if message != condition.reason else "")
+    return ": ".join(word for word in words if word not in ("", condition.type))
 
 
 def kind_names(kinds: Iterable[GVK]) -> dict[GVK, str]:

@@ -921,7 +921,10 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
         again = await run_uninstall(environment, tmp_path, *options)
         assert again.startswith(f"nothing to remove: namespace {second} has no operator; ")
         missing = await run_uninstall(environment, tmp_path, "--namespace", "nope", code=2)
-        assert missing == "Error: --namespace: namespace nope does not exist\n"
+        assert (
+            missing
+            == "Error: --namespace: namespace nope does not exist; kubectl get namespaces lists all\n"
+        )
         kinds = "clusterroles,clusterrolebindings,rolebindings"
         code, left = await kubectl(
             environment, tmp_path, "get", kinds, "--all-namespaces", "-o", "name"

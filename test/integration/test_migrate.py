@@ -416,7 +416,7 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
         message = "Error: --namespace: namespace nosuch does not exist\n"
         assert (mistyped.exit_code, mistyped.stderr) == (2, message)
         elsewhere = await run(env, directory, "--to", target, "-A", "--operator-namespace", "nope")
-        message = "Error: --operator-namespace: namespace nope does not exist\n"
+        message = "Error: --operator-namespace: namespace nope does not exist; kubectl get namespaces lists all\n"
         assert (elsewhere.exit_code, elsewhere.stderr) == (2, message)
     unknown = await run(env, directory, "--to", "rhoai", "-n", NAMESPACE, "missing")
     assert (unknown.exit_code, unknown.stderr) == (

@@ -170,6 +170,7 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         tenant = await service_account_token(env, *rules, namespace="ns")
         unknown = await status(env.plane, tmp_path, "-n", "nope", token=tenant)
         assert "does not exist" not in unknown.stderr  # this user may not know
+        assert "in namespace nope; check the namespace's name, or ask" in unknown.stderr
         own = await status(env.plane, tmp_path, "-n", "ns", token=tenant)
         assert own.exit_code == 0  # nothing that this user may read is wrong
         assert "1 object: 1 ok in namespace ns" in own.stdout
@@ -203,7 +204,10 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         )
         nowhere = await status(env.plane, tmp_path, "-n", "nope")
         assert (nowhere.exit_code, nowhere.stdout) == (2, "")
-        assert nowhere.stderr == "Error: --namespace: namespace nope does not exist\n"
+        assert (
+            nowhere.stderr
+            == "Error: --namespace: namespace nope does not exist; kubectl get namespaces lists all\n"
+        )
         kubeconfig = str(tmp_path / "kubeconfig")
         page = await anyio.to_thread.run_sync(
             lambda: CliRunner().invoke(cli, ["dashboard", "-n", "nope", "--kubeconfig", kubeconfig])

@@ -192,11 +192,12 @@ def with_warnings(condition: Object, warnings: Sequence[Notice]) -> Object:
         return condition
     lasting.sort(key=lambda each: each.reason != MISSING_ROLE)
     first, *others = lasting[:_MAX_WARNINGS]
-    parts = [text(first.message, MAX_MESSAGE)]
-    parts += [f"{other.reason}: {text(other.message, MAX_MESSAGE)}" for other in others]
+    sentences = [text(first.message, MAX_MESSAGE)]
+    sentences += [f"{other.reason}: {text(other.message, MAX_MESSAGE)}" for other in others]
     if condition["status"] == "True":
-        parts.append(condition["message"])
-    return {**condition, "reason": first.reason, "message": "; ".join(parts)}
+        sentences.append(condition["message"])
+    message = ". ".join(sentence.removesuffix(".") for sentence in sentences)
+    return {**condition, "reason": first.reason, "message": message}
 
 
 class FoundChildren(msgspec.Struct, frozen=True):

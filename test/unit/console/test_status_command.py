@@ -52,6 +52,7 @@ def test_unknown_kind_is_refused_with_the_most_similar_one(kind: str, suggestion
     with pytest.raises(InvalidInput) as refused:
         _select(all_views(), [kind])
     (problem,) = refused.value.problems
+    assert "must be KIND or KIND/NAME, and KIND one of raycluster, " in problem
     assert problem.endswith(f"minicluster, inferencestack{suggestion}")
 
 

@@ -93,6 +93,20 @@ def test_details_contain_each_text_once() -> None:
     }
 
 
+def test_details_do_not_repeat_the_type_of_a_condition() -> None:
+    conditions = [
+        condition("JobRunning", "False", "JobRunning", "JobRunning"),
+        condition("Admitted", "False", "Admitted", "Not yet"),
+        condition("Valid", "True", "Checked", "Checked"),
+    ]
+    details = summarize(FLUX_JOB, obj(FLUX_JOB, status={"conditions": conditions})).details()
+    assert details["Conditions"] == [
+        ("JobRunning: False", ""),
+        ("Admitted: False", "Not yet"),
+        ("Valid: True", "Checked"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("gvk", "setting"), [(APPWRAPPER, "appwrapper.enabled"), (FLUX_JOB, "flux.enabled")]
 )

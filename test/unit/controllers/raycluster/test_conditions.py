@@ -227,19 +227,19 @@ MISSING = Notice("Warning", "MissingRole", "install the role d")
         (
             ("True", "Exposed", "Dashboard: a"),
             [SHARED, TAKEN, SHARED],
-            ("HostShared", f"{SHARED.message}; NameTaken: {TAKEN.message}; Dashboard: a"),
+            ("HostShared", f"{SHARED.message}. NameTaken: {TAKEN.message}. Dashboard: a"),
         ),
         (("False", "NotExposed", "none"), [TAKEN], ("NameTaken", TAKEN.message)),
         (("False", "OAuthUnavailable", "none"), [TAKEN], ("OAuthUnavailable", "none")),
         (
             ("False", "OAuthUnavailable", "none"),
             [TAKEN, MISSING],
-            ("MissingRole", f"{MISSING.message}; OAuthUnavailable: none"),
+            ("MissingRole", f"{MISSING.message}. OAuthUnavailable: none"),
         ),
         (
             ("False", "NotExposed", "none"),
             [TAKEN, MISSING],
-            ("MissingRole", f"{MISSING.message}; NameTaken: {TAKEN.message}"),
+            ("MissingRole", f"{MISSING.message}. NameTaken: {TAKEN.message}"),
         ),
         (
             ("True", "Exposed", "Dashboard: a"),
