@@ -188,7 +188,7 @@ def test_other_kinds_have_no_pod_sets() -> None:
 
 
 def test_known_kinds_have_the_same_pod_sets_in_each_version() -> None:
-    """Otherwise, four large workers of a RayCluster of ray.io/v1alpha1 would use the quota of a small head."""
+    """Otherwise, four large workers of a v1alpha1 RayCluster would use the quota for a small head."""
     groups = [{"groupName": "workers", "replicas": 4, "template": TEMPLATE}]
     spec = {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": groups}
     for version in ("v1", "v1alpha1"):
