@@ -17,8 +17,9 @@ import orjson
 from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_setup
+from cfo.api.pod_requests import amounts_of
 from cfo.controllers.flux.queue.model import Policy
-from cfo.controllers.flux.queue.shape import amounts_of, shape_of_defaults
+from cfo.controllers.flux.queue.shape import shape_of_defaults
 from cfo.runtime import LabelSelector, NamespacedName, Object, key_of, uid_of
 from cfo.runtime.cache import SelectorError
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import structs
 
 from cfo.api.flux.names import COVERS
+from cfo.api.pod_requests import has_requests
 from cfo.api.quantity import format_quantity
 from cfo.controllers.flux.queue.governance import Setup
 from cfo.controllers.flux.queue.model import (
@@ -173,8 +174,7 @@ class Group(msgspec.Struct, gc=False, eq=False):
         """Add ``number`` to the counts to which ``pod`` belongs, if the Job controls it."""
         if not self._owner or pod.owner != self._owner:
             return
-        requested = pod.requests.resources
-        is_own = all(requested.get(name, 0) >= amount for name, amount in self._minimum.items())
+        is_own = has_requests(pod.requests.resources, self._minimum)
         if is_own and pod.has_ended:
             self.ended_pods += number
         elif is_own and pod.is_live:

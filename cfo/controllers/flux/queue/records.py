@@ -24,6 +24,7 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.pod_requests import PodShape
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     LOSES_PLACE,
@@ -39,7 +40,6 @@ from cfo.controllers.flux.queue.shape import (
     MAX_SHAPE,
     ClusterShape,
     JobShape,
-    PodShape,
     demand_of_pod,
     shape_of_job,
     shape_of_pods,

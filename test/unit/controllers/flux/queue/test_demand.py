@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from cfo.api.container_resources import resource_errors
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.pod_requests import PodShape, amounts_of
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.queue.model import Demand
-from cfo.controllers.flux.queue.shape import PodShape, amounts_of, demand_of_job, demand_of_pod
+from cfo.controllers.flux.queue.shape import demand_of_job, demand_of_pod
 from cfo.runtime.objects import parse_quantity
 from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import Object

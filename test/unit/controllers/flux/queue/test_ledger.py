@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.pod_requests import _remembered
 from cfo.controllers.flux.fluxsetup import START, FluxSetupReconciler
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.admissions import Admissions
 from cfo.controllers.flux.queue.governance import Governance
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import PodCounts, position_changed
-from cfo.controllers.flux.queue.shape import _remembered
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Channel, SystemClock
 from cfo.runtime.cache.entry import EntryDecoder
