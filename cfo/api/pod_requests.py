@@ -27,6 +27,12 @@ _MAX_RESOURCES: Final = 32
 _MAX_REMEMBERED: Final = 4096
 """The length up to which what something requests is remembered, in bytes: at most 4 MiB together."""
 
+_SHARE: Final = 4
+"""Pods use a quota of CPU and memory if they request one part in this number of what was admitted."""
+
+_SLICE: Final = "/mig-"
+"""What precedes the profile in the names of NVIDIA's slices of GPUs, such as ``nvidia.com/mig-1g.5gb``."""
+
 _NO_REQUESTS: Final[Mapping[str, int]] = {}
 
 Quantities = dict[str, str | int | float]
@@ -123,13 +129,14 @@ def _requests_of(container: Mapping[str, Any]) -> dict[str, int]:
 def least_requests(requests: Mapping[str, int], counted: Container[str]) -> dict[str, int]:
     """Return what each of the pods that were admitted with ``requests`` must request at least of ``counted``.
 
-    Webhooks, LimitRanges and autoscalers may change the requests of CPU and memory, so half of them is enough: pods
-    then hold at most twice the quota that they take of nodes. Nothing changes the number of devices.
+    Webhooks, LimitRanges and autoscalers may change the requests of CPU and memory, so a quarter of them is enough:
+    clusters that are overcommitted often lower requests of CPU to that. Pods then hold at most four times the quota
+    that they take of nodes. Nothing changes the number of devices.
     """
     least = {}
     for name, amount in requests.items():
         if amount and name in counted:
-            least[name] = amount if is_device(name) else (amount + 1) // 2
+            least[name] = amount if is_device(name) else -(-amount // _SHARE)
     return least
 
 
@@ -138,9 +145,21 @@ def is_device(resource: str) -> bool:
     return "/" in resource
 
 
+def requested_of(requests: Mapping[str, int], resource: str) -> int:
+    """Return how much of a resource, as the user names it, is among ``requests`` of a pod.
+
+    The webhook of the Dynamic Accelerator Slicer renames slices: ``nvidia.com/mig-1g.5gb`` to ``mig.das.com/1g.5gb``.
+    """
+    amount = requests.get(resource, 0)
+    if amount or _SLICE not in resource:
+        return amount
+    profile = resource.rpartition(_SLICE)[2]
+    return sum(amount for name, amount in requests.items() if name.endswith(f"/{profile}"))
+
+
 def has_requests(requests: Mapping[str, int], least: Mapping[str, int]) -> bool:
     """Return whether a pod with ``requests`` requests at least ``least``."""
-    return all(requests.get(name, 0) >= amount for name, amount in least.items())
+    return all(requested_of(requests, name) >= amount for name, amount in least.items())
 
 
 def remembered(compute: Callable[..., _T], *encoded: bytes) -> _T:

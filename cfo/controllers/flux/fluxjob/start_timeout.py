@@ -260,8 +260,8 @@ def describe_missing_pods(pods: PodCounts, missing: int) -> str:
         sentences.append(f"{absent} pods do not exist.")
     if small:
         sentences.append(
-            f"{small} pods do not count, because they request less than half of the CPU or memory, or fewer devices, "
-            "than the job holds quota for."
+            f"{small} pods do not count, because they request less than a quarter of the CPU or memory, or fewer "
+            "devices, than the job holds quota for."
         )
     return " ".join(sentences)
 

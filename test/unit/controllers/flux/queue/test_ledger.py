@@ -714,8 +714,8 @@ def requests_of(**amounts: str) -> Object:
         ),
         pytest.param("uid-a", {}, SMALL, id="no requests"),
         pytest.param("uid-a", requests_of(cpu="1m"), SMALL, id="1m CPU"),
-        pytest.param("uid-a", requests_of(cpu="1999m"), SMALL, id="less than half of the CPU"),
-        pytest.param("uid-a", requests_of(cpu="2"), OWN, id="half of the CPU, no memory"),
+        pytest.param("uid-a", requests_of(cpu="999m"), SMALL, id="less than a quarter of the CPU"),
+        pytest.param("uid-a", requests_of(cpu="1"), OWN, id="a quarter of the CPU, no memory"),
         pytest.param("uid-a", GPUS, OWN, id="a pod of the Job"),
     ],
 )
@@ -771,7 +771,7 @@ def test_pods_must_request_the_defaults_and_what_the_setup_counts() -> None:
     job_with_pod(queue, {"cpu": "1", "memory": "2Gi"})
     assert queue.ledger.pods_of(key) == OWN
     queue.notified.clear()
-    view = {"image": "view", "resources": {"requests": {"cpu": "4", "memory": "8Gi"}}}
+    view = {"image": "view", "resources": {"requests": {"cpu": "4", "memory": "16Gi"}}}
     setup = flux_setup(
         namespace="operator",
         namespaceSelector={},
