@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
-from decimal import localcontext
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
 
+from cfo.api.quantity import format_quantity
 from cfo.runtime.objects import parse_quantity
 
 MAX_AMOUNT: Final = 10**24
@@ -189,6 +190,11 @@ def add_to(total: dict[str, int], amounts: Mapping[str, int], sign: int = 1) -> 
 def amounts_of(quantities: Mapping[str, str | float]) -> dict[str, int]:
     """Return quantities in thousandths, rounded up and limited; one that cannot be read exceeds any quota."""
     return {name: _amount(str(quantity)) for name, quantity in quantities.items()}
+
+
+def format_amount(amount: int) -> str:
+    """Return an amount in thousandths as a quantity."""
+    return format_quantity(Decimal(amount) / 1000)
 
 
 def _amount(quantity: str) -> int:

@@ -42,7 +42,10 @@ _MAX_PROBLEMS: Final = 10
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The periods, limits and exit codes of one AppWrapper."""
+    """The periods, limits and exit codes of one AppWrapper.
+
+    ``grace_period_ceiling`` and ``default_retry_limit`` are the administrator's; its annotations set the others.
+    """
 
     admission_grace: timedelta
     warmup_grace: timedelta
@@ -52,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True):
     forceful_deletion_grace: timedelta
     deletion_on_failure_grace: timedelta
     success_ttl: timedelta
+    grace_period_ceiling: timedelta
+    default_retry_limit: int
     terminal_exit_codes: frozenset[int] = frozenset()
     retryable_exit_codes: frozenset[int] = frozenset()
     problems: tuple[str, ...] = ()
@@ -73,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True):
             ),
             deletion_on_failure_grace=read.period("deletionOnFailureGracePeriodDuration", _ZERO),
             success_ttl=read.time_to_live("successTTLDuration", config.success_ttl_ceiling),
+            grace_period_ceiling=config.grace_period_ceiling,
+            default_retry_limit=config.retry_limit,
             terminal_exit_codes=read.codes("terminalExitCodes"),
             retryable_exit_codes=read.codes("retryableExitCodes"),
             problems=read.all_problems(),

@@ -163,8 +163,12 @@ class Scenario:
 
     async def create(self, obj: Object) -> None:
         if obj["kind"] == "Pod" and APPWRAPPER_LABEL in labels_of(obj):
-            # The recorder's pods have only the label, which does not prove that they belong to the AppWrapper.
-            obj = set_controller_owner(obj, await self.owner_of_pods())
+            # The recorder's pods have only the label, which does not prove that they belong to the AppWrapper, or that
+            # they use its quota.
+            owner = await self.owner_of_pods()
+            obj = set_controller_owner(obj, owner)
+            if owner["kind"] == JOB.kind:
+                obj["spec"]["containers"] = owner["spec"]["template"]["spec"]["containers"]
         is_queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)
         if is_queued:
             obj["spec"]["suspend"] = True

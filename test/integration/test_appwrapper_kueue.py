@@ -336,6 +336,7 @@ async def create_nodes(environment: AppWrapperEnvironment, train: Object, replic
     template = nodes["spec"]["template"]
     template["metadata"]["labels"] = patched["metadata"]["labels"]
     template["spec"]["nodeSelector"] = patched["spec"]["nodeSelector"]
+    template["spec"]["containers"][0]["resources"] = train["spec"]["trainer"]["resourcesPerNode"]
     await environment.create(set_controller_owner(nodes, job_set))
 
 

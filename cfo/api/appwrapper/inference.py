@@ -359,16 +359,27 @@ def pod_numbers(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> PodN
     """
     expected = 0
     admitted = 0
-    for count, least, most in _numbers(template, pod_sets):
+    for _, count, least, most in _numbers(template, pod_sets):
         expected += min(count, least)
         admitted += max(count, most)
     return PodNumbers(expected, admitted)
 
 
+def expected_pods(
+    template: Object, pod_sets: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[str, int]]:
+    """Yield the path of each recorded pod set, without submitters, and the number of its pods that must run.
+
+    Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    """
+    for path, count, least, _ in _numbers(template, pod_sets):
+        yield path, min(count, least)
+
+
 def _numbers(
     template: Object, pod_sets: Iterable[Mapping[str, Any]]
-) -> Iterator[tuple[int, int, int]]:
-    """Yield the recorded, the least and the greatest number of pods of each pod set, without submitters."""
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield path and recorded, least and greatest number of pods of each pod set, without submitters."""
     gvk = kind_of(template)
     groups: dict[str, WorkerGroup] = {}
     head = ""
@@ -384,11 +395,11 @@ def _numbers(
         path = pod_set.get("path") or ""
         group = groups.get(path)
         if head and path == head:
-            yield count, 1, clusters
+            yield path, count, 1, clusters
         elif group is not None:
-            yield count, group.least, group.most
+            yield path, count, group.least, group.most
         else:
-            yield count, count, count
+            yield path, count, count, count
 
 
 def completions_of(template: Object) -> int:

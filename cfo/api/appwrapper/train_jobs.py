@@ -56,6 +56,16 @@ def trained_pod_spec(template: Object, path: str, spec: Mapping[str, Any]) -> Ob
     return {**spec, "containers": containers}
 
 
+def requested_nodes(template: Object) -> tuple[int, Object]:
+    """Return how many nodes a TrainJob has, and a pod spec with what each node requests.
+
+    With MPI, the launcher can be one of them.
+    """
+    nodes = value_or_none(template, _NODES_PATH)
+    resources = mapping(value_or_none(template, RESOURCES_PATH))
+    return (nodes if isinstance(nodes, int) else 1), {"containers": [{"resources": resources}]}
+
+
 def queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield an error for everything that a queue must know about a component that is a TrainJob, at ``path``."""
     template: Object = component["template"]

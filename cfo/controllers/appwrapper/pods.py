@@ -16,6 +16,7 @@ import msgspec
 from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, POD_FAILURE_PREFIX
+from cfo.api.pod_requests import ContainerShape, PodShape
 from cfo.api.quantity import is_zero
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.naming_label import NamingLabel
@@ -38,18 +39,8 @@ _CONTROLLER_INDEX = "appwrapper-controller"
 _UID_INDEX = "appwrapper-uid"
 
 
-class _Resources(msgspec.Struct, gc=False):
-    limits: dict[str, str | int | float] | None = None
-    requests: dict[str, str | int | float] | None = None
-
-
-class _Container(msgspec.Struct, gc=False):
-    resources: _Resources | None = None
-
-
-class _PodSpec(msgspec.Struct, gc=False, rename="camel"):
+class _PodSpec(PodShape, gc=False, omit_defaults=True, rename="camel"):
     node_name: str = ""
-    containers: tuple[_Container, ...] | None = None
 
 
 class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
@@ -87,8 +78,8 @@ class WrapperPod:
     is the RFC 3339 time of its creation. ``forced``: it is being deleted with a grace period of zero;
     ``forced_since`` is when that was seen first, if a decision depends on it. ``end_requested_for``: the RFC 3339 time
     at which its deletion should end. ``terminated`` and ``init_terminated`` are the containers that ended, and the init
-    containers. ``ancestor``: the uid of the component, or of the AppWrapper, from which it descends by owner uids, if
-    this has been determined.
+    containers. ``shape`` determines what it requests. ``ancestor``: the uid of the component, or of the AppWrapper,
+    from which it descends by owner uids, if this has been determined.
     """
 
     phase: str = ""
@@ -103,6 +94,7 @@ class WrapperPod:
     terminated: tuple[Termination, ...] = ()
     init_terminated: tuple[Termination, ...] = ()
     resources: frozenset[str] = frozenset()
+    shape: PodShape = field(default_factory=PodShape, hash=False)
     key: NamespacedName = _UNNAMED
     uid: str = ""
     ancestor: str = ""
@@ -112,6 +104,11 @@ class WrapperPod:
     def exit_codes(self) -> tuple[int, ...]:
         """The exit codes of the containers that ended."""
         return tuple(end.exit_code for end in self.terminated)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, and is to run on."""
+        return self.phase == "Running" and not self.deleting
 
     @property
     def holds_resources(self) -> bool:
@@ -137,13 +134,14 @@ def pod_of(entry: Entry) -> WrapperPod:
         terminated=_terminations(status.container_statuses),
         init_terminated=_terminations(status.init_container_statuses),
         resources=_resources_of(spec.containers or ()),
+        shape=PodShape(spec.containers, spec.init_containers, spec.overhead, spec.resources),
         key=entry.key,
         uid=entry.meta.uid,
         status=status,
     )
 
 
-def _resources_of(containers: Iterable[_Container]) -> frozenset[str]:
+def _resources_of(containers: Iterable[ContainerShape]) -> frozenset[str]:
     """Return the names of the resources that ``containers`` request or limit, unless it is to nothing."""
     found: set[str] = set()
     for container in containers:

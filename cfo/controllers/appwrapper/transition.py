@@ -30,6 +30,7 @@ from cfo.api.appwrapper.names import (
     VALIDATED,
     Phase,
 )
+from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.api.kueue import SUSPENDED_WITHOUT_QUEUE
 from cfo.config.appwrapper_settings import DELETION_ON_FAILURE
@@ -50,6 +51,13 @@ from cfo.controllers.appwrapper.decision import (
     WrapperDecision,
     WrapperObservation,
     delete_components,
+)
+from cfo.controllers.appwrapper.pod_use import (
+    IDLE_LIMIT,
+    describe_shortage,
+    has_started,
+    idle_since,
+    uses_of,
 )
 from cfo.controllers.appwrapper.pods import (
     PodCounts,
@@ -329,7 +337,6 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         pods = [pod for pod in observation.pods if pod.uid not in ignored]
         observation = replace(observation, pods=pods)
     counts = count_pods(observation.pods, observation.settings, observation.no_execute)
-    expected = sum(component.expected_pods for component in unfinished)
     if len(deployed) != len(observation.components):
         _unhealthy(
             decision, "MissingComponent", _missing_components_message(observation, len(deployed))
@@ -357,7 +364,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
             status.set(UNHEALTHY, False, "RetriedByComponent", failed_pods_message(retried))
         else:
             status.clear(UNHEALTHY, "FoundNoFailedPods")
-        _await_pods(observation, decision, counts, expected, retried)
+        _await_pods(observation, decision, counts, unfinished, retried)
 
 
 def _is_created_object(component: Component, obj: ComponentObject) -> bool:
@@ -573,22 +580,26 @@ def _await_pods(
     observation: WrapperObservation,
     decision: WrapperDecision,
     counts: PodCounts,
-    expected: int,
+    unfinished: Sequence[Component],
     retried: Sequence[WrapperPod],
 ) -> None:
     status = decision.status
     settings = observation.settings
+    expected = sum(component.expected_pods for component in unfinished)
+    shortage = ""
+    lacks_requests = False
     if counts.running + counts.succeeded >= expected:
-        message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
-        crash = first_failure(observation.pods, "Running")
-        if crash is not None:
-            # Its phase is still Running, which is enough to be ready.
-            message += f"; {crash.reason}: {crash.message}"
-            if crash.reason not in status.message(PODS_READY):
-                decision.record_warning("PodsNotReady", failure_text(crash))
-        status.set(PODS_READY, True, "SufficientPodsReady", message)
-        return
+        uses = uses_of(observation, unfinished)
+        shortage = describe_shortage(uses, filter(has_started, observation.pods))
+        if not shortage:
+            _report_readiness(observation, decision, counts)
+            _end_idleness(observation, decision, uses, retried)
+            return
+        existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
+        lacks_requests = bool(describe_shortage(uses, existing))
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+    if shortage:
+        message += f"; {shortage}"
     if not observation.has_all_pods:
         # Those that the cache has no room for may run. A reset would delete them.
         _report_failure(observation, decision, message)
@@ -599,7 +610,7 @@ def _await_pods(
     failed_at = last_end(retried)
     if failed_at is not None:
         began = max(began, failed_at)
-    if counts.existing >= expected:
+    if counts.existing >= expected and not lacks_requests:
         grace = settings.warmup_grace
     elif failed_at is not None:
         grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
@@ -610,6 +621,7 @@ def _await_pods(
         _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
     if observation.now < deadline:
         _report_failure(observation, decision, message)
+        _report_shortage(decision, shortage, message)
         decision.requeue_at(deadline)
         return
     # A reset deletes the pods, and then nothing else says why they did not start.
@@ -618,6 +630,58 @@ def _await_pods(
     )
     _unhealthy(decision, "InsufficientPodsReady", message)
     _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def _report_readiness(
+    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts
+) -> None:
+    status = decision.status
+    message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
+    crash = first_failure(observation.pods, "Running")
+    if crash is not None:
+        # Its phase is still Running, which is enough to be ready.
+        message += f"; {crash.reason}: {crash.message}"
+        if crash.reason not in status.message(PODS_READY):
+            decision.record_warning("PodsNotReady", failure_text(crash))
+    status.set(PODS_READY, True, "SufficientPodsReady", message)
+
+
+def _end_idleness(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    uses: Sequence[LeastUse],
+    retried: Sequence[WrapperPod],
+) -> None:
+    """Reset an AppWrapper of which no pod has run for too long, although enough have succeeded.
+
+    Its components would need further pods, such as a Job with more completions than pods at a time.
+    """
+    status = decision.status
+    since = idle_since(observation, uses, status.last_transition(PODS_READY))
+    if since is None:
+        return
+    failed_at = last_end(retried)
+    if failed_at is not None:
+        since = max(since, failed_at)
+    limit = max(observation.settings.warmup_grace, IDLE_LIMIT)
+    if observation.now < since + limit:
+        decision.requeue_at(since + limit)
+        return
+    message = f"{status.message(PODS_READY)}; no pod that uses the quota has run for {format_duration(limit)}"
+    message += waiting_pods_message(observation.pods, 0)
+    status.set(PODS_READY, False, "InsufficientPodsReady", message)
+    _unhealthy(decision, "InsufficientPodsReady", message)
+    _reset_or_fail(observation, decision)
+
+
+def _report_shortage(decision: WrapperDecision, shortage: str, message: str) -> None:
+    """Report that pods request too little to use the quota, unless the report is about a pod that cannot start."""
+    status = decision.status
+    reported = status.message(PODS_READY)
+    if not shortage or shortage in reported or reported_failure(reported) is not None:
+        return
+    status.set(PODS_READY, False, "InsufficientPodsReady", message)
+    decision.record_warning("PodsNotReady", message)
 
 
 def _explain_missing_pods(
@@ -828,10 +892,27 @@ def _retry_refusal(
         codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
         return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
     if status.retries < limit:
-        return ""
+        return _overdue(observation, status)
     if limit < 1:
         return f"not retried, because the retry limit is {limit}"
     return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"
+
+
+def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
+    """Return why an AppWrapper that keeps quota is not retried any more; empty if it is.
+
+    Its user chooses the number of retries, and all of them keep the quota, also if no pod ever runs.
+    """
+    settings = observation.settings
+    if not observation.is_queued or status.is_true(PODS_READY):
+        return ""
+    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
+    ceiling = settings.grace_period_ceiling
+    if status.retries < settings.default_retry_limit or observation.now < since + ceiling:
+        return ""
+    return (
+        f"not retried any more, because its pods have not been ready for {format_duration(ceiling)}"
+    )
 
 
 _STEPS: Final[Mapping[Phase, Callable[[WrapperObservation, WrapperDecision], None]]] = {

@@ -12,7 +12,6 @@ MiniClusters and Jobs, and neither nodes nor a ResourceQuota of requests limit t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from enum import Enum, auto
 from typing import Final
 
@@ -20,8 +19,7 @@ import msgspec
 from msgspec import structs
 
 from cfo.api.flux.names import COVERS
-from cfo.api.pod_requests import has_requests
-from cfo.api.quantity import format_quantity
+from cfo.api.pod_requests import format_amount, has_requests
 from cfo.controllers.flux.queue.governance import Setup
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
@@ -398,5 +396,5 @@ def _amounts(demand: Demand, setup: Setup) -> str:
     for name in sorted(setup.policy.resources):
         amount = demand.resources.get(name, 0)
         if amount:
-            parts.append(f"{name} {format_quantity(Decimal(amount) / 1000)}")
+            parts.append(f"{name} {format_amount(amount)}")
     return ", ".join(parts)

@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 from cfo.api.appwrapper.created_components import DELETED
 from cfo.api.appwrapper.names import workload_name
 from cfo.api.appwrapper.podsets import SUB_GROUP_COUNT, PodSetError
+from cfo.api.pod_requests import ContainerShape, PodShape, Resources
 from cfo.config.appwrapper import (
     AppWrapperConfiguration,
     AutopilotConfiguration,
@@ -258,6 +259,8 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
                     {"resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "0"}}},
                     {"resources": {"requests": {"example.com/nic": 2}}},
                 ],
+                "initContainers": [{"resources": {"requests": {"cpu": "2"}}}],
+                "overhead": {"cpu": "100m"},
             },
             status={
                 "phase": "Failed",
@@ -275,6 +278,14 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
         end_requested_for="2026-01-01T00:00:00Z",
         terminated=(Termination("main", 137, "OOMKilled", "2026-01-02T00:00:00Z"),),
         resources=frozenset({"nvidia.com/gpu", "example.com/nic"}),
+        shape=PodShape(
+            containers=(
+                ContainerShape(Resources(limits={"nvidia.com/gpu": "1", "cpu": "0"})),
+                ContainerShape(Resources(requests={"example.com/nic": 2})),
+            ),
+            init_containers=(ContainerShape(Resources(requests={"cpu": "2"})),),
+            overhead={"cpu": "100m"},
+        ),
         key=NamespacedName("", "x"),
     )
     assert pod_of(entry("Pod")) == WrapperPod(key=NamespacedName("", "x"))

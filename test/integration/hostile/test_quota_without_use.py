@@ -1,0 +1,209 @@
+"""Tests that an AppWrapper whose pods do not use the quota of its queue keeps it only for a limited time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.controllers.appwrapper.status import is_true
+from cfo.runtime.objects.kinds import DEPLOYMENT, JOB, POD
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    find_condition,
+    new_object,
+    owner_reference,
+)
+from test.support.appwrapper_environment import (
+    CONTROLLERS,
+    AppWrapperEnvironment,
+    configuration,
+    run_appwrapper_controllers,
+    start_appwrapper_environment,
+    wrapper,
+)
+from test.support.clocks import SteppedClock
+from test.support.kueue_queue import (
+    FLAVOR,
+    WORKLOAD,
+    admission_of,
+    kueue_crds,
+    workload_condition,
+)
+from test.support.raycluster_environment import eventually
+from test.support.recordings import GOLDEN
+from test.support.tenant_clients import start_tenant_client
+
+pytestmark = pytest.mark.skipif(
+    not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository"
+)
+
+RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
+GPU = "example.com/gpu"
+GPUS = {"limits": {GPU: "16"}, "requests": {GPU: "16", "cpu": "1"}}
+CONTAINER = {"name": "main", "image": "busybox"}
+TINY = {"requests": {"cpu": "1m", "memory": "1Mi"}}
+
+
+@pytest.fixture
+async def environment() -> AsyncIterator[AppWrapperEnvironment]:
+    async with start_appwrapper_environment(
+        *kueue_crds(), controllers=(*CONTROLLERS, "resourcequota")
+    ) as environment:
+        await environment.create_namespace()
+        flavor = {"apiVersion": FLAVOR.api_version, "kind": FLAVOR.kind, "spec": {}}
+        await environment.create({**flavor, "metadata": {"name": "gold"}})
+        yield environment
+
+
+async def limit_gpus(environment: AppWrapperEnvironment, number: int) -> None:
+    """Create or replace the ResourceQuota of the namespace."""
+    hard = {f"requests.{GPU}": str(number)}
+    await environment.client.apply(new_object(RESOURCE_QUOTA, "q", "ns", spec={"hard": hard}))
+
+
+def job(**spec: int) -> Object:
+    """Return a Job whose pods request 16 GPUs each."""
+    container = {**CONTAINER, "resources": GPUS}
+    template = {
+        "metadata": {"annotations": {"envtest.cfo/phase": "Running"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "c"},
+        "spec": {**spec, "backoffLimit": 0, "template": template},
+    }
+
+
+def deployment(replicas: int) -> Object:
+    """Return a Deployment whose pods request 16 GPUs each."""
+    labels = {"app": "big"}
+    container = {**CONTAINER, "resources": GPUS}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "c"}, "spec": spec}
+
+
+async def admit(environment: AppWrapperEnvironment, component: Object) -> None:
+    """Create an AppWrapper in a queue, and admit its Workload as Kueue does."""
+    obj = wrapper(component, retryLimit="0")
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    await environment.create(obj)
+
+    async def workload() -> Object | None:
+        found = await environment.client.list(WORKLOAD, namespace="ns")
+        return found[0] if found else None
+
+    found: Object = await eventually(workload, "the Workload exists")
+    conditions = [workload_condition(kind) for kind in ("QuotaReserved", "Admitted")]
+    status = {"conditions": conditions, "admission": admission_of(found)}
+    await environment.patch(found, {"status": status}, subresource="status")
+    await environment.wait_for_phase("Running")
+
+
+async def create_tiny_pods(environment: AppWrapperEnvironment, phase: str) -> None:
+    """Create two small pods as the tenant that the Job takes for its own, and let them run or end."""
+    owner = await environment.get(JOB, "c")
+    labels = owner["spec"]["template"]["metadata"]["labels"]
+    async with start_tenant_client(environment, Rule("", "pods", ("create",))) as tenant:
+        for number in range(2):
+            container = {**CONTAINER, "resources": TINY}
+            pod = new_object(POD, f"tiny-{number}", "ns", spec={"containers": [container]})
+            pod["metadata"] |= {
+                "labels": {**labels, APPWRAPPER_LABEL: "w"},
+                "ownerReferences": [owner_reference(owner, controller=True)],
+            }
+            await tenant.create(pod)
+            await environment.set_pod_status(f"tiny-{number}", phase)
+
+
+async def shrink_pods(environment: AppWrapperEnvironment) -> None:
+    """Let the tenant lower what the pods of the Deployment request, and wait until they run."""
+    changes = {"spec": {"template": {"spec": {"containers": [{**CONTAINER, "resources": TINY}]}}}}
+    async with start_tenant_client(environment, Rule("apps", "deployments", ("patch",))) as tenant:
+        await tenant.patch(DEPLOYMENT, NamespacedName("ns", "c"), changes)
+
+    async def run() -> bool:
+        found = await environment.client.list(POD, namespace="ns")
+        return [each["status"].get("phase") for each in found] == ["Running", "Running"]
+
+    await eventually(run, "the small pods run")
+
+
+async def wait_until_released(environment: AppWrapperEnvironment) -> str:
+    """Wait until the Workload holds no quota; return why the AppWrapper has failed."""
+    found = await environment.wait_for_phase("Failed")
+
+    async def is_finished() -> bool:
+        (workload,) = await environment.client.list(WORKLOAD, namespace="ns")
+        return is_true(workload["status"]["conditions"], "Finished")
+
+    await eventually(is_finished, "the Workload is finished")
+    unhealthy = find_condition(found["status"]["conditions"], "Unhealthy") or {}
+    return str(unhealthy["message"])
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+async def test_tiny_pods_in_place_of_those_of_a_job_keep_no_quota(
+    environment: AppWrapperEnvironment, phase: str
+) -> None:
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=SteppedClock()):
+        await limit_gpus(environment, 0)
+        await admit(environment, job(parallelism=2, completions=3))
+        await create_tiny_pods(environment, phase)
+        message = await wait_until_released(environment)
+        assert f"0 of at least 32 {GPU}" in message
+
+
+async def test_deployment_with_smaller_pods_than_admitted_keeps_no_quota(
+    environment: AppWrapperEnvironment,
+) -> None:
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=SteppedClock()):
+        await limit_gpus(environment, 0)
+        await admit(environment, deployment(2))
+        await shrink_pods(environment)
+        message = await wait_until_released(environment)
+        assert f"0 of at least 32 {GPU}" in message
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
+    environment: AppWrapperEnvironment, *, is_refused: bool
+) -> None:
+    clock = SteppedClock()
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=clock):
+        await limit_gpus(environment, 16)
+        await admit(environment, job(parallelism=1, completions=3))
+        await environment.wait_for_condition("PodsReady", "True")
+        if is_refused:
+            await limit_gpus(environment, 0)
+        (pod,) = await environment.client.list(POD, namespace="ns")
+        await environment.patch(
+            pod, {"metadata": {"annotations": {"envtest.cfo/phase": "Succeeded"}}}
+        )
+        await environment.wait_for_condition("PodsReady", "True")
+        if is_refused:
+            message = await wait_until_released(environment)
+            assert "no pod that uses the quota has run for 30m" in message
+            return
+
+        async def runs_again() -> bool:
+            found = await environment.client.list(POD, namespace="ns")
+            return sorted(each["status"]["phase"] for each in found) == ["Running", "Succeeded"]
+
+        await eventually(runs_again, "the next pod runs")
+        await environment.wait_until_idle()
+        clock.step(24 * 3600)
+        await environment.wait_until_idle()
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.wait_for_phases("", "Suspended", "Resuming", "Running")
