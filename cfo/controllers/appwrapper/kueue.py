@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, workload_name
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, is_managed_here, workload_name
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
 from cfo.controllers.appwrapper.components import specified_infos
@@ -39,6 +39,7 @@ from cfo.controllers.appwrapper.workload_decision import (
     awaits_admission,
     decide_action,
     finished_status,
+    is_followed,
     is_queued,
     is_synchronized_here,
     must_delete_left,
@@ -124,6 +125,10 @@ class KueueReconciler:
     def is_queued(self, wrapper: Mapping[str, Any]) -> bool:
         """Return whether a queue decides about the AppWrapper."""
         return is_queued(wrapper, self._workload_of(wrapper))
+
+    def is_followed(self, wrapper: Mapping[str, Any]) -> bool:
+        """Return whether this operator reconciles the AppWrapper."""
+        return is_managed_here(wrapper) or is_followed(wrapper, self._workload_of(wrapper))
 
     def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
         """Return whether the AppWrapper must not be deployed yet, even if ``spec.suspend`` is not set."""
@@ -219,6 +224,8 @@ class KueueReconciler:
             cause = "is being deleted"
         elif has_left(wrapper, workload):
             cause = "has left the operator"
+        elif not is_managed_here(wrapper):
+            cause = "has another managedBy"
         elif has_queue(wrapper):
             cause = "was changed without validation"
         else:

@@ -104,7 +104,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
     ``gate`` determines whether an AppWrapper was validated. ``is_queued`` returns whether a queue decides about an
     AppWrapper, and ``awaits_admission`` returns whether an AppWrapper that is
-    not suspended must still wait for its queue. ``reservations`` keep what is known of the pods of an AppWrapper that
+    not suspended must still wait for its queue. ``is_followed`` returns whether this operator reconciles an AppWrapper.
+    ``reservations`` keep what is known of the pods of an AppWrapper that
     was deleted before its Workload.
     """
 
@@ -117,6 +118,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     gate: ValidationGate
     is_queued: Callable[[Object], bool]
     awaits_admission: Callable[[Object], bool]
+    is_followed: Callable[[Object], bool]
     reservations: Reservations | None = None
     _ancestors: dict[NamespacedName, _KnownPods] = msgspec.field(default_factory=dict)
 

@@ -145,7 +145,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
-        if wrapper is None or not is_managed_here(wrapper) or self._is_done(wrapper):
+        if wrapper is None or not self.observer.is_followed(wrapper) or self._is_done(wrapper):
             self.observer.hand_over_pods(request)
             self.observer.components.forget(request)
             self.unlabelled.forget(request)
@@ -397,6 +397,7 @@ def setup(
     gate = ValidationGate(client, configurations, manager.clock)
     is_queued = queueing.is_queued if queueing is not None else has_queue
     awaits_admission = queueing.awaits_admission if queueing is not None else lambda _: False
+    is_followed = queueing.is_followed if queueing is not None else is_managed_here
     infos_of = queueing.required_infos if queueing is not None else specified_infos
     reconciler = AppWrapperReconciler(
         client,
@@ -411,6 +412,7 @@ def setup(
             gate,
             is_queued,
             awaits_admission,
+            is_followed,
             reservations,
         ),
         ComponentCreator(client, config, components, infos_of),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.names import PODS_READY, has_quota, is_managed_here
+from cfo.api.appwrapper.names import PODS_READY, QUOTA_FINALIZER, has_quota, is_managed_here
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
@@ -25,7 +25,7 @@ from cfo.controllers.appwrapper.workload import (
     is_terminated,
     queue_of,
 )
-from cfo.runtime import Object, is_deleting
+from cfo.runtime import Object, has_finalizer, is_deleting
 from cfo.runtime.objects import Conditions
 from cfo.runtime.process import micro_time
 
@@ -84,13 +84,24 @@ def is_queued(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
     return workload is not None or has_queue(wrapper)
 
 
+def is_followed(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
+    """Return whether this operator reconciles an AppWrapper: ``managedBy`` says so, or a Workload that it has created.
+
+    Without the webhook, users can change ``managedBy`` of an AppWrapper that has quota, and no other controller would
+    give that back. Another controller's Workload, such as MultiKueue's, lacks the finalizer.
+    """
+    if is_managed_here(wrapper):
+        return True
+    return workload is not None and has_finalizer(workload, QUOTA_FINALIZER)
+
+
 def is_synchronized_here(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
     """Return whether this operator synchronizes an AppWrapper with a Workload.
 
     One that is being deleted is synchronized once nothing of it remains. A finalizer of its user can keep it then, and
     so keep its Workload, which the garbage collector deletes only after it.
     """
-    if not is_managed_here(wrapper):
+    if not is_followed(wrapper, workload):
         return False
     if is_deleting(wrapper):
         return workload is not None and is_terminated(wrapper)
@@ -109,8 +120,8 @@ def awaits_admission(wrapper: Mapping[str, Any], workload: Object | None) -> boo
 
 
 def _wants_admission(wrapper: Mapping[str, Any]) -> bool:
-    """Return whether an AppWrapper has a queue, and is allowed to run once the queue admits it."""
-    return has_queue(wrapper) and not is_held(wrapper)
+    """Return whether an AppWrapper has a queue, and is allowed to run here once the queue admits it."""
+    return has_queue(wrapper) and is_managed_here(wrapper) and not is_held(wrapper)
 
 
 def decide_action(wrapper: Object, workload: Object | None) -> QueueDecision:

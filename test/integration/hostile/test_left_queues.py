@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(
 WRAPPER = NamespacedName("ns", "w")
 QUEUED = configuration(kueueIntegration=True)
 LEFT: Object = {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}
+OTHER_MANAGER: Object = {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 SUSPENDED: Object = {"spec": {"suspend": True}}
 RESUMED: Object = {"spec": {"suspend": False}}
 
@@ -96,18 +97,63 @@ async def test_suspended_appwrapper_without_its_queue_keeps_no_quota(
         assert await queue.workloads() == []
 
 
+@pytest.mark.parametrize("change", [LEFT, OTHER_MANAGER], ids=["no queue", "managedBy"])
 async def test_running_appwrapper_without_its_queue_is_preempted(
-    env: AppWrapperEnvironment,
+    env: AppWrapperEnvironment, change: Object
 ) -> None:
     async with run_appwrapper_controllers(env, QUEUED):
         queue = await start(env)
-        await patch(env, LEFT)
+        await patch(env, change)
         await env.wait_until_idle()
         await queue.evict(0)
         await wait_until_released(env, queue)
         stopped = await env.wait_for_condition(QUOTA_RESERVED, "False")
         assert stopped["spec"]["suspend"] is True
         assert await env.object_names(JOB) == []
+
+
+async def test_appwrapper_of_another_manager_keeps_no_quota(env: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(env, QUEUED):
+        queue = await start(env)
+        await patch(env, {"spec": {**OTHER_MANAGER["spec"], **SUSPENDED["spec"]}})
+
+        async def is_deleted() -> bool:
+            return await queue.workloads() == []
+
+        await eventually(is_deleted, "no Workload")
+        assert await env.object_names(POD) == []
+        await env.wait_for_event("DeletedWorkload", "because the AppWrapper has another managedBy")
+        await patch(env, RESUMED)
+        await env.wait_until_idle()
+        assert await env.object_names(JOB) == []
+        assert await queue.workloads() == []
+
+
+async def test_waiting_appwrapper_of_another_manager_keeps_no_quota(
+    env: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(env, QUEUED):
+        queued = wrapper(job())
+        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+        await env.create(queued)
+        queue = PodQueue(env, 2)
+        await eventually(queue.workloads, "a Workload")
+        await patch(env, OTHER_MANAGER)
+
+        async def is_deleted() -> bool:
+            return await queue.workloads() == []
+
+        await eventually(is_deleted, "no Workload")
+        assert await env.object_names(JOB) == []
+
+
+async def test_appwrapper_of_another_manager_can_be_deleted(env: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(env, QUEUED):
+        queue = await start(env)
+        await patch(env, OTHER_MANAGER)
+        await env.client.delete(APPWRAPPER, WRAPPER)
+        await wait_until_released(env, queue)
+        await env.wait_until_deleted()
 
 
 async def test_appwrapper_that_is_suspended_and_resumed_without_its_queue_keeps_no_quota(

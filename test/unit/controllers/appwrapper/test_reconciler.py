@@ -91,7 +91,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client.objects["c"] = {
         "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
     }
-    observer = WrapperObserver(*([cast("Any", client)] * 9))
+    observer = WrapperObserver(*([cast("Any", client)] * 10))
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
     pods = [
         EntryDecoder(POD).decode(

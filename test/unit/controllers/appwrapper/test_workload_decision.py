@@ -13,6 +13,7 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER,
     FINALIZER,
     PODS_READY,
+    QUOTA_FINALIZER,
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,
     SELECTOR_ANNOTATION,
@@ -93,6 +94,21 @@ def workload(
         "spec": {"queueName": queue, "active": active},
         "status": {**status, "conditions": [*status.get("conditions", ()), *conditions]},
     }
+
+
+def own_workload(**status: Any) -> Object:
+    """Return a Workload that this operator has created."""
+    found = workload(**status)
+    found["metadata"]["finalizers"] = [QUOTA_FINALIZER]
+    return found
+
+
+OTHER_MANAGER: Object = {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+
+
+def managed_elsewhere(owner: Object) -> Object:
+    """Return an AppWrapper whose ``managedBy`` was changed without the webhook."""
+    return {**owner, "spec": {**owner["spec"], **OTHER_MANAGER["spec"]}}
 
 
 def not_validated(owner: Object) -> Object:
@@ -194,7 +210,9 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
         (being_deleted("tenant.test/keep"), None, False),
         ({**being_deleted("tenant.test/keep"), **RESERVED}, workload(), False),
         ({**being_deleted("tenant.test/keep"), **DEPLOYED}, workload(), False),
-        ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, workload(), False),
+        (OTHER_MANAGER, workload(), False),
+        (OTHER_MANAGER, own_workload(), True),
+        (OTHER_MANAGER, None, False),
     ],
     ids=[
         "with a queue",
@@ -207,7 +225,9 @@ def test_reason_of_the_eviction_is_that_of_the_stop_and_of_the_release() -> None
         "done, without a Workload",
         "being deleted without the operator's finalizer, with quota",
         "being deleted without the operator's finalizer, with components",
-        "managed by another controller",
+        "managed by another controller, with its Workload",
+        "managed by another controller, with the operator's Workload",
+        "managed by another controller, without a Workload",
     ],
 )
 def test_wrappers_of_this_operator_with_queue_or_workload_are_synchronized(
@@ -227,6 +247,7 @@ def test_workload_of_an_appwrapper_that_is_done_is_deleted_once() -> None:
 OUTSIDE = [
     pytest.param(lambda **state: wrapper(queue="", **state), id="without a queue"),
     pytest.param(lambda **state: not_validated(wrapper(**state)), id="not validated"),
+    pytest.param(lambda **state: managed_elsewhere(wrapper(**state)), id="managedBy changed"),
 ]
 
 
