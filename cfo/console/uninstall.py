@@ -581,7 +581,7 @@ async def _unguarded(client: Client) -> list[str]:
 async def _kept_guardrails(client: Client) -> list[str]:
     """Describe what ``cfo manifests --tenant`` has created in namespaces of tenants, and how it is deleted."""
     names: dict[GVK, set[str]] = defaultdict(set)
-    for obj in [*guardrails.namespaced(), *job_pod_policy.policy()]:
+    for obj in [*guardrails.namespaced(), *job_pod_policy.policies()]:
         names[gvk_of(obj)].add(name_of(obj))
     found: list[str] = []
     for gvk, own in names.items():

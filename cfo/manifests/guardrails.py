@@ -133,7 +133,7 @@ def render(namespace: str, adapted: Mapping[str, str] | None = None) -> list[Obj
     """
     labelled = named("v1", "Namespace", namespace)
     labelled["metadata"]["labels"] = dict(NAMESPACE_LABELS)
-    policies = [*job_pod_policy.policy(), *host_policy.policy()]
+    policies = [*job_pod_policy.policies(), *host_policy.policy()]
     return [labelled, *namespaced(namespace, adapted), *policies]
 
 

@@ -1,4 +1,4 @@
-"""A ValidatingAdmissionPolicy that lets only the Job controller tie pods to Jobs in the namespaces of tenants.
+"""ValidatingAdmissionPolicies that let only the Job controller tie pods to Jobs in the namespaces of tenants.
 
 The operator, Kueue and users trust the pods of a Job: they prove that it runs, and their ends are its result. With the
 role ``edit``, a tenant can create a pod with a controller reference to any Job in its namespace. Without the reference,
@@ -9,6 +9,9 @@ A pod is therefore created with a tie to a Job, and its ties are changed, only b
 Jobs in the namespace. The Job controller is allowed to, and so is the garbage collector, which orphans the pods of
 deleted Jobs. The role ``edit`` is not, nor are controllers that create pods from the templates of tenants, such as this
 operator. Updates that keep the ties, as those of schedulers and Kueue do, and subresources are not affected.
+
+A Job with its own selector (``manualSelector``) adopts any pods with the labels, or creates pods with the labels of
+another Job, which adopts these when the first one is deleted. Only the same users may create one.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ TENANT_LABEL: Final = "codeflare.dev/tenant"
 """The label of a Namespace in which the policy holds; its value is ``true``."""
 
 NAME: Final = f"{PREFIX}-tenant-job-pods"
+
+SELECTORS_NAME: Final = f"{PREFIX}-tenant-job-selectors"
 
 UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 """The labels with the uid of a Job. Selectors of Jobs have the first one, or the second one before Kubernetes 1.27."""
@@ -49,11 +54,10 @@ def _ties(pod: str) -> str:
     return f"{labels} + {owners}"
 
 
-def policy() -> list[Object]:
-    """Return the policy and its binding to all namespaces with the label."""
+def policies() -> list[Object]:
+    """Return the policies, each with its binding to all namespaces with the label."""
     labels = " and ".join(UID_LABELS)
-    spec = {
-        "failurePolicy": "Fail",
+    ties = {
         "matchConstraints": match_constraints([writes_of("", "pods")]),
         "variables": [
             {"name": "ties", "expression": _ties("object")},
@@ -68,8 +72,24 @@ def policy() -> list[Object]:
             },
         ],
     }
+    selectors = {
+        "matchConstraints": match_constraints([writes_of("batch", "jobs")]),
+        "validations": [
+            {
+                # A selector cannot change later.
+                "expression": "oldObject != null || !has(object.spec.manualSelector)"
+                f" || !object.spec.manualSelector || {_MAY_UPDATE_STATUS}",
+                "message": "spec.manualSelector must not be true: the Job would adopt pods that it has not created",
+                "reason": "Forbidden",
+            },
+        ],
+    }
+    return [*_with_binding(NAME, ties), *_with_binding(SELECTORS_NAME, selectors)]
+
+
+def _with_binding(name: str, spec: Object) -> list[Object]:
     binding = {
-        "policyName": NAME,
+        "policyName": name,
         "validationActions": ["Deny"],
         "matchResources": {
             "matchPolicy": "Equivalent",
@@ -77,7 +97,8 @@ def policy() -> list[Object]:
             "objectSelector": {},
         },
     }
+    spec = {"failurePolicy": "Fail", **spec}
     return [
-        named(POLICY_API, "ValidatingAdmissionPolicy", NAME, spec=spec),
-        named(POLICY_API, "ValidatingAdmissionPolicyBinding", NAME, spec=binding),
+        named(POLICY_API, "ValidatingAdmissionPolicy", name, spec=spec),
+        named(POLICY_API, "ValidatingAdmissionPolicyBinding", name, spec=binding),
     ]

@@ -247,7 +247,7 @@ def files() -> dict[str, str]:
     )
     generated |= _component("reserved-hosts", {"policy.yaml": host_policy.policy()})
     generated["config/tenant-guardrails/guardrails.yaml"] = HEADER + dump(
-        *guardrails.namespaced(), *job_pod_policy.policy()
+        *guardrails.namespaced(), *job_pod_policy.policies()
     )
     generated["config/tenant-guardrails/kustomization.yaml"] = _kustomization(
         ["guardrails.yaml"], components=["../reserved-hosts"]

@@ -556,7 +556,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         }
         await environment.create(foreign)
         await environment.create(proxy_binding("rc-ns-auth"))
-        for guardrail in [*guardrails.namespaced("ns"), *job_pod_policy.policy()]:
+        for guardrail in [*guardrails.namespaced("ns"), *job_pod_policy.policies()]:
             await environment.create(guardrail)
 
         options = ["--crds"] if everything else []
@@ -587,7 +587,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         )
         assert f"kept {unguarded}\n" in output
         assert "kept 1 ResourceQuota (ns/codeflare-operator-tenant-quota), 1 LimitRange (" in output
-        assert f"1 ValidatingAdmissionPolicy ({job_pod_policy.NAME})" in output
+        assert f"2 ValidatingAdmissionPolicies ({job_pod_policy.NAME}, " in output
         assert ("--namespace openshift-operators --crds --leftovers\n" in output) is not everything
         remaining = [
             obj

@@ -199,6 +199,27 @@ async def test_tenant_cannot_imitate_the_pods_of_a_job() -> None:
                 await tenants.attacker.patch(POD, key_of(stored), {"metadata": metadata})
 
 
+async def test_tenant_cannot_create_a_job_that_adopts_other_pods() -> None:
+    async with start_guarded_plane() as tenants:
+        owner = await suspended_job(tenants)
+        labels = {"batch.kubernetes.io/controller-uid": owner["metadata"]["uid"]}
+        adopting = of_attacker(job("adopting"))
+        adopting["spec"] |= {"manualSelector": True, "selector": {"matchLabels": labels}}
+        adopting["spec"]["template"]["metadata"] = {"labels": labels}
+
+        async def is_refused() -> bool:
+            try:
+                await tenants.attacker.create(adopting, dry_run=True)
+            except APIError as error:
+                return "manualSelector must not be true" in error.message
+            return False
+
+        await eventually(is_refused, "the policy is effective")
+        elsewhere = {**adopting, "metadata": {**adopting["metadata"], "namespace": VICTIM}}
+        stored = await tenants.victim.create(elsewhere)
+        await tenants.victim.patch(JOB, key_of(stored), {"spec": {"parallelism": 2}})
+
+
 async def test_tenant_can_change_the_pod_of_a_job_but_not_its_job() -> None:
     async with start_guarded_plane() as tenants:
         of_job = controlled_by(await suspended_job(tenants), "of-job")
