@@ -31,7 +31,7 @@ from cfo.api.raycluster.pod_differences import (
     has_other_image,
     is_replaced_by_kuberay,
 )
-from cfo.api.raycluster.spec_warnings import refused_requests, spec_problems
+from cfo.api.raycluster.spec_warnings import adjusted_replicas, refused_requests, spec_problems
 from cfo.api.reading import (
     MALFORMED,
     MAX_MESSAGE,
@@ -352,6 +352,7 @@ def _facts(facts: RayClusterFacts, related: Related, actor: Actor) -> Iterator[t
         yield "CA expires", f"{expiry:%Y-%m-%d} (renewed from {expiry - CA_LIFETIME / 3:%Y-%m-%d})"
     yield "network policies", _policies(related, actor)
     yield "resources", _resources(cluster)
+    yield "workers", _joined(list(islice(adjusted_replicas(cluster), _MAX_NAMED)))
     yield "pods", number_of_pods(related)
     owner = controller_of(cluster) or {}
     yield "owner", text(f"{owner.get('kind')} {owner.get('name')}") if owner else ""

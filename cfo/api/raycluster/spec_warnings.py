@@ -57,8 +57,13 @@ def warnings_without_requests(cluster: Object) -> Iterator[str]:
     """Yield the warnings about ``cluster`` except those about requests; its values can have any type."""
     for problem in spec_problems(cluster):
         yield problem.message
+    yield from adjusted_replicas(cluster)
+
+
+def adjusted_replicas(cluster: Object) -> Iterator[str]:
+    """Yield the worker groups of which KubeRay runs another number of workers than ``replicas``."""
     for where, group in _worker_groups(cluster):
-        for adjustment in _adjusted_replicas(group):
+        for adjustment in _adjustments(group):
             yield f"{where}: {adjustment}"
 
 
@@ -179,7 +184,7 @@ def _range_problems(group: Mapping[str, Any]) -> Iterator[SpecProblem]:
         )
 
 
-def _adjusted_replicas(group: Mapping[str, Any]) -> Iterator[str]:
+def _adjustments(group: Mapping[str, Any]) -> Iterator[str]:
     """Yield that KubeRay runs another number of workers than ``replicas``, if the range allows any."""
     replicas = _integer(group.get("replicas"))
     least = max(_integer(group.get("minReplicas")) or 0, 0)

@@ -399,3 +399,12 @@ def test_refused_group_name_is_the_first_problem_with_its_remedy() -> None:
     assert cause.message.startswith("spec.workerGroupSpecs[0].groupName: 'w w' (3 characters)")
     assert cause.remedy == "choose another groupName"
     assert "have the groupName of their worker group in both" in consequence.remedy
+
+
+def test_workers_that_kuberay_adds_or_leaves_out_are_a_fact() -> None:
+    group = {"groupName": "b", "replicas": 3, "maxReplicas": 1}
+    summary = summarize(RAY_CLUSTER, cluster(workerGroupSpecs=[group]))
+    assert summary.fact("workers") == (
+        "spec.workerGroupSpecs[0]: replicas is 3, but KubeRay runs maxReplicas: 1"
+    )
+    assert summarize(RAY_CLUSTER, cluster()).fact("workers") == ""

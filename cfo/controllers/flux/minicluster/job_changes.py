@@ -95,6 +95,9 @@ def keeps_scripts(job: Mapping[str, Any], plan: Plan) -> bool:
 def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     """Return a message about the changes of the spec that a Job that has started cannot follow, or an empty string."""
     remedy = "Delete and recreate the MiniCluster to apply the change."
+    size = size_of(cluster.get("spec") or {})
+    if end_condition(job) is not None and size != (job.get("spec") or {}).get("parallelism"):
+        return f"spec.size: {size}: the MiniCluster has ended, and gets no more pods. {remedy}"
     if is_outdated(job, cluster):
         return (
             "The spec was changed after the Job had started. The Job follows only changes of size, deadlineSeconds, "

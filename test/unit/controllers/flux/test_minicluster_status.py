@@ -319,6 +319,17 @@ def test_hash_covers_what_a_job_cannot_follow() -> None:
         assert spec_hash({"spec": {**base["spec"], **change}}) != spec_hash(base)
 
 
+def test_size_of_a_minicluster_that_has_ended_has_no_effect() -> None:
+    cluster, job = stored(mini_cluster(), **ended("Complete"))
+    assert ignored_changes(job, cluster) == ""
+    cluster["spec"]["size"] += 1
+    size = cluster["spec"]["size"]
+    message = ignored_changes(job, cluster)
+    assert message.startswith(f"spec.size: {size}: the MiniCluster has ended, and gets no more")
+    scaled = written(cluster, Observed(job=job, outdated=message))
+    assert ("Warning", "ChangeNotApplied", message) in notices(cluster, scaled["status"])
+
+
 def test_ignored_changes_are_named() -> None:
     cluster, job = stored(mini_cluster(maxSize=4))
     assert ignored_changes(job, cluster) == ""
