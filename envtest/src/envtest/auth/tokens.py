@@ -7,6 +7,7 @@ object is deleted.
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from base64 import b64encode, urlsafe_b64decode
@@ -47,6 +48,7 @@ _BINDABLE: Final = {
 }
 _LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
 _LEEWAY_SECONDS: Final = 60
+_MAX_VERIFIED: Final = 512
 
 
 class InvalidToken(Exception):
@@ -110,6 +112,7 @@ class ServiceAccountTokens:
             for public in load_public_keys(file):
                 self._public.setdefault(public.id, public)
         self._clock = clock
+        self._verified: dict[bytes, dict[str, Any]] = {}
         self._issuers = settings.issuers
         self._key_set_url = settings.key_set_url
         self.issuer = settings.issuers[0]
@@ -120,6 +123,7 @@ class ServiceAccountTokens:
         copied = copy(self)
         copied._store = store
         copied._clock = clock
+        copied._verified = {}
         return copied
 
     def private_key(self) -> bytes:
@@ -178,7 +182,7 @@ class ServiceAccountTokens:
 
         Raises InvalidToken, and its subclass ForeignToken.
         """
-        claims = self._verify(token)
+        claims = self._cached_claims(token)
         if claims["iss"] == _LEGACY_ISSUER:
             return self._legacy_user(claims, token), list(audiences or self.audiences)
         now = self._clock()
@@ -216,6 +220,17 @@ class ServiceAccountTokens:
         header = {"alg": self._key.public.algorithm, "kid": self._key.public.id}
         signed = f"{unpadded_base64(orjson.dumps(header))}.{unpadded_base64(orjson.dumps(claims))}"
         return f"{signed}.{unpadded_base64(self._key.sign(signed.encode()))}"
+
+    def _cached_claims(self, token: str) -> dict[str, Any]:
+        """Return the claims of a token; the signature is verified only when it is first seen, as in kube-apiserver."""
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        claims = self._verified.get(digest)
+        if claims is None:
+            claims = self._verify(token)
+            if len(self._verified) >= _MAX_VERIFIED:
+                self._verified.clear()
+            self._verified[digest] = claims
+        return claims
 
     def _verify(self, token: str) -> dict[str, Any]:
         signed, _, signature = token.rpartition(".")

@@ -20,6 +20,7 @@ from envtest.auth.attributes import Attributes, attributes_of
 from envtest.auth.authenticator import Authenticator, TokenFileError, load_token_file
 from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Decision
+from envtest.auth.token_keys import PublicKey
 from envtest.auth.tokens import ISSUER, BoundObject, InvalidToken, ServiceAccountTokens
 from envtest.storage import Store
 
@@ -190,6 +191,37 @@ def test_tampered_token_is_rejected(tokens: ServiceAccountTokens) -> None:
     ):
         with pytest.raises(InvalidToken):
             tokens.authenticate(forged)
+
+
+def test_signature_of_a_token_is_verified_once(
+    tokens: ServiceAccountTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = tokens.issue("a", "bot", "u1").token
+    verify = PublicKey.verify
+    verified: list[bytes] = []
+
+    def count_and_verify(self: PublicKey, signature: bytes, signed: bytes) -> bool:
+        verified.append(signature)
+        return verify(self, signature, signed)
+
+    monkeypatch.setattr(PublicKey, "verify", count_and_verify)
+    for _ in range(3):
+        tokens.authenticate(issued)
+    assert len(verified) == 1
+    for _ in range(2):
+        with pytest.raises(InvalidToken, match="invalid signature"):
+            tokens.authenticate(f"{issued[:-4]}AAAA")
+    assert len(verified) == 3
+
+
+def test_number_of_verified_tokens_is_limited(
+    tokens: ServiceAccountTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envtest.auth.tokens._MAX_VERIFIED", 2)
+    issued = [tokens.issue("a", "bot", "u1").token for _ in range(5)]
+    for token in issued:
+        tokens.authenticate(token)
+    assert len(tokens._verified) <= 2
 
 
 def test_legacy_token_is_valid_while_its_secret_exists(
