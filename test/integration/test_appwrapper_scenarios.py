@@ -14,7 +14,6 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper import transition
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
@@ -48,6 +47,7 @@ from test.support.appwrapper_environment import (
 )
 from test.support.clocks import SteppedClock
 from test.support.faults import FastClock, FaultyTransport
+from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
 from test.support.tenant_clients import service_account_token
 
@@ -553,7 +553,7 @@ async def crash(environment: AppWrapperEnvironment, *, after: int, done: Callbac
     Return whether they crashed.
     """
     async with FaultyTransport(
-        ClientConfig.for_control_plane(environment.plane),
+        local_config(environment.plane),
         observe=environment.exchanges.append,
         crash_after_writes=after,
     ) as transport:
@@ -977,7 +977,7 @@ async def test_duplicate_and_reordered_watch_events_are_harmless(
     environment: AppWrapperEnvironment,
 ) -> None:
     async with FaultyTransport(
-        ClientConfig.for_control_plane(environment.plane),
+        local_config(environment.plane),
         observe=environment.exchanges.append,
         repeat_probability=0.5,
         seed=7,
@@ -1010,9 +1010,7 @@ async def test_api_server_faults_cause_no_duplicate_components(
     environment.plane.faults.add(
         Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6)
     )
-    operator = Transport(
-        ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append
-    )
+    operator = Transport(local_config(environment.plane), observe=environment.exchanges.append)
     async with (
         operator,
         run_appwrapper_controllers(environment, transport=operator, clock=FastClock()),
@@ -1041,7 +1039,7 @@ async def test_components_outside_label_selector_are_deleted(
     """With a ``labelSelector``, the informers of the selected kinds do not contain every component."""
     obj = wrapper(job(), pod())
     obj["metadata"]["labels"] = {"mine": "yes"}
-    async with Transport(ClientConfig.for_control_plane(environment.plane)) as transport:
+    async with Transport(local_config(environment.plane)) as transport:
         options = ManagerOptions(
             field_manager=FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"}
         )

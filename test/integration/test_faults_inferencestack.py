@@ -13,7 +13,6 @@ import anyio
 
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.controllers.inferencestack.children import CHILD_KINDS
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.objects.kinds import CONFIG_MAP, DEPLOYMENT
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
@@ -26,6 +25,7 @@ from test.support.inference_environment import (
     run_inference_controllers,
     start_inference_environment,
 )
+from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
 
 VOLATILE = (
@@ -111,7 +111,7 @@ async def undisturbed(env: InferenceEnvironment, *, small: bool = False) -> dict
 
 async def run_until_crash(env: InferenceEnvironment, *, after_writes: int) -> bool:
     """Run the controllers until they crash after so many writes, or are idle; return whether they crashed."""
-    target = ClientConfig.for_control_plane(env.plane)
+    target = local_config(env.plane)
     async with FaultyTransport(
         target, observe=env.exchanges.append, crash_after_writes=after_writes
     ) as transport:
@@ -194,7 +194,7 @@ async def test_stale_caches_lead_to_the_same_state() -> None:
     """Watches pause during a change; reconciles run with the outdated cache; then all events arrive together."""
     async with start_inference_environment(KEDA_CRD) as env:
         expected = await undisturbed(env)
-        target = ClientConfig.for_control_plane(env.plane)
+        target = local_config(env.plane)
         async with (
             FaultyTransport(target, observe=env.exchanges.append) as transport,
             run_inference_controllers(env, transport=transport) as manager,

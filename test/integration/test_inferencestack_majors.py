@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cfo.controllers.inferencestack import claims
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.controller.lifecycle import RunnableFailed
 from cfo.runtime.manager.manager import Manager
@@ -20,6 +19,7 @@ from test.support.inference_environment import (
     run_inference_controllers,
     start_inference_environment,
 )
+from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
 
 
@@ -38,7 +38,7 @@ async def test_one_operator_of_a_major_version_reconciles() -> None:
     exchanges: list[Exchange] = []
     async with (
         start_inference_environment() as env,
-        Transport(ClientConfig.for_control_plane(env.plane), observe=exchanges.append) as transport,
+        Transport(local_config(env.plane), observe=exchanges.append) as transport,
         run_inference_controllers(env, election=election("first", "ns")) as first,
     ):
         await env.create(new_stack({"a": {}}))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cfo.console.demo import kueue_queues
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import DEPLOYMENT
@@ -26,6 +25,7 @@ from test.support.inference_environment import (
 )
 from test.support.kueue_pods import GATE, QUEUE, DeploymentDefaulter, PodsInQueue, is_gated
 from test.support.kueue_queue import kueue_crds
+from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN
 
@@ -48,7 +48,7 @@ def queued_stack(queue: str = "team", version: str = "v2", **application: Any) -
 async def run_kueue_webhook(env: InferenceEnvironment) -> AsyncIterator[None]:
     """Let Kueue's webhook change the Deployments until the end of the block."""
     options = ManagerOptions(field_manager="kueue", webhook=replace(OPTIONS, url=free_url()))
-    target = ClientConfig.for_control_plane(env.plane)
+    target = local_config(env.plane)
     async with Transport(target) as transport:
         manager = Manager(transport, options)
         manager.webhooks.register(

@@ -8,7 +8,6 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.controllers import raycluster
 from cfo.runtime import (
-    ClientConfig,
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
@@ -24,6 +23,7 @@ from test.support.flux_environment import (
     start_flux_environment,
 )
 from test.support.local_queues import LOCAL_QUEUE, local_queue, local_queue_crd
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     VANILLA_CRDS,
@@ -169,7 +169,7 @@ async def test_only_the_leader_reports_a_missing_queue() -> None:
         config = kuberay_config(**PLAIN_SETTINGS)
         managers = []
         for identity in ("first", "second"):
-            target = ClientConfig.for_control_plane(env.plane)
+            target = local_config(env.plane)
             transport = await stack.enter_async_context(Transport(target))
             options = ManagerOptions(
                 field_manager="codeflare-operator",

@@ -26,7 +26,6 @@ from cfo.runtime import (
     POD,
     SECRET,
     Client,
-    ClientConfig,
     Forbidden,
     NamespacedName,
     RESTMapper,
@@ -48,6 +47,7 @@ from test.support.installation import (
     run_in_cluster,
     run_uninstall,
 )
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     Environment,
     eventually,
@@ -144,7 +144,7 @@ async def check_work(environment: Environment) -> None:
 async def check_isolation(environment: Environment, namespace: str) -> None:
     """Check what the operator's ServiceAccount may read outside the namespaces ``a`` and ``b``."""
     token = await account_token(environment.client, NamespacedName(namespace, SERVICE_ACCOUNT))
-    config = ClientConfig.for_control_plane(environment.plane, token=token)
+    config = local_config(environment.plane, token=token)
     async with Transport(config) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="operator")
         for kind in (SECRET, POD):

@@ -19,7 +19,6 @@ from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUT
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
@@ -27,7 +26,7 @@ from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks import raycluster as webhooks
 from envtest.api_client import APIClient, Response
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
-from test.support.planes import new_plane
+from test.support.planes import local_config, new_plane
 from test.support.ray_clusters import head_pod, names_in, ray_cluster, worker, worker_pod
 from test.support.raycluster_admission import (
     DENIED_BY_CFO,
@@ -110,7 +109,7 @@ async def admission(
     """Run a control plane with these CRDs and the operator's webhooks next to it; yield a user of the control plane."""
     async with (
         new_plane(crds) as plane,
-        Transport(ClientConfig.for_control_plane(plane)) as transport,
+        Transport(local_config(plane)) as transport,
         APIClient(plane) as api,
     ):
         client = Client(transport, RESTMapper(transport), field_manager="admin")

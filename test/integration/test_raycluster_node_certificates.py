@@ -16,7 +16,6 @@ from cfo.api.raycluster.names import REQUESTER_ROLE, REQUESTER_RULES
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.client.transport import Transport
@@ -28,6 +27,7 @@ from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condit
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash
+from test.support.planes import local_config
 from test.support.ray_nodes import RayNode, create_ray_pod, injected_ray_cluster, pod_token
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -83,7 +83,7 @@ async def running_signer() -> AsyncIterator[tuple[Environment, Object]]:
 
 @asynccontextmanager
 async def client_of(env: Environment, token: str) -> AsyncIterator[Client]:
-    async with Transport(ClientConfig.for_control_plane(env.plane, token=token)) as transport:
+    async with Transport(local_config(env.plane, token=token)) as transport:
         yield Client(transport, RESTMapper(transport), field_manager="pod")
 
 

@@ -18,7 +18,6 @@ from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,
     Cache,
-    ClientConfig,
     Object,
     RESTMapper,
     Transport,
@@ -34,6 +33,7 @@ from cfo.summaries.summary import Level, Summary
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.network_policies import ports_open_to_namespace
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     Environment,
@@ -104,7 +104,7 @@ async def summaries_of(env: Environment, *names: str) -> Mapping[str, Summary]:
     """Return the summaries of RayClusters, which ``cfo status`` and the page show, once all are well."""
     views = all_views()
     async with (
-        Transport(ClientConfig.for_control_plane(env.plane)) as transport,
+        Transport(local_config(env.plane)) as transport,
         anyio.create_task_group() as tasks,
     ):
         cache = Cache(transport, RESTMapper(transport))

@@ -8,12 +8,12 @@ from typing import Any
 
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.controllers import raycluster
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, SERVICE_ACCOUNT
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName, Object
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -36,7 +36,7 @@ async def run_with_options(
     """Run the RayCluster controllers with these options of the manager until the end of the block."""
     env.clear_requests()
     async with Transport(
-        ClientConfig.for_control_plane(env.plane, token=token), observe=env.exchanges.append
+        local_config(env.plane, token=token), observe=env.exchanges.append
     ) as transport:
         manager = Manager(
             transport,

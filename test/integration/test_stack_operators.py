@@ -11,7 +11,6 @@ import anyio
 import yaml
 
 from cfo import operator
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import LEASE, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import NamespacedName
@@ -21,6 +20,7 @@ from test.support.inference_environment import (
     new_stack,
     start_inference_environment,
 )
+from test.support.planes import local_config
 
 ROOT = Path(__file__).parents[2]
 LOOPBACK = {"bindAddress": "127.0.0.1:0"}
@@ -86,7 +86,7 @@ async def install(env: InferenceEnvironment, major: str) -> str:
 async def run_operator(env: InferenceEnvironment, major: str) -> AsyncIterator[Manager]:
     """Run the operator of the bundle ``major`` until the end of the block."""
     token = await install(env, major)
-    target = ClientConfig.for_control_plane(env.plane, token=token)
+    target = local_config(env.plane, token=token)
     key = NamespacedName("olm", f"inference-stack-operator-{major}")
     async with anyio.create_task_group() as group:
 

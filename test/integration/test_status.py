@@ -20,7 +20,6 @@ from cfo.features import all_views
 from cfo.runtime import (
     GVK,
     Cache,
-    ClientConfig,
     NamespacedName,
     RESTMapper,
     Rule,
@@ -33,6 +32,7 @@ from cfo.summaries.kind_view import related_kinds
 from cfo.summaries.overview import Overview
 from cfo.summaries.summary import Level
 from envtest import ControlPlane
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     RAY_CLUSTER_CRD,
     Environment,
@@ -286,7 +286,7 @@ async def test_unreachable_cluster_has_an_exit_code_of_its_own(tmp_path: Path) -
 async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it() -> None:
     async with (
         start_environment(RAY_CLUSTER_CRD, APPWRAPPER_CRD) as env,
-        Transport(ClientConfig.for_control_plane(env.plane)) as transport,
+        Transport(local_config(env.plane)) as transport,
         anyio.create_task_group() as tasks,
     ):
         cluster = await create_objects(env)

@@ -15,7 +15,6 @@ from cfo.runtime import (
     NAMESPACE,
     SERVICE,
     Builder,
-    ClientConfig,
     ManagerOptions,
     NamespacedName,
     Object,
@@ -27,6 +26,7 @@ from cfo.runtime import Manager as RuntimeManager
 from cfo.runtime.objects import new_object
 from cfo.runtime.objects.rbac import READ, policy_rules
 from test.support.operator_roles import RBAC
+from test.support.planes import local_config
 from test.support.raycluster_environment import Environment, eventually, start_environment
 from test.support.tenant_clients import new_account_token
 
@@ -54,7 +54,7 @@ class Setup:
 
     def __init__(self, environment: Environment, token: str) -> None:
         self.environment = environment
-        self._config = ClientConfig.for_control_plane(environment.plane, token=token)
+        self._config = local_config(environment.plane, token=token)
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[tuple[RuntimeManager, Recorder]]:

@@ -17,7 +17,6 @@ from cfo.config.model import OperatorConfiguration
 from cfo.controllers import appwrapper
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.client.transport import Transport
@@ -27,7 +26,7 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_o
 from cfo.runtime.process.clock import Clock
 from envtest import ControlPlane, EmbeddedControlPlane
 from test.support.clocks import SkippingClock, SteppedClock
-from test.support.planes import new_plane
+from test.support.planes import local_config, new_plane
 from test.support.raycluster_environment import Environment, eventually
 
 CONTROLLERS = (
@@ -298,12 +297,12 @@ async def start_appwrapper_environment(
     all_crds = [appwrapper_crd(), *crds]
     defaults = ("gc", "namespace", "serviceaccount", "resourcequota")
     plane = new_plane(all_crds, controllers or defaults, embedded=controllers is not None)
-    async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
+    async with plane, Transport(local_config(plane)) as transport:
         client = Client(
             transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester"
         )
         environment = AppWrapperEnvironment(plane, client)
-        observer = Manager(ClientConfig.for_control_plane(plane))
+        observer = Manager(local_config(plane))
         informer = environment.observer = observer.cache.informer(APPWRAPPER)
 
         def record(event: Any) -> None:

@@ -20,13 +20,13 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import name_of
 from cfo.runtime.process.clock import Clock, SystemClock
+from test.support.planes import local_config
 from test.support.raycluster_environment import Environment, eventually
 
 __all__ = [
@@ -316,7 +316,7 @@ async def run_manager_with_faulty_transport(
 ) -> AsyncIterator[tuple[Manager, FaultyTransport]]:
     """Run the manager that ``build`` returns on a faulty transport, as :func:`run_with_faulty_transport` does."""
     env.clear_requests()
-    target = ClientConfig.for_control_plane(env.plane)
+    target = local_config(env.plane)
     async with FaultyTransport(
         target,
         observe=env.exchanges.append,
@@ -352,7 +352,7 @@ async def run_manager_until_crash(
 ) -> bool:
     """Run the manager that ``build`` returns until it crashes, as :func:`run_until_crash` does."""
     env.clear_requests()
-    target = ClientConfig.for_control_plane(env.plane)
+    target = local_config(env.plane)
     async with FaultyTransport(
         target, observe=env.exchanges.append, crash_after_writes=after_writes
     ) as transport:

@@ -16,14 +16,13 @@ from cfo.controllers import flux
 from cfo.controllers.flux import minicluster
 from cfo.controllers.flux.minicluster.status import ADDED_STATUS
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.objects.unstructured import GVK, Object, name_of
 from cfo.runtime.process.clock import Clock
-from test.support.planes import new_plane
+from test.support.planes import local_config, new_plane
 from test.support.raycluster_environment import Environment, eventually
 
 CHILD_KINDS: tuple[GVK, ...] = (CONFIG_MAP, SECRET, SERVICE, JOB, POD)
@@ -160,7 +159,7 @@ async def start_flux_environment(
         *crds,
     ]
     plane = new_plane(all_crds, controllers, embedded=controllers is not None)
-    async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
+    async with plane, Transport(local_config(plane)) as transport:
         yield FluxEnvironment(
             plane, Client(transport, RESTMapper(transport), field_manager="tester")
         )

@@ -10,12 +10,12 @@ import anyio
 from cfo.api.flux.names import FLUX_JOB, MINICLUSTER_LABEL, STATES
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.flux_environment import FluxEnvironment
+from test.support.planes import local_config
 
 __all__ = ["FluxObserver", "observe"]
 
@@ -60,7 +60,7 @@ async def observe(env: FluxEnvironment) -> AsyncIterator[FluxObserver]:
     """Watch all FluxJobs and pods until the end of the block."""
     observer = FluxObserver()
     async with (
-        Transport(ClientConfig.for_control_plane(env.plane)) as transport,
+        Transport(local_config(env.plane)) as transport,
         anyio.create_task_group() as tasks,
     ):
         mapper = RESTMapper(transport)

@@ -16,7 +16,6 @@ from cfo.controllers import inferencestack
 from cfo.controllers.inferencestack.children import CHILD_KINDS
 from cfo.runtime.cache.budget import NAMESPACE_BYTES
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
@@ -25,7 +24,7 @@ from cfo.runtime.objects.kinds import DEPLOYMENT
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, name_of
 from cfo.runtime.process.clock import Clock
 from test.support.inference_stacks import stack
-from test.support.planes import new_plane
+from test.support.planes import local_config, new_plane
 from test.support.raycluster_environment import Environment, crd, eventually
 
 STACK = GVK("doublewordai.co", "v1alpha1", "InferenceStack")
@@ -144,7 +143,7 @@ async def start_inference_environment(
 ) -> AsyncIterator[InferenceEnvironment]:
     """Run a control plane with the CRDs of stacks and ``crds``, and the namespace ``ns``."""
     plane = new_plane([*inference_stack_crds(), *crds], tuple(controllers), embedded=True)
-    async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
+    async with plane, Transport(local_config(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         environment = InferenceEnvironment(plane, client)
         await environment.create_namespace()

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.unstructured import Object
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.threaded import ThreadedControlPlane
@@ -35,7 +37,7 @@ def new_plane(
     key = orjson.dumps([list(crds), controllers])
     source = _prepared.get(key)
     if source is None:
-        source = ThreadedControlPlane(ControlPlane.embedded(crds=crds, **options))
+        source = ThreadedControlPlane(ControlPlane.embedded(crds=crds, plaintext=True, **options))
         source.start()
         _prepared[key] = source
         if len(_prepared) > _MAX_PREPARED:
@@ -44,3 +46,15 @@ def new_plane(
     copy = source.fork().plane
     assert isinstance(copy, EmbeddedControlPlane)
     return copy
+
+
+def local_config(plane: ControlPlane, *, token: str | None = None) -> ClientConfig:
+    """Return the connection of a client in the process of the test: without TLS, if ``plane`` serves without.
+
+    Each watch opens a connection, and TLS would take a third of the test's CPU time. Operators in their own process
+    connect with TLS, and so do the tests of clients, caches and managers.
+    """
+    config = ClientConfig.for_control_plane(plane, token=token)
+    if isinstance(plane, EmbeddedControlPlane) and plane.plaintext_url:
+        return replace(config, server=plane.plaintext_url)
+    return config

@@ -58,7 +58,7 @@ from envtest.apimachinery.errors import GroupResource
 from envtest.endpoints.audit import AuditLog
 from test.support.clocks import SkippingClock
 from test.support.operator_roles import install_roles
-from test.support.planes import new_plane
+from test.support.planes import local_config, new_plane
 
 TIMEOUT_SECONDS = 120.0
 """How long a test waits for a condition before it fails."""
@@ -195,7 +195,7 @@ class Environment:
             token = await install_roles(self, configuration, namespace)
             if isinstance(self.plane, EmbeddedControlPlane):
                 self.installations.append(self.plane.audit)
-        return ClientConfig.for_control_plane(self.plane, token=token or None)
+        return local_config(self.plane, token=token or None)
 
     async def create_namespace(self, name: str = "ns") -> str:
         """Create a namespace and return its name."""
@@ -483,7 +483,7 @@ async def start_environment(
     """
     async with (
         new_plane(crds) as plane,
-        Transport(ClientConfig.for_control_plane(plane), clock=clock) as transport,
+        Transport(local_config(plane), clock=clock) as transport,
     ):
         client = Client(
             transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester"

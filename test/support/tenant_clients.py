@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.client.transport import Transport
@@ -16,6 +15,7 @@ from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.rbac import Rule, policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.operator_roles import RBAC
+from test.support.planes import local_config
 from test.support.raycluster_environment import Environment
 
 
@@ -25,7 +25,7 @@ async def start_tenant_client(
 ) -> AsyncIterator[Client]:
     """Return a client of a new user ``tenant``, who has these permissions in ``namespace`` and no others."""
     token = await service_account_token(env, *rules, namespace=namespace)
-    config = ClientConfig.for_control_plane(env.plane, token=token)
+    config = local_config(env.plane, token=token)
     async with Transport(config) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tenant")
         with pytest.raises(Forbidden):

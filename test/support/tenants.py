@@ -18,7 +18,6 @@ from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.features.contract import UserRole
 from cfo.manifests.rbac import aggregated, user_roles
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
@@ -26,7 +25,7 @@ from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest.configuration.controller_names import DEFAULT
 from test.support.gateways import GATEWAY_CRDS
 from test.support.operator_roles import RBAC
-from test.support.planes import new_plane
+from test.support.planes import local_config, new_plane
 from test.support.raycluster_environment import VANILLA_CRDS, Environment, crd, eventually
 from test.support.tenant_clients import new_account_token
 
@@ -119,7 +118,7 @@ async def start_tenant_plane(
     """
     async with (
         new_plane([*OPERATOR_CRDS, *crds], controllers) as plane,
-        Transport(ClientConfig.for_control_plane(plane)) as transport,
+        Transport(local_config(plane)) as transport,
     ):
         tenants = TenantPlane(
             plane, Client(transport, RESTMapper(transport), field_manager="tester")
@@ -152,5 +151,5 @@ async def _connect_tenant(tenants: TenantPlane, namespace: str) -> AsyncIterator
         return all([await tenants.is_allowed(namespace, "create", *resource) for resource in own])
 
     await eventually(is_authorized, f"the permissions of the tenant of {namespace}")
-    async with Transport(ClientConfig.for_control_plane(tenants.plane, token=token)) as transport:
+    async with Transport(local_config(tenants.plane, token=token)) as transport:
         yield Client(transport, RESTMapper(transport), field_manager=f"{namespace}-tenant")

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
 from envtest.http_server import connection, deadlines
+from envtest.planes.base import AdminAccess
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -322,3 +323,23 @@ async def test_service_level_indicators_have_the_result_of_each_check(api: APICl
     assert 'kubernetes_healthcheck{name="etcd",type="livez"}' not in indicators
     assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1.0' in indicators
     assert 'kubernetes_healthchecks_total{name="ping",status="success",type="readyz"}' in indicators
+
+
+def without_tls(plane: EmbeddedControlPlane) -> AdminAccess:
+    return AdminAccess(plane.plaintext_url, plane.ca_pem, plane.token)
+
+
+async def test_address_without_tls_serves_the_same_objects_to_the_same_users() -> None:
+    plane = ControlPlane.embedded(controllers=(), plaintext=True)
+    async with plane, APIClient(plane) as api, APIClient(without_tls(plane)) as plain:
+        assert plane.plaintext_url.startswith("http://127.0.0.1:")
+        assert plane.url.startswith("https://")
+        async with plain.watch(CONFIG_MAPS) as watch:
+            await api.post(CONFIG_MAPS, config_map("shared"))
+            assert await watch.summary(1) == [("ADDED", "shared")]
+        unknown = await plain.get(CONFIG_MAPS, headers={"Authorization": "Bearer unknown"})
+        assert unknown.code == 401
+        async with plane.fork() as copy, APIClient(without_tls(copy)) as other:
+            assert copy.plaintext_url != plane.plaintext_url
+            assert (await other.get(f"{CONFIG_MAPS}/shared")).code == 200
+    assert plane.plaintext_url == ""

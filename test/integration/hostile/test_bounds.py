@@ -14,7 +14,6 @@ from cfo.config.model import OperatorConfiguration
 from cfo.features import KINDS
 from cfo.operator import new_manager
 from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import CONFIG_MAP, NETWORK_POLICY
 from cfo.runtime.objects.unstructured import NamespacedName
@@ -26,6 +25,7 @@ from test.support.flux_environment import (
     start_flux_environment,
 )
 from test.support.operator_process import LOOPBACK_ADDRESSES
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     OPENSHIFT_CRDS,
     PLAIN_SETTINGS,
@@ -90,7 +90,7 @@ async def test_informers_of_all_features_have_limits(openshift: bool) -> None:
     configuration = OperatorConfiguration.from_document({**CONFIGURATION, "kuberay": kuberay})
     crds = (*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), *CRDS)
     async with start_environment(*crds) as env:
-        manager = new_manager(ClientConfig.for_control_plane(env.plane), configuration, "default")
+        manager = new_manager(local_config(env.plane), configuration, "default")
         async with manager:
             await manager.started()
 

@@ -10,7 +10,6 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.controllers import raycluster
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import JOB, POD
@@ -25,6 +24,7 @@ from test.support.appwrapper_environment import (
     wrapper,
 )
 from test.support.kueue_queue import FLAVOR, PodQueue, is_reserved, kueue_crds
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     VANILLA_CRDS,
@@ -47,7 +47,7 @@ class OvertakenTransport(Transport):
     """The operator's connection: before each patch of an object, the tenant changes one of its annotations."""
 
     def __init__(self, env: Environment, gvk: GVK, key: NamespacedName, plural: str) -> None:
-        super().__init__(ClientConfig.for_control_plane(env.plane))
+        super().__init__(local_config(env.plane))
         self._tenant = env.client
         self._gvk = gvk
         self._key = key

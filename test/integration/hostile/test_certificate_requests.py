@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
@@ -16,6 +15,7 @@ from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.clocks import SteppedClock
+from test.support.planes import local_config
 from test.support.ray_nodes import create_ray_pod, injected_ray_cluster, pod_token
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -47,7 +47,7 @@ async def create_cluster(env: Environment, namespace: str) -> Object:
 async def pod_client(env: Environment, cluster: Object, name: str) -> AsyncIterator[Client]:
     """Create a head pod of ``cluster``, and return a client with its token."""
     pod = await create_ray_pod(env, cluster, name, ADDRESS, node_type="head")
-    config = ClientConfig.for_control_plane(env.plane, token=await pod_token(env, pod))
+    config = local_config(env.plane, token=await pod_token(env, pod))
     async with Transport(config) as transport:
         yield Client(transport, RESTMapper(transport), field_manager="pod")
 

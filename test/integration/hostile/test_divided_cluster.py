@@ -11,11 +11,11 @@ import pytest
 from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, RAY_CLUSTER
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.policies import desired_default_deny
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY
 from cfo.runtime.objects.unstructured import Object, key_of, name_of, resource_version_of
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -67,7 +67,7 @@ class Part(NamedTuple):
 @asynccontextmanager
 async def run_part(env: Environment, **part: Any) -> AsyncIterator[Part]:
     """Run an operator for one part of the RayClusters, until the block ends."""
-    target = ClientConfig.for_control_plane(env.plane)
+    target = local_config(env.plane)
     async with RecordingTransport(target) as transport:
         options = ManagerOptions(
             field_manager="codeflare-operator", field_managers=[FIELD_MANAGER], **part

@@ -13,7 +13,6 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.config.part import Part
 from cfo.controllers import appwrapper
 from cfo.runtime import LabelSelector
-from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
@@ -30,6 +29,7 @@ from test.support.appwrapper_environment import (
 )
 from test.support.config_map_webhooks import OPTIONS, free_url
 from test.support.kueue_queue import FLAVOR, PodQueue, is_reserved, kueue_crds
+from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN
 
@@ -46,7 +46,7 @@ async def run_operator(
     env: AppWrapperEnvironment, *, has_webhook: bool = True
 ) -> AsyncIterator[None]:
     """Run the controllers and the webhook of an operator for a part of the AppWrappers, until the block ends."""
-    async with Transport(ClientConfig.for_control_plane(env.plane)) as transport:
+    async with Transport(local_config(env.plane)) as transport:
         options = ManagerOptions(
             field_manager=FIELD_MANAGER,
             selectors={APPWRAPPER: SELECTOR},

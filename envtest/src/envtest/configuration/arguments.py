@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 __all__ = [
+    "checked_flag",
     "checked_gates",
     "checked_port",
     "checked_sources",
@@ -34,6 +35,13 @@ def checked_string(name: str, value: str) -> str:
         raise TypeError(f"{name}: {value!r}: must be a string")
     if not value:
         raise ValueError(f"{name}: must not be empty")
+    return value
+
+
+def checked_flag(name: str, value: bool) -> bool:
+    """Return a boolean. Raises TypeError."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: {value!r}: must be True or False")
     return value
 
 

@@ -62,6 +62,8 @@ class Connection(asyncio.Protocol):
         tls = transport.get_extra_info("ssl_object")
         self.certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         self._deadlines = Deadlines(self._loop, self.abort)
+        if self._closing:  # aborted between the accept and this call
+            transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """End everything that waits for the client, and a response in parts, such as that of a watch."""

@@ -25,19 +25,21 @@ class Listener:
         self._handler = handler
         self._upgrade = upgrade
         self._connections: set[Connection] = set()
-        self._accepted: WeakSet[TLSTransport] = WeakSet()
+        self._accepted: WeakSet[TLSTransport | Connection] = WeakSet()
         self._server: asyncio.Server | None = None
         self.port = 0
 
-    async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        """Start listening; ``port`` 0 selects a free port. Raises OSError."""
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        """Start listening, without TLS if ``context`` is None; ``port`` 0 selects a free port. Raises OSError."""
         buffer = memoryview(bytearray(BUFFER_BYTES))
 
-        def accept() -> TLSTransport:
-            connection = Connection(self._handler, self._upgrade, self._connections)
-            transport = TLSTransport(context, connection, buffer, HEAD_SECONDS)
-            self._accepted.add(transport)
-            return transport
+        def accept() -> TLSTransport | Connection:
+            protocol: TLSTransport | Connection
+            protocol = Connection(self._handler, self._upgrade, self._connections)
+            if context is not None:
+                protocol = TLSTransport(context, protocol, buffer, HEAD_SECONDS)
+            self._accepted.add(protocol)
+            return protocol
 
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -68,5 +70,5 @@ class Listener:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
         await asyncio.sleep(0)
-        for transport in list(self._accepted):  # also in a handshake
-            transport.abort()
+        for accepted in list(self._accepted):  # also in a handshake
+            accepted.abort()

@@ -21,6 +21,7 @@ from envtest.auth.tokens import TokenSettings
 from envtest.builtins.catalog import resource_of_kind
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.configuration.arguments import (
+    checked_flag,
     checked_gates,
     checked_port,
     checked_string,
@@ -117,6 +118,7 @@ class EmbeddedServer(BaseControlPlane):
         kubernetes_version: str = "",
         feature_gates: Mapping[str, bool] | None = None,
         scenario: Scenario | None = None,
+        plaintext: bool = False,
     ) -> None:
         self._version = parse_version(kubernetes_version)
         self._features = enabled_features(checked_gates(feature_gates), self._version)
@@ -130,6 +132,8 @@ class EmbeddedServer(BaseControlPlane):
         self._archive: Archive | None = None
         self._port = checked_port(port)
         self._host = checked_string("host", host)
+        self._plaintext = checked_flag("plaintext", plaintext)
+        self._plaintext_url = ""
         self._crds = crds
         self.controllers = selected_names(controllers)
         self._token_auth_file = optional_path("token_auth_file", token_auth_file)
@@ -152,6 +156,11 @@ class EmbeddedServer(BaseControlPlane):
         if self._api_server is None:
             raise RuntimeError(NOT_RUNNING)
         return self._api_server
+
+    @property
+    def plaintext_url(self) -> str:
+        """The base URL without TLS, if the control plane runs with ``plaintext``, otherwise an empty string."""
+        return self._plaintext_url
 
     @property
     def scenario(self) -> Scenario:
@@ -258,6 +267,9 @@ class EmbeddedServer(BaseControlPlane):
             api_server.cluster.endpoints.ports_of = self._scenario.ports_of
         try:
             await api_server.server.start(self._host, self._port, context)
+            if self._plaintext:
+                port = await api_server.server.start_plaintext()
+                self._plaintext_url = f"http://127.0.0.1:{port}"
             if not is_local(self._host):
                 publish_address(api_server, self._host)
             self._runner = create_runner(
@@ -302,6 +314,7 @@ class EmbeddedServer(BaseControlPlane):
             token_auth_file=None,
             audit_log=None,
             scenario=self._scenario.fork() if self._scenario is not None else None,
+            plaintext=self._plaintext,
         )
         copy._admin_token = self.token
         copy._copied = _Copied(fork(source), self._authority, self._context)
@@ -371,6 +384,7 @@ class EmbeddedServer(BaseControlPlane):
     async def stop(self) -> None:
         """End all watches and close all connections."""
         self._admin = None
+        self._plaintext_url = ""
         runner = self._runner
         self._runner = None
         if runner is not None:

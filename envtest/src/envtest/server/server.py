@@ -1,4 +1,4 @@
-"""The HTTPS server: passes each connection's requests to a handler and turns every failure into a Status.
+"""The HTTP server: passes each connection's requests to a handler and turns every failure into a Status.
 
 The order follows kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
 impersonation, flow control, authorization, routing. The audit event is written when the response is complete.
@@ -55,7 +55,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([^.0-9]*)", re.ASCII)
 
 
 class Server:
-    """Serves a control plane on one address."""
+    """Serves a control plane on one address with TLS, and if required on another one without."""
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class Server:
         self._faults = faults
         self._clock = clock
         self._listener = Listener(self._handle, self._upgrade)
+        self._plaintext = Listener(self._handle, self._upgrade)
         self._upgrades: UpgradeServer | None = None
         self.port = 0
 
@@ -88,8 +89,14 @@ class Server:
         await self._listener.start(host, port, context)
         self.port = self._listener.port
 
+    async def start_plaintext(self) -> int:
+        """Start listening without TLS on 127.0.0.1, which no other machine reaches; return the port. Raises OSError."""
+        await self._plaintext.start("127.0.0.1", 0, None)
+        return self._plaintext.port
+
     async def stop(self) -> None:
-        """Close the listener and all connections."""
+        """Close the listeners and all connections."""
+        await self._plaintext.stop(STOP_SECONDS)
         await self._listener.stop(STOP_SECONDS)
         if self._upgrades is not None:
             await self._upgrades.stop(STOP_SECONDS)

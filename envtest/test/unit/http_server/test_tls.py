@@ -277,9 +277,10 @@ async def test_broken_record_ends_the_connection(connect: Connect) -> None:
     assert not echo.received
 
 
+@pytest.mark.parametrize("context", [SERVER, None], ids=["in a handshake", "without TLS"])
 @pytest.mark.parametrize("turns", range(5))
-async def test_stopped_listener_ends_handshakes(
-    turns: int, monkeypatch: pytest.MonkeyPatch
+async def test_stopped_listener_ends_connections_without_a_request(
+    turns: int, context: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HEAD_SECONDS", 3600.0)
 
@@ -287,7 +288,7 @@ async def test_stopped_listener_ends_handshakes(
         raise AssertionError("nothing is requested")
 
     server = listener.Listener(refuse, refuse)  # type: ignore[arg-type]
-    await server.start("127.0.0.1", 0, SERVER)
+    await server.start("127.0.0.1", 0, context)
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         for _ in range(turns):  # of the event loop, in which it accepts the connection
             await asyncio.sleep(0)

@@ -151,6 +151,7 @@ def test_paths_of_the_real_control_plane_can_be_strings(
             TypeError,
             "feature_gates: A: 'yes': must be true or false",
         ),
+        ("plaintext", "yes", TypeError, "plaintext: 'yes': must be True or False"),
         ("scenario", ["a"], TypeError, "scenario: .*: must be a path, a mapping or a Scenario"),
     ],
 )
