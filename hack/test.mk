@@ -1,5 +1,5 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
-.PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases soak soak-programs faults chaos \
+.PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases sweeps soak soak-programs faults chaos \
 	test-browser test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance differential
 
 test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
@@ -28,6 +28,9 @@ test-install: dist ## Install each wheel and source distribution of dist/ in a f
 
 test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone
 	$(BIN)/python -m pytest -m nightly test/integration/test_release.py
+
+sweeps: $(VENV)/.installed ## Run the tests that repeat a scenario for each write, field or fault with all cases, not a third of them
+	CFO_SWEEPS=all $(BIN)/python -m pytest $(PARALLEL) -m sweep test/integration
 
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
 test-upgrade: $(VENV)/.installed ## Upgrade from the release or commit UPGRADE_FROM to HEAD with 30 objects of each kind, and roll back

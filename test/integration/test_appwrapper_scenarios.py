@@ -49,6 +49,7 @@ from test.support.clocks import SteppedClock
 from test.support.faults import FastClock, FaultyTransport
 from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
+from test.support.sweeps import sampled, sampled_numbers
 from test.support.tenant_clients import service_account_token
 
 RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
@@ -590,14 +591,13 @@ def count_creations(environment: AppWrapperEnvironment) -> Counter[str]:
     )
 
 
+@pytest.mark.sweep
 async def test_crash_after_any_write_leads_to_same_final_state(
     environment: AppWrapperEnvironment,
 ) -> None:
     """Each iteration uses another namespace; nothing is created twice, and the AppWrapper owns each component."""
-    after, crashed = 0, True
     final_states: set[Any] = set()
-    while crashed:
-        after += 1
+    for after in sampled_numbers():
         namespace = await environment.create_namespace(f"ns-{after}")
         component = pod("", phase="Succeeded", finish_after="0.1")
         component["metadata"] |= {"generateName": "gen-"}
@@ -627,14 +627,17 @@ async def test_crash_after_any_write_leads_to_same_final_state(
             ]
             assert len(pods) == 2, [name_of(item) for item in pods]
             assert await environment.object_names(JOB, namespace) == ["j"]
+        if not crashed:
+            break
     assert len(final_states) == 1
     assert after >= 5, (
         "the operator writes more often than that"
     )  # pods that end early save one or two writes
 
 
+@pytest.mark.sweep
 async def test_suspension_continues_after_crash(environment: AppWrapperEnvironment) -> None:
-    for after in range(1, 6):
+    for after in sampled(range(1, 6)):
         namespace = await environment.create_namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
         async with run_appwrapper_controllers(environment):
@@ -919,14 +922,13 @@ async def test_status_of_go_operator_is_continued(environment: AppWrapperEnviron
         assert uid_of(found) == uid_of(old)
 
 
+@pytest.mark.sweep
 async def test_crash_during_retries_leads_to_same_final_state(
     environment: AppWrapperEnvironment,
 ) -> None:
     """The operator crashes after each write of an AppWrapper that fails twice."""
-    after, crashed = 0, True
     final_states: set[Any] = set()
-    while crashed:
-        after += 1
+    for after in sampled_numbers():
         namespace = await environment.create_namespace(f"ns-{after}")
         finished = partial(
             environment.wait_for_condition, "QuotaReserved", "False", "Failed", namespace=namespace
@@ -945,12 +947,15 @@ async def test_crash_during_retries_leads_to_same_final_state(
             )
             assert await environment.object_names(POD, namespace) == []
             assert before + count_creations(environment) == {"pods": 2}, f"after {after} writes"
+        if not crashed:
+            break
     assert len(final_states) == 1, final_states
     assert after > 12, "the operator writes more often than that"
 
 
+@pytest.mark.sweep
 async def test_deletion_continues_after_crash(environment: AppWrapperEnvironment) -> None:
-    for after in range(1, 5):
+    for after in sampled(range(1, 5)):
         namespace = await environment.create_namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
         async with run_appwrapper_controllers(environment):

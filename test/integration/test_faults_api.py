@@ -43,6 +43,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.sweeps import sampled
 
 WRITES = ("create", "update", "patch", "delete")
 SECONDS = 0.3
@@ -115,6 +116,7 @@ WRITE_FAULTS = [
 @pytest.mark.parametrize(
     ("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", WRITE_FAULTS)]
 )
+@pytest.mark.sweep
 async def test_clusters_converge_after_temporary_faults(platform: str, names: list[str]) -> None:
     """A fault occurs while one cluster is created and another one deleted; afterwards the state is as without it."""
     openshift = platform == "openshift"
@@ -129,7 +131,7 @@ async def test_clusters_converge_after_temporary_faults(platform: str, names: li
             env, kuberay_config(**settings), clock=FastClock()
         ) as (manager, _):
             expected = await snapshot(env, namespace, openshift=openshift)
-            for number, name in enumerate(names):
+            for number, name in enumerate(sampled(names)):
                 creating = await env.create_namespace(f"creating-{number}")
                 deleting = await env.create_namespace(f"deleting-{number}")
                 deleted = await env.create(ray_cluster(namespace=deleting))

@@ -24,6 +24,7 @@ from test.support.raycluster_environment import (
     ray_cluster,
     start_environment,
 )
+from test.support.sweeps import sampled
 
 REMOVED = object()
 
@@ -88,6 +89,7 @@ async def _change(env: Environment, cluster: Object, path: tuple[str, ...], valu
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
+@pytest.mark.sweep
 async def test_state_depends_only_on_current_value_of_each_field(openshift: bool) -> None:
     all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
     settings: dict[str, Any] = {
@@ -98,9 +100,10 @@ async def test_state_depends_only_on_current_value_of_each_field(openshift: bool
         start_environment(*all_crds) as env,
         run_with_faulty_transport(env, kuberay_config(**settings)),
     ):
+        fields = sampled(FIELDS)
         base = ray_cluster(namespace=await env.create_namespace("base"))
         await env.create(base)
-        for index, field in enumerate(FIELDS):
+        for index, field in enumerate(fields):
             direct = await env.create_namespace(f"direct-{index}")
             changing = await env.create_namespace(f"changing-{index}")
             await env.create(_set(ray_cluster(namespace=direct), field.path, field.other))
@@ -108,7 +111,7 @@ async def test_state_depends_only_on_current_value_of_each_field(openshift: bool
         await env.wait_until_idle()
         base_snapshot = await snapshot(env, "base", openshift=openshift)
         accepted = 0
-        for index, field in enumerate(FIELDS):
+        for index, field in enumerate(fields):
             direct_snapshot = await snapshot(env, f"direct-{index}", openshift=openshift)
             cluster = ray_cluster(namespace=f"changing-{index}")
             name = ".".join(field.path)
@@ -137,7 +140,7 @@ async def test_state_depends_only_on_current_value_of_each_field(openshift: bool
                 openshift=openshift,
                 description=f"{name} changed back",
             )
-        assert accepted < len(FIELDS) / 2
+        assert accepted < len(fields) / 2
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -154,6 +157,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
+@pytest.mark.sweep
 async def test_state_depends_only_on_current_value_of_each_setting(openshift: bool) -> None:
     """The operator's configuration is an input as well, and may change with each start."""
     all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
@@ -163,7 +167,7 @@ async def test_state_depends_only_on_current_value_of_each_setting(openshift: bo
         await env.create(ray_cluster(namespace=changing))
         async with run_with_faulty_transport(env, kuberay_config(**base_settings)):
             base_snapshot = await snapshot(env, changing, openshift=openshift)
-        for index, change in enumerate(SETTINGS):
+        for index, change in enumerate(sampled(SETTINGS)):
             direct = await env.create_namespace(f"direct-{index}")
             created = await env.create(ray_cluster(namespace=direct))
             async with run_with_faulty_transport(

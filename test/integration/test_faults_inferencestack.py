@@ -5,11 +5,11 @@ After each, the state must equal that after a run without faults. See :mod:`test
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import pytest
 
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.controllers.inferencestack.children import CHILD_KINDS
@@ -27,6 +27,7 @@ from test.support.inference_environment import (
 )
 from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
+from test.support.sweeps import sampled_numbers
 
 VOLATILE = (
     "uid",
@@ -129,10 +130,11 @@ async def run_until_crash(env: InferenceEnvironment, *, after_writes: int) -> bo
     return transport.crashed.is_set()
 
 
+@pytest.mark.sweep
 async def test_restart_completes_the_work_after_a_crash_at_any_write() -> None:
     async with start_inference_environment() as env:
         expected = await undisturbed(env, small=True)
-        for number in itertools.count(1):
+        for number in sampled_numbers():
             namespace = await env.create_namespace(f"crash-{number}")
             await env.create(fresh_stack(namespace, small=True))
             crashed = await run_until_crash(env, after_writes=number)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
 
 from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, uid_of
@@ -18,6 +19,7 @@ from test.support.flux_environment import (
     true_conditions,
 )
 from test.support.raycluster_environment import eventually
+from test.support.sweeps import sampled_numbers
 
 SIDECAR = {"name": "web", "image": "nginx", "ports": [80]}
 CONTAINERS = [{"image": "i", "runFlux": True, "command": "sleep 1"}, SIDECAR]
@@ -89,10 +91,11 @@ async def undisturbed_snapshot(env: FluxEnvironment) -> dict[str, Any]:
         return await snapshot(env, namespace)
 
 
+@pytest.mark.sweep
 async def test_restart_completes_the_work_after_a_crash_at_any_write() -> None:
     async with start_flux_environment() as env:
         expected = await undisturbed_snapshot(env)
-        for number in itertools.count(1):
+        for number in sampled_numbers():
             namespace = await env.create_namespace(f"crash-{number}")
             await env.create(cluster_in(namespace))
             crashed = await run_manager_until_crash(env, minicluster_manager, after_writes=number)

@@ -7,7 +7,6 @@ that after a run without faults.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -34,6 +33,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.sweeps import sampled_numbers
 
 PLATFORMS = [
     pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, False, id="vanilla"),
@@ -53,6 +53,7 @@ async def _undisturbed_snapshot(
 
 
 @pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+@pytest.mark.sweep
 async def test_restart_completes_the_work_after_a_crash_at_any_write(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
@@ -60,7 +61,7 @@ async def test_restart_completes_the_work_after_a_crash_at_any_write(
         expected = await _undisturbed_snapshot(
             env, settings, openshift, ray_cluster(namespace="undisturbed")
         )
-        for number in itertools.count(1):
+        for number in sampled_numbers():
             namespace = await env.create_namespace(f"crash-{number}")
             cluster = await env.create(ray_cluster(namespace=namespace))
             crashed_at_creation = await run_until_crash(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,6 +73,7 @@ from test.support.raycluster_environment import (
     eventually,
     start_environment,
 )
+from test.support.sweeps import sampled_numbers
 
 CERTIFICATE_CRD = crd("cert-manager.io", "v1", "Certificate", "certificates")
 TO_KUBERAY = (
@@ -495,10 +495,11 @@ async def migrate(client: Client, namespace: str) -> ObjectPlan:
 FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
 
 
+@pytest.mark.sweep
 async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
     async with environment() as env, run_kuberay(env):
-        for number in itertools.count(1):
+        for number in sampled_numbers():
             namespace = await env.create_namespace(f"crash-{number}")
             cluster = user_cluster("rc")
             cluster["metadata"]["namespace"] = namespace

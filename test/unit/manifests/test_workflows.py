@@ -17,6 +17,7 @@ import yaml
 from cfo.version import __version__
 from hack.release import image_tags
 from test.support.manifests import MAKEFILES, ROOT, make_targets
+from test.support.sweeps import RUNS
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 ACTION = ROOT / "envtest" / "action.yml"
@@ -43,6 +44,13 @@ def test_arguments_of_a_dispatched_workflow_are_parsed_by_no_shell() -> None:
                 assert "${{" not in step.get("run", ""), f"{path.stem}: {step}"
     for target in ("release", "release-plan"):
         assert "PWNED" not in commands(target, "ARGS=v9; echo PWNED")
+
+
+def test_tests_on_all_versions_of_python_try_all_cases_of_sweeps() -> None:
+    tests = load(ROOT / ".github" / "workflows" / "tests.yaml")["jobs"]["test"]
+    versions = tests["strategy"]["matrix"]["python"]
+    begins = {int(version.partition(".")[2]) % RUNS for version in versions}
+    assert begins == set(range(RUNS))
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.stem)

@@ -1,0 +1,30 @@
+"""Sweeps: tests that repeat a scenario for each write, field, setting or fault.
+
+A run of the tests tries every third case; the version of Python decides with which one it begins. CI runs the tests on
+three versions, and so tries all cases for each change. ``make sweeps``, every night, tries all in one run. These tests
+have the marker ``sweep``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+RUNS: Final = 1 if os.environ.get("CFO_SWEEPS") == "all" else 3
+"""The number of runs that together try all cases."""
+FIRST: Final = sys.version_info.minor % RUNS
+
+
+def sampled_numbers() -> Iterator[int]:
+    """Yield the numbers from 1 on that this run tries, without an end."""
+    return count(FIRST + 1, RUNS)
+
+
+def sampled(cases: Sequence[T]) -> Sequence[T]:
+    """Return the cases that this run tries."""
+    return cases[FIRST::RUNS]
