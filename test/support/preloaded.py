@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import anyio
+
 _MAX_REQUEST = 1 << 20
 
 
@@ -133,10 +135,12 @@ def serve(descriptor: int) -> None:
         import cfo.webhooks.raycluster  # noqa: F401
         from cfo.cli import main
         from cfo.features import all_views
-        from cfo.manifests.overlays import render
+        from cfo.manifests.overlays import COMPONENTS, render
 
         all_views()
-        render()  # the schemas of our CRDs, which "uninstall" needs and are kept, take a second
+        # "uninstall" renders all components. Schemas of our CRDs and compiled modules, which are kept, take a second.
+        render(components=COMPONENTS)
+        anyio.run(anyio.sleep, 0)  # imports the backend
     requests = socket.socket(fileno=descriptor)
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
