@@ -502,6 +502,7 @@ async def test_taken_name_is_logged_once_without_events(world: World) -> None:
     ]
 
 
+@pytest.mark.usefixtures("debug_messages")
 async def test_error_that_is_not_raised_is_logged_at_debug_level(world: World) -> None:
     invalid = config_map()
     invalid["metadata"]["labels"] = {"-": "-"}
