@@ -1,7 +1,9 @@
 """The input and output of the state machine, and the step that several phases share: the deletion of the components.
 
 Components are deleted first gracefully, and by force after a grace period. Only objects that the AppWrapper owns are
-deleted, each by its uid. The deletion is complete when no component and no pod with the AppWrapper's label exists.
+deleted, each by its uid. The deletion is complete when no component and no pod with the AppWrapper's label exists, or
+after two minutes, when no component and no pod that descends from the AppWrapper does.
+
 After the grace period, pods that descend from the AppWrapper are deleted with a grace period of zero (a dead node never
 confirms a graceful deletion); other pods are not deleted, and the deletion no longer waits for them. The grace period
 starts when the condition ``DeletingResources`` becomes true, and only once.
@@ -21,6 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
+from cfo.api.appwrapper.inference import INFERRED_KINDS
+from cfo.api.appwrapper.kinds import known_kind
 from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY, Phase
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.admission import ValidatedCondition
@@ -43,7 +47,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
     ``awaits_admission``: whether it must wait for its queue. ``has_all_pods``: whether the cache had room for all pods
-    of the namespace. ``deletion_seen_at``: when this process first saw that the components are being deleted, if they
+    of the namespace; ``has_listed_pods``: those that it has no room for were read, as far as their metadata shows them.
+    ``deletion_seen_at``: when this process first saw that the components are being deleted, if they
     are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does not change. ``others``:
     objects that the AppWrapper controls, that are no components, and from which pods with its label descend, as far as
     they are known. ``refusal``: why missing pods cannot be created, if that was asked for and is known.
@@ -60,6 +65,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     is_queued: bool = False
     awaits_admission: bool = False
     has_all_pods: bool = True
+    has_listed_pods: bool = False
     deletion_seen_at: datetime | None = None
     validation: ValidatedCondition | None = None
     others: Sequence[Deletion] = ()
@@ -135,6 +141,12 @@ FORCED_TERMINATION: Final = timedelta(minutes=1)
 LAST_CREATION: Final = timedelta(minutes=10)
 """How long after the begin of a deletion the owners of pods may still create some, until they are deleted."""
 
+_LABEL_WAIT: Final = timedelta(minutes=2)
+"""How long a deletion waits for pods that have only the label of the AppWrapper, which any user can create.
+
+Its own pods are among them if their owners were deleted before this process started, and end in the meantime.
+"""
+
 _COLLECTION: Final = timedelta(seconds=10)
 """How long the garbage collector has at least to delete what components own, so that it creates no pods."""
 
@@ -160,12 +172,26 @@ def forceful_grace(observation: WrapperObservation) -> timedelta:
     return grace
 
 
-def force_deadline(observation: WrapperObservation) -> datetime | None:
-    """Return when remaining pods are deleted by force; ``None`` while nothing is being deleted."""
-    status = observation.status()
+def own_pods_from(observation: WrapperObservation, status: WrapperStatus) -> datetime | None:
+    """Return from when on a deletion waits only for own pods; ``None`` while nothing is being deleted."""
     if not status.is_true(DELETING_RESOURCES):
         return None
-    return status.last_transition(DELETING_RESOURCES) + forceful_grace(observation)
+    wait = forceful_grace(observation)
+    if not has_unknown_owners(observation.components):
+        wait = min(wait, _LABEL_WAIT)
+    return status.last_transition(DELETING_RESOURCES) + wait
+
+
+def has_unknown_owners(components: Iterable[Component]) -> bool:
+    """Return whether pods of ``components`` may have owners of kinds that the operator cannot read.
+
+    Any user can create pods with the label of the AppWrapper, and so keep the quota of pods that cannot be created. So
+    pods of known kinds count only if their owners lead to the AppWrapper by uid.
+    """
+    return any(
+        component.expected_pods and known_kind(component.gvk) not in INFERRED_KINDS
+        for component in components
+    )
 
 
 def delete_components(observation: WrapperObservation, decision: WrapperDecision) -> bool:
@@ -177,13 +203,15 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
         decision.others = observation.others
     grace = forceful_grace(observation)
     deadline = status.last_transition(DELETING_RESOURCES) + grace
+    own = [pod for pod in observation.pods if pod.ancestor]
     if observation.now < deadline:
-        if not remaining and not observation.pods:
+        own_from = own_pods_from(observation, status) or deadline
+        awaits_all = observation.now < own_from
+        if not remaining and not (observation.pods if awaits_all else own):
             status.clear(DELETING_RESOURCES, "DeletionComplete")
             return True
-        decision.requeue_at(deadline)
+        decision.requeue_at(own_from if awaits_all else deadline)
         return False
-    own = [pod for pod in observation.pods if pod.ancestor]
     # A component that is a pod too large for the cache is not among the pods.
     decision.deletions = [
         replace(deletion, force=deletion.gvk == POD) for deletion in decision.deletions

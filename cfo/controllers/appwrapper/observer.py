@@ -30,7 +30,7 @@ from cfo.controllers.appwrapper.decision import (
     COUNTED_PHASES,
     Deletion,
     WrapperObservation,
-    force_deadline,
+    own_pods_from,
 )
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
@@ -231,6 +231,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             owner = controller.uid if controller is not None else ""
             found.append(replace(pod, ancestor=ancestors.get(pod.uid) or ancestors.get(owner, "")))
         fresh = {pod.uid: pod for pod in found if pod.uid not in seen}
+        observation = structs.replace(observation, has_listed_pods=True)
         return self._with_forced_since(observation, [*observation.pods, *fresh.values()])
 
     def forget(self, wrapper: Object) -> None:
@@ -268,21 +269,21 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> WrapperObservation:
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
-        A forceful deletion does, and so does whether a running AppWrapper has ended, whether it has more pods than
-        admitted, and whether pods of one that has succeeded were created again: only its own pods count.
+        A deletion does after some time, and so does whether a running AppWrapper has ended, whether it has more pods
+        than admitted, and whether pods of one that has succeeded were created again: only its own pods count.
         """
-        deadline = force_deadline(observation)
+        deadline = own_pods_from(observation, observation.status())
         if deadline is not None:
             known = self._known(observation.wrapper)
             known.deletion_seen_at = known.deletion_seen_at or observation.now
             observation = structs.replace(observation, deletion_seen_at=known.deletion_seen_at)
-        forces = deadline is not None and observation.now >= deadline
+        needs_owners = deadline is not None and observation.now >= deadline
         phase = observation.status().phase
         is_revived = phase is Phase.SUCCEEDED and any(
             pod.holds_resources for pod in observation.pods
         )
         is_counted = phase is Phase.RUNNING or (phase in COUNTED_PHASES and observation.is_queued)
-        if not pods or not (forces or is_counted or is_revived):
+        if not pods or not (needs_owners or is_counted or is_revived):
             return observation
         found = await self._ancestors_of(observation, pods)
         own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]

@@ -213,10 +213,12 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     ) -> tuple[WrapperObservation, WrapperDecision]:
         """Decide again with the pods that the observation lacks, because labels do not prove that no pod is active."""
         complete = await self.observer.with_unlabelled_pods(observation, unlabelled)
-        if len(complete.pods) == len(observation.pods):
+        has_more = len(complete.pods) > len(observation.pods)
+        if observation.has_all_pods and not has_more:
             return observation, decision
         decision = decide(complete)
-        decision.requeue_at(observation.now + _UNLABELLED_RETRY)
+        if has_more:
+            decision.requeue_at(observation.now + _UNLABELLED_RETRY)
         return complete, decision
 
     async def _carry_out(self, observation: WrapperObservation, decision: WrapperDecision) -> None:

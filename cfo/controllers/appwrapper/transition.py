@@ -9,7 +9,7 @@ operator; docs/differences.md lists the exceptions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from cfo.api.appwrapper.created_components import CREATED, identity_message
-from cfo.api.appwrapper.inference import INFERRED_KINDS
 from cfo.api.appwrapper.kinds import MPI_JOBS, SERVICES, known_kind
 from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
@@ -51,6 +50,7 @@ from cfo.controllers.appwrapper.decision import (
     WrapperDecision,
     WrapperObservation,
     delete_components,
+    has_unknown_owners,
 )
 from cfo.controllers.appwrapper.pod_use import (
     IDLE_LIMIT,
@@ -331,7 +331,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     retried = _retried_pods(observation, deployed)
     ignored = {pod.uid for pod in retried}
     ignored.update(pod.uid for pod in observation.pods if pod.ancestor in completed)
-    if not _has_unknown_owners(unfinished):
+    if not has_unknown_owners(unfinished):
         ignored.update(pod.uid for pod in observation.pods if not pod.ancestor)
     if ignored:
         pods = [pod for pod in observation.pods if pod.uid not in ignored]
@@ -373,18 +373,6 @@ def _is_created_object(component: Component, obj: ComponentObject) -> bool:
     One that a user created in its place has other pods than those that the queue admitted: these may still run.
     """
     return obj.owned and component.uid in ("", obj.uid)
-
-
-def _has_unknown_owners(unfinished: Iterable[Component]) -> bool:
-    """Return whether pods of ``unfinished`` components may have owners of kinds that the operator cannot read.
-
-    Any user can create pods with the label of the AppWrapper, and so keep the quota of pods that cannot be created. So
-    pods of known kinds count only if their owners lead to the AppWrapper by uid.
-    """
-    return any(
-        component.expected_pods and known_kind(component.gvk) not in INFERRED_KINDS
-        for component in unfinished
-    )
 
 
 def _failure(component: Component, obj: ComponentObject) -> str:
@@ -600,7 +588,8 @@ def _await_pods(
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
     if shortage:
         message += f"; {shortage}"
-    if not observation.has_all_pods:
+    lacks_pods = observation.has_listed_pods and counts.existing < expected
+    if not observation.has_all_pods and not lacks_pods:
         # Those that the cache has no room for may run. A reset would delete them.
         _report_failure(observation, decision, message)
         return

@@ -27,7 +27,7 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     desired_object,
 )
-from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, force_deadline
+from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodFailure, PodStatus
@@ -489,10 +489,9 @@ def test_event_of_a_forced_deletion_names_at_most_five_pods() -> None:
     obj = running_wrapper(forcefulDeletionGracePeriodDuration="6s")
     obj["spec"]["suspend"] = True
     pods = [RUNNING_POD] * 7
-    assert force_deadline(observe(obj, pods=pods)) is None
     obj, _ = step(obj, pods=pods)
-    obj, _ = step(obj, pods=pods)
-    assert force_deadline(observe(obj, pods=pods)) == seconds_later(6)
+    obj, decision = step(obj, pods=pods)
+    assert decision.deadline == seconds_later(6)
     _, decision = step(obj, objects=[None], pods=pods, now=seconds_later(6))
     assert len(decision.deletions) == 7
     (event,) = [event for event in decision.events if event.reason == "ForcefulDeletion"]
@@ -1176,6 +1175,22 @@ def test_objects_that_an_appwrapper_of_a_queue_controls_are_deleted_with_its_com
     assert not decision.others
 
 
+def test_deletion_waits_two_minutes_for_pods_with_only_the_label() -> None:
+    """Any user can create them, and choose a grace period of 24 hours."""
+    obj = running_wrapper("Job", forcefulDeletionGracePeriodDuration="24h")
+    obj["spec"]["suspend"] = True
+    obj, _ = step(obj, pods=[RUNNING_POD])
+    waiting, decision = step(obj, pods=[RUNNING_POD], owned=False, objects=[None])
+    assert decision.deadline == seconds_later(120)
+    still, decision = step(waiting, pods=[RUNNING_POD], objects=[None], now=seconds_later(120))
+    assert phase(still) == Phase.SUSPENDING
+    assert decision.deadline == seconds_later(24 * 3600)
+    ended, _ = step(
+        waiting, pods=[RUNNING_POD], owned=False, objects=[None], now=seconds_later(120)
+    )
+    assert phase(ended) == Phase.SUSPENDED
+
+
 def test_object_that_a_user_created_in_place_of_a_component_is_not_one() -> None:
     """The pods of the object that was created may still run, so they and new ones would be more than admitted."""
     obj, _ = step(running_wrapper("Job"), objects=[ComponentObject(uid="other")])
@@ -1191,6 +1206,19 @@ def test_pods_that_may_exist_are_not_missing() -> None:
     assert not decision.events
     reset, _ = step(obj, pods=[], now=seconds_later(36_000))
     assert condition(reset, "PodsReady")["status"] == "False"
+
+
+def test_pods_are_missing_that_a_list_does_not_have_either() -> None:
+    """One pod that the cache has no room for must not keep the quota of all AppWrappers of its namespace."""
+    obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
+    crowded: dict[str, Any] = {"has_all_pods": False, "has_listed_pods": True}
+    kept, _ = step(obj, pods=[RUNNING_POD, PENDING_POD], **crowded)
+    assert condition(kept, "PodsReady")["status"] == "True", "the second one may run"
+    missing, decision = step(obj, pods=[RUNNING_POD], **crowded)
+    assert condition(missing, "PodsReady")["status"] == "False"
+    assert decision.deadline is not None
+    reset, _ = step(missing, pods=[RUNNING_POD], now=seconds_later(61), **crowded)
+    assert phase(reset) == Phase.RESETTING
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [("1h", 60), ("5s", 5)])
