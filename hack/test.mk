@@ -29,7 +29,7 @@ test-install: dist ## Install each wheel and source distribution of dist/ in a f
 test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone
 	$(BIN)/python -m pytest -m nightly test/integration/test_release.py
 
-sweeps: $(VENV)/.installed ## Run the tests that repeat a scenario for each write, field or fault with all cases, not a third of them
+sweeps: $(VENV)/.installed ## Run the tests that repeat a scenario for each write, field, fault or recording with all cases, not a third of them
 	CFO_SWEEPS=all $(BIN)/python -m pytest $(PARALLEL) -m sweep test/integration
 
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)

@@ -1,4 +1,4 @@
-"""Sweeps: tests that repeat a scenario for each write, field, setting or fault.
+"""Sweeps: tests that repeat a scenario for each write, field, setting, fault or recorded RayCluster.
 
 A run of the tests tries every third case; the version of Python decides with which one it begins. CI runs the tests on
 three versions, and so tries all cases for each change. ``make sweeps``, every night, tries all in one run. These tests
