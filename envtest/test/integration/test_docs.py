@@ -23,6 +23,7 @@ from envtest.command import command
 from envtest.controllers import AVAILABLE
 from envtest.faults import Fault
 from envtest.scenarios.loader import MATCH_FIELDS, NODE_FIELDS, POD_FIELDS
+from test.support.pytest_runs import run_pytest
 
 pytest_plugins = ["pytester"]
 
@@ -69,7 +70,7 @@ def test_examples_run(
         (pytester.path / name).write_text(content)
     tests = [name for name in files if name.startswith("test_")]
     if tests:
-        result = pytester.runpytest_subprocess(timeout=100)
+        result = run_pytest(pytester)
         result.assert_outcomes(
             passed=sum(
                 len(re.findall(r"^(?:async )?def test_", files[name], re.MULTILINE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from test.support.pytest_runs import run_pytest
 from test.support.toys import TOYS
 
 pytest_plugins = ["pytester"]
@@ -178,7 +179,7 @@ def test_fixtures_in_another_project(
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    result = pytester.runpytest_subprocess("--strict-markers", timeout=240)
+    result = run_pytest(pytester, "--strict-markers")
     result.assert_outcomes(passed=15, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
@@ -205,7 +206,7 @@ def test_failed_assertion_about_the_code_shows_the_message(
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    result = pytester.runpytest_subprocess(timeout=240)
+    result = run_pytest(pytester)
     result.assert_outcomes(failed=1)
     message = (
         'ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number'
@@ -246,7 +247,7 @@ def test_controllers_are_those_of_the_option_or_the_fixture(
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     pytester.makepyfile(CONTROLLERS.format(expected=expected))
-    result = pytester.runpytest_subprocess(*option, timeout=240)
+    result = run_pytest(pytester, *option)
     result.assert_outcomes(passed=1)
 
 
@@ -269,7 +270,7 @@ def test_invalid_option_ends_the_run_in_one_line(
     pytester: pytest.Pytester, option: str, error: str
 ) -> None:
     pytester.makepyfile("def test_any(): pass")
-    result = pytester.runpytest_subprocess(option, timeout=240)
+    result = run_pytest(pytester, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {error}"])
     assert "Traceback" not in result.stderr.str()
@@ -280,7 +281,7 @@ def test_missing_programs_are_one_line(
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(pytester.path))
     pytester.makepyfile("def test_any(control_plane): pass")
-    result = pytester.runpytest_subprocess(timeout=240)
+    result = run_pytest(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"etcd not found in {pytester.path}"])
     assert "During handling" not in result.stdout.str()
@@ -303,7 +304,7 @@ def test_failures_show_the_lines_of_the_test_only(
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     pytester.makepyfile(FAILURES)
-    result = pytester.runpytest_subprocess("-o", "asyncio_mode=auto", timeout=240)
+    result = run_pytest(pytester, "-o", "asyncio_mode=auto")
     result.assert_outcomes(failed=3)
     for module in ("threaded.py", "snapshots.py", "trace.py", "api_client.py", "embedded.py"):
         assert f"{module}:" not in result.stdout.str()
@@ -346,7 +347,7 @@ def test_override_in_one_of_two_folders_is_an_error_in_any_order(
     )
     wanted = {"one": default, "two": value}
     second = "two" if first == "one" else "one"
-    result = pytester.runpytest_subprocess(first, second, timeout=240)
+    result = run_pytest(pytester, first, second)
     result.assert_outcomes(passed=1, errors=1)
     message = (
         f"fixture {name}: this test asks for {wanted[second]!r}, but the control plane of the session was started "
@@ -370,7 +371,7 @@ def test_equal_overrides_and_the_option_are_no_error(
             "two/conftest": other + scenario,
         }
     )
-    result = pytester.runpytest_subprocess("--controllers=gc", timeout=240)
+    result = run_pytest(pytester, "--controllers=gc")
     result.assert_outcomes(passed=2)
 
 
@@ -420,7 +421,7 @@ def test_faults_users_and_scenario_in_another_project(
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    pytester.runpytest_subprocess(timeout=240).assert_outcomes(passed=3)
+    run_pytest(pytester).assert_outcomes(passed=3)
 
 
 def test_controllers_that_are_a_string_are_one_line(
@@ -430,7 +431,7 @@ def test_controllers_that_are_a_string_are_one_line(
     pytester.makepyfile(
         CONTROLLERS.format(expected=()).replace('("gc", "namespace", "replicaset")', '"gc"')
     )
-    result = pytester.runpytest_subprocess(timeout=240)
+    result = run_pytest(pytester)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["controllers: 'gc': must be a sequence of names, such as *"])
 
@@ -446,7 +447,7 @@ def test_missing_webhooks_fail_once(
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     pytester.makepyfile(MISSING_WEBHOOKS)
-    result = pytester.runpytest_subprocess(timeout=240)
+    result = run_pytest(pytester)
     result.assert_outcomes(failed=1)
     assert "threaded.py" not in result.stdout.str()
 
@@ -474,7 +475,7 @@ def test_synchronous_test_with_an_asynchronous_client_fails_at_once(
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     pytester.makepyfile(SYNCHRONOUS)
-    result = pytester.runpytest_subprocess("-o", "asyncio_mode=auto", timeout=240)
+    result = run_pytest(pytester, "-o", "asyncio_mode=auto")
     result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(
         [
@@ -487,6 +488,6 @@ def test_synchronous_test_with_an_asynchronous_client_fails_at_once(
 def test_version_for_the_real_control_plane_is_a_warning(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_any(): pass")
     options = ("--control-plane=real", "--kubernetes-version=1.34")
-    result = pytester.runpytest_subprocess(*options, timeout=240)
+    result = run_pytest(pytester, *options)
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(["*--kubernetes-version=1.34 is ignored: the real control plane *"])
