@@ -244,7 +244,7 @@ def expected_bytes(stores: Stores, listings: Iterable[Listing]) -> dict[str, int
     return {namespace: number for namespace, number in total.items() if number}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_budget_equals_what_the_stores_hold_after_any_events(seed: int) -> None:
     source = random.Random(seed)
     stores = Stores(30_000)
@@ -852,7 +852,7 @@ def test_list_delivers_the_deletion_of_an_object_that_was_left_out(has_index: bo
     assert (event.old.meta.controller is not None) is has_index
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_events_report_which_objects_exist_whatever_is_left_out(seed: int) -> None:
     source = random.Random(seed)
     stores = Stores(12_000)
