@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.flux.names import DEFAULT_IMAGE
+from cfo.api.flux.names import DEFAULT_IMAGE, SUSPEND_ANNOTATION
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import items, path
 from cfo.runtime import Object, find_condition, labels_of
@@ -68,6 +68,14 @@ def queue_of(cluster: Mapping[str, Any]) -> str:
     """Return the LocalQueue of Kueue that decides when a MiniCluster's Job starts; empty if there is none."""
     labels = (cluster.get("spec") or {}).get("jobLabels") or {}
     return str(labels.get(QUEUE_NAME_LABEL) or "")
+
+
+def is_suspended(cluster: Mapping[str, Any]) -> bool:
+    """Return whether a MiniCluster, whose fields can have any type, is suspended."""
+    suspend = path(cluster, "spec", "suspend")
+    if suspend is None:  # the CRD of the Go operator has no such field
+        return bool(path(cluster, "metadata", "annotations", SUSPEND_ANNOTATION) == "true")
+    return bool(suspend)
 
 
 def own_queue(job: Object) -> str:

@@ -84,6 +84,8 @@ class AdmissionRequest:
     name: str = ""
     namespace: str = ""
     user_info: UserInfo = field(default_factory=UserInfo)
+    is_from_controller: bool = False
+    """Whether the user is an administrator, or a ServiceAccount in one of the controllers' namespaces."""
     object: Object | None = field(default=None, repr=False)
     old_object: Object | None = field(default=None, repr=False)
     dry_run: bool = False

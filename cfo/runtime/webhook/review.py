@@ -310,6 +310,7 @@ def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequ
             "request_kind": _names(GVK, request.request_kind or request.kind),
             "request_resource": _names(GVR, request.request_resource or request.resource),
             "user_info": UserInfo(user.username, user.uid, user.groups or (), user.extra or {}),
+            "is_from_controller": _is_controller(user, controllers),
             "object": _object(request.object),
             "old_object": _object(request.old_object),
             "dry_run": bool(request.dry_run),

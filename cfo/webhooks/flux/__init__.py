@@ -9,14 +9,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED
+import orjson
+
+from cfo.api.flux.names import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED
 from cfo.api.reading import mapping
 from cfo.config.part import EVERYTHING, Part
 from cfo.runtime import (
     GVK,
+    Entry,
     FieldError,
     FieldErrors,
     Manager,
+    NamespacedName,
     Object,
     is_deleting,
     labels_of,
@@ -24,7 +28,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import Reader
 from cfo.runtime.objects import GVR
-from cfo.runtime.objects.field import Path
+from cfo.runtime.objects.field import Path, forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation, Validator
 from cfo.webhooks.access import AccessReviewer
 from cfo.webhooks.flux.json_types import (
@@ -72,6 +76,12 @@ class FluxValidator(Validator[Object]):
         """Return the errors of rules that compare the new object with the old one, whose types are checked."""
         return []
 
+    def start_errors(
+        self, old: Object | None, new: Object, request: AdmissionRequest
+    ) -> list[FieldError]:
+        """Return an error if ``new`` would run, unlike ``old``, and may not. Their fields have any types."""
+        return []
+
     def can_leave(self, old: Object, obj: Object, request: AdmissionRequest) -> bool:
         """Return whether another operator can take over ``old``, whose fields have any types."""
         return True
@@ -87,6 +97,7 @@ class FluxValidator(Validator[Object]):
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
         FieldErrors.check(await request.compute(self._create_errors, obj))
+        FieldErrors.check(self.start_errors(None, obj, request))
         FieldErrors.check(await self.submission_errors(obj, request))
         if not self._is_served:
             request.warn(
@@ -114,6 +125,7 @@ class FluxValidator(Validator[Object]):
         """
         if is_deleting(obj):
             return []
+        FieldErrors.check(self.start_errors(old, obj, request))
         if old.get("spec") == obj.get("spec"):
             if labels_of(old) != labels_of(obj):
                 FieldErrors.check(await request.compute(self._label_errors, old, obj))
@@ -159,11 +171,49 @@ class FluxValidator(Validator[Object]):
         return [*self.update_errors(old, new), *errors]
 
 
+def _unknown_job(cluster: NamespacedName) -> Entry | None:
+    return None
+
+
 class MiniClusterValidator(FluxValidator):
-    """The validator of MiniClusters."""
+    """The validator of MiniClusters. ``job_of`` returns the FluxJob with the name of a MiniCluster, if it is known."""
 
     spec = MINICLUSTER_SPEC
     queue_labels = (("spec", "jobLabels"),)
+
+    def __init__(
+        self,
+        reviewer: AccessReviewer | None = None,
+        *,
+        job_of: Callable[[NamespacedName], Entry | None] = _unknown_job,
+        is_served: bool = True,
+    ) -> None:
+        super().__init__(reviewer, is_served=is_served)
+        self._job_of = job_of
+
+    def start_errors(
+        self, old: Object | None, new: Object, request: AdmissionRequest
+    ) -> list[FieldError]:
+        """Return an error if ``new`` would run although its FluxJob has no quota, which would be kept from others.
+
+        Controllers may resume it: what is known of the FluxJob can be older than its admission.
+        """
+        from cfo.api.flux.facts import is_true
+        from cfo.api.flux.validation.queue import controlling_job, runs_without_kueue
+
+        if request.is_from_controller or not runs_without_kueue(new):
+            return []
+        if old is not None and runs_without_kueue(old):
+            return []
+        uid = controlling_job(new)
+        job = self._job_of(NamespacedName(request.namespace, request.name)) if uid else None
+        if job is None or job.meta.uid != uid:
+            return []
+        status = {"status": orjson.loads(bytes(job.part("status") or b"null"))}
+        if is_true(status, QUOTA_RESERVED) and not is_true(status, EVICTED):
+            return []
+        detail = f"must be true while FluxJob {request.name}, to which the MiniCluster belongs, has no quota"
+        return [forbidden(Path("spec", "suspend"), detail)]
 
     def errors(self, obj: Object) -> list[FieldError]:
         """Return the errors in a MiniCluster."""
@@ -302,17 +352,24 @@ def setup(
 
     ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces. ``check_permissions``: whether
     creators of MiniClusters and FluxJobs must be allowed to create Jobs. ``is_served``: whether this operator's
-    controllers run; only then is it allowed to read FluxSetups, on which warnings about a FluxJob depend.
+    controllers run; only then is it allowed to read FluxSetups, on which warnings about a FluxJob depend, and FluxJobs,
+    on which it depends whether a MiniCluster may be resumed.
     ``part`` is what this operator reconciles.
     """
     setups: Reader | None = None
+    jobs: Reader | None = None
 
     def read_setups(manager: Manager) -> None:
         nonlocal setups
         setups = manager.cache.informer(FLUX_SETUP).reader
 
+    def read_jobs(manager: Manager) -> None:
+        nonlocal jobs
+        jobs = manager.cache.informer(FLUX_JOB).reader
+
     if is_served:
         manager.when_available(FLUX_SETUP, read_setups)
+        manager.when_available(FLUX_JOB, read_jobs)
 
     def setups_for(job: Object) -> Iterator[Object]:
         if setups is None:  # the kind is not served, or not yet
@@ -320,9 +377,12 @@ def setup(
         for namespace in {namespace_of(job), *admin_namespaces}:
             yield from setups.list(namespace)
 
+    def job_of(cluster: NamespacedName) -> Entry | None:
+        return jobs.entry(cluster) if jobs is not None else None
+
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
     validators: dict[GVK, FluxValidator] = {
-        MINICLUSTER: MiniClusterValidator(reviewer, is_served=is_served),
+        MINICLUSTER: MiniClusterValidator(reviewer, job_of=job_of, is_served=is_served),
         FLUX_JOB: FluxJobValidator(setups_for, reviewer, is_served=is_served),
         FLUX_SETUP: FluxSetupValidator(admin_namespaces, is_served=is_served),
     }

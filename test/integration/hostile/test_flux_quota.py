@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
+import anyio
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUOTA_RESERVED
 from cfo.runtime.client.client import Propagation
+from cfo.runtime.client.errors import NotFound
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, owner_reference
@@ -292,6 +295,44 @@ async def test_object_that_a_finalizer_keeps_prevents_no_preemption(
         await wait_for_quota(env, "high", "Admitted", "victim")
         await env.wait_until_idle()
         assert [pod["status"].get("phase") for pod in await env.pods("victim")] == ["Running"] * 3
+
+
+async def test_resumed_minicluster_of_an_evicted_job_prevents_no_preemption(
+    env: FluxEnvironment,
+) -> None:
+    """The queue waited until nothing created pods, and any user can resume a MiniCluster after each suspension."""
+    clock = SteppedClock()
+    setup = flux_setup(
+        namespace="operator",
+        max_size=3,
+        namespaceSelector={},
+        preemption="LowerPriority",
+        mini_cluster=RUNNING,
+    )
+    key = NamespacedName("attacker", "low")
+    resume = {"spec": {"suspend": False}}
+    await env.create(setup)
+    async with (
+        run_flux_controllers(env, clock=clock),
+        start_tenant_client(env, *EDIT_JOBS, namespace="attacker") as tenant,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def keep_resumed() -> None:
+            while True:
+                with suppress(NotFound):
+                    await tenant.patch(MINICLUSTER, key, resume)
+                await anyio.sleep(0.02)
+
+        await env.create(flux_job("low", "attacker", size=3, priority=0))
+        await wait_for_used(env, 3)
+        await env.wait_until_idle()
+        tasks.start_soon(keep_resumed)
+        await env.create(flux_job("high", "victim", size=3, priority=10))
+        await wait_for_quota(env, "high", "QuotaIsBeingReleased", "victim")
+        clock.step(31)
+        await wait_for_quota(env, "high", "Admitted", "victim")
+        tasks.cancel_scope.cancel()
 
 
 async def test_pods_that_only_pretend_to_end_prevent_no_preemption(env: FluxEnvironment) -> None:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import orjson
 import pytest
 
 from cfo.api.flux.models.minicluster import minicluster_crd
 from cfo.api.flux.models.parts import Commands
 from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
-from cfo.api.flux.names import COMMANDS, FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import COMMANDS, FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUSPEND_ANNOTATION
+from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.field import FieldErrors
-from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.webhooks import flux
 from test.support.config_map_webhooks import OPTIONS
@@ -247,3 +249,60 @@ async def test_removed_queue_label_after_which_nothing_starts_the_job_causes_a_w
     assert (
         any("nothing resumes it: set spec.suspend to false" in text for text in found) is is_stuck
     )
+
+
+def entry_of_job(*conditions: str, uid: str = "job") -> Entry:
+    """Return a FluxJob; the ``conditions`` are true."""
+    metadata = {"name": "a", "namespace": "b", "uid": uid, "resourceVersion": "1"}
+    met = [{"type": kind, "status": "True"} for kind in conditions]
+    obj = {"metadata": metadata, "status": {"conditions": met}}
+    return EntryDecoder(FLUX_JOB).decode(orjson.dumps(obj))
+
+
+def owned_minicluster(**spec: Any) -> Object:
+    """Return a MiniCluster that the FluxJob of :func:`entry_of_job` controls."""
+    obj = minicluster(**spec)
+    owner = {"kind": "FluxJob", "name": "a", "uid": "job", "controller": True}
+    obj["metadata"]["ownerReferences"] = [owner]
+    return obj
+
+
+@pytest.mark.parametrize("by_annotation", [False, True])
+@pytest.mark.parametrize(
+    ("job", "is_refused"),
+    [
+        (entry_of_job(), True),
+        (entry_of_job("QuotaReserved", "Evicted"), True),
+        (entry_of_job("QuotaReserved"), False),
+        (entry_of_job(uid="of an earlier one"), False),
+        (None, False),
+    ],
+)
+async def test_only_controllers_resume_the_minicluster_of_a_job_without_quota(
+    job: Entry | None, *, is_refused: bool, by_annotation: bool
+) -> None:
+    """Its pods would take the quota of others."""
+    validator = flux.MiniClusterValidator(job_of={NamespacedName("b", "a"): job}.get)
+    resumed = owned_minicluster()
+    suspended = owned_minicluster(suspend=True)
+    if by_annotation:  # the CRD of the Go operator has no such field
+        suspended = owned_minicluster()
+        suspended["metadata"]["annotations"] = {SUSPEND_ANNOTATION: "true"}
+    request = AdmissionRequest(name="a", namespace="b")
+    message = "spec.suspend: Forbidden: must be true while FluxJob a"
+    for call in (
+        lambda: validator.validate_update(suspended, resumed, request),
+        lambda: validator.validate_create(resumed, request),
+    ):
+        if is_refused:
+            with pytest.raises(FieldErrors, match=message):
+                await call()
+        else:
+            await call()
+    await validator.validate_create(suspended, request)
+    await validator.validate_update(resumed, suspended, request)
+    await validator.validate_update(resumed, owned_minicluster(tasks=2), request)
+    await validator.validate_create(owned_minicluster(jobLabels=QUEUE), request)
+    await validator.validate_update(suspended, minicluster(), request)
+    controller = AdmissionRequest(name="a", namespace="b", is_from_controller=True)
+    await validator.validate_update(suspended, resumed, controller)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.container_resources import resource_errors
-from cfo.api.flux.facts import is_true, own_queue, runners
+from cfo.api.flux.facts import is_suspended, is_true, own_queue, runners
 from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUOTA_RESERVED, JobState, Queue
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
@@ -209,11 +209,24 @@ def is_idle_minicluster(cluster: Object) -> bool:
 
     Its fields can have any type.
     """
-    for owner in items(value_at(cluster, "metadata", "ownerReferences")):
-        if owner.get("controller") and owner.get("kind") == FLUX_JOB.kind:
-            return False
+    if controlling_job(cluster):
+        return False
     has_been_seen = bool(value_at(cluster, "status", "conditions"))
     return not has_been_seen or is_true(cluster, JobState.WAITING)
+
+
+def controlling_job(cluster: Object) -> Any:
+    """Return the uid of the FluxJob that controls a MiniCluster; ``None`` if none does. Fields can have any type."""
+    for owner in items(value_at(cluster, "metadata", "ownerReferences")):
+        if owner.get("controller") and owner.get("kind") == FLUX_JOB.kind:
+            return owner.get("uid")
+    return None
+
+
+def runs_without_kueue(cluster: Object) -> bool:
+    """Return whether a MiniCluster, whose fields can have any type, is not suspended and in no queue of Kueue."""
+    queue = value_at(cluster, "spec", "jobLabels", QUEUE_NAME_LABEL)
+    return not queue and not is_suspended(cluster)
 
 
 def _job_label(cluster: Object) -> Any:

@@ -170,6 +170,9 @@ class FluxJobReconciler:
         )
         errors = validate_flux_job(job)
         generation = int(job["metadata"].get("generation") or 0)
+        is_drained = self.ledger.is_drained(key)
+        if not is_drained:
+            self.ledger.count_again(key)
         return JobObservation(
             job=job,
             now=self.clock.now(),
@@ -177,7 +180,8 @@ class FluxJobReconciler:
             named_cluster=cluster,
             verdict=self.ledger.verdict(key, uid_of(job), generation),
             pods=self.ledger.pods_of(key),
-            is_drained=self.ledger.is_drained(key),
+            is_drained=is_drained,
+            creates_pods=self.ledger.creates_pods(key),
             deletes_cluster=cleanup,
             kueue_queue=kueue_queue_of(setup.get("spec") or {}),
             keep_seconds=keep_seconds(job, setup),

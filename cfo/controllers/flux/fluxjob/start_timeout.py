@@ -26,6 +26,7 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus
+from cfo.controllers.flux.queue.group import STOP_SECONDS
 from cfo.controllers.flux.queue.model import ADMITTED, PodCounts
 from cfo.runtime import Object, namespace_of
 from cfo.runtime.objects import parse_time
@@ -37,6 +38,11 @@ The same as the default of Kueue's ``waitForPodsReady.timeout``."""
 
 _REPLACEMENT_TIMEOUT: Final = timedelta(minutes=15)
 """The same if as many pods have failed as are missing: the Job controller replaces one after up to 10 minutes."""
+
+TIME_TO_STOP: Final = timedelta(seconds=STOP_SECONDS)
+"""For how long after its eviction, or without quota, the MiniCluster of a job is suspended if it is not.
+
+Then it is deleted, and only pods that occupy a node hold quota of an evicted job."""
 
 MISSING_SECONDS: Final = "podsMissingSeconds"
 """The field of the status that says how much longer pods were missing than they all existed, in seconds.
@@ -56,7 +62,7 @@ class Hold(Enum):
     """Why a job holds quota that the queue has given to it, and what ends that."""
 
     RELEASING = auto()
-    """It is evicted: until nothing creates pods for it, and none occupies a node.
+    """It is evicted: until nothing creates pods for it, or for 30 seconds, and until none occupies a node.
 
     See :mod:`cfo.controllers.flux.queue.group`.
     """

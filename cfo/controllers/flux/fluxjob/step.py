@@ -108,10 +108,11 @@ class JobObservation:
     ``validation_error`` is empty if the job is valid. ``named_cluster`` is the object with the name of its MiniCluster,
     also if another object controls it. ``verdict`` is what the queue has decided, if that has not been carried out.
     ``pods``: how many pods the job has; ``None`` if that is not known yet. ``is_drained``: no pod of it occupies a node
-    or can be created. ``deletes_cluster`` and ``keep_seconds``: whether the MiniCluster is deleted after the end, and
-    how long after it; ``keep_failed_seconds``: how long after it if the job failed with its MiniCluster.
-    ``warmup_grace``: how long the pods may take to start. ``kueue_queue``: the LocalQueue of Kueue
-    to which its FluxSetup leaves its jobs now; that of the verdict is the one that was used when it was admitted.
+    or can be created. ``creates_pods``: its MiniCluster, or the Job of that, may create some. ``deletes_cluster`` and
+    ``keep_seconds``: whether the MiniCluster is deleted after the end, and how long after it; ``keep_failed_seconds``:
+    how long after it if the job failed with its MiniCluster. ``warmup_grace``: how long the pods may take to start.
+    ``kueue_queue``: the LocalQueue of Kueue to which its FluxSetup leaves its jobs now; that of the verdict is the one
+    that was used when it was admitted.
     """
 
     job: Object
@@ -121,6 +122,7 @@ class JobObservation:
     verdict: Verdict | None = None
     pods: PodCounts | None = None
     is_drained: bool = False
+    creates_pods: bool = False
     deletes_cluster: bool = True
     keep_seconds: int = 0
     keep_failed_seconds: int = 0

@@ -17,6 +17,7 @@ from typing import Any, Final
 from cfo.api.flux.facts import (
     deadline_of,
     is_false,
+    is_suspended,
     is_true,
     message_of,
     own_queue,
@@ -32,7 +33,6 @@ from cfo.api.flux.names import (
     QUOTA_RESERVED,
     STARTING,
     SUCCEEDED,
-    SUSPEND_ANNOTATION,
     UP_TO_DATE,
     VALID,
     JobState,
@@ -48,6 +48,7 @@ from cfo.controllers.flux.fluxjob.start_timeout import (
     MISSING_SECONDS,
     READY_SINCE,
     STARTING_SINCE,
+    TIME_TO_STOP,
     Hold,
     describe_missing_pods,
     has_succeeded,
@@ -78,7 +79,6 @@ from cfo.controllers.flux.queue.model import (
 )
 from cfo.runtime import (
     Object,
-    annotations_of,
     find_condition,
     is_controlled_by,
     is_deleting,
@@ -123,6 +123,7 @@ def decide_step(seen: JobObservation) -> JobStep:
     if status.state is JobState.FINISHED:
         _complete_result(seen, step)
         _clean_up(seen, step)
+        _keep_suspended(seen, step)
     elif status.is_true(QUOTA_RESERVED):
         _go_on(seen, step)
     elif seen.validation_error:
@@ -233,14 +234,31 @@ def _growing_pause(job: Object, since: datetime) -> timedelta:
 
 
 def _keep_suspended(seen: JobObservation, step: JobStep) -> None:
-    """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
+    """Stop the MiniCluster of a job that holds no quota, if a user has resumed it."""
     if step.action is not MiniClusterAction.NONE or step.status.is_true(QUOTA_RESERVED):
         return
     cluster = seen.own_cluster
-    if cluster is None or queue_of(cluster):
+    if cluster is None or queue_of(cluster) or is_true(cluster, JobState.FINISHED):
         return
-    if not _is_suspended(cluster):
+    if not is_suspended(cluster):
+        released = step.status.find(QUOTA_RESERVED).get("lastTransitionTime")
+        since = parse_time(released or seen.job["metadata"]["creationTimestamp"])
+        _stop(step, is_late=seen.now >= since + TIME_TO_STOP)
+
+
+def _stop(step: JobStep, *, is_late: bool) -> None:
+    """Suspend the MiniCluster of a job that may have no pods; delete it if ``is_late``.
+
+    Any user can resume it again and again, and other webhooks can refuse its changes.
+    """
+    if not is_late:
         step.action = MiniClusterAction.SUSPEND
+        return
+    step.action = MiniClusterAction.DELETE
+    step.warning(
+        "MiniClusterDeleted",
+        f"The MiniCluster is deleted: it still ran {TIME_TO_STOP.seconds} seconds after the job lost its quota",
+    )
 
 
 def _follow_kueue(seen: JobObservation, step: JobStep, cluster: Object) -> None:
@@ -360,16 +378,20 @@ def _is_evicted(seen: JobObservation, step: JobStep) -> bool:
             step.warning(reason, message)
         else:
             step.normal(reason, message)
-    if cluster is not None and queue_of(cluster):
-        step.action = MiniClusterAction.DELETE
-    elif cluster is not None and not _is_suspended(cluster):
-        step.action = MiniClusterAction.SUSPEND
     evicted = status.find(EVICTED)
     message = str(evicted.get("message"))
-    if seen.is_drained and step.action is MiniClusterAction.NONE:
+    latest = parse_time(evicted.get("lastTransitionTime")) + TIME_TO_STOP
+    is_late = seen.now >= latest
+    if cluster is not None and queue_of(cluster):
+        step.action = MiniClusterAction.DELETE
+    elif cluster is not None and (not is_suspended(cluster) or (is_late and seen.creates_pods)):
+        _stop(step, is_late=is_late)
+    if seen.is_drained and (is_late or step.action is MiniClusterAction.NONE):
         _release(step, str(evicted.get("reason")), message)
-    else:
-        status.enter(JobState.WAITING, f"Waiting until the pods are deleted: {message}")
+        return True
+    status.enter(JobState.WAITING, f"Waiting until the pods are deleted: {message}")
+    if not is_late:
+        step.requeue_after = (latest - seen.now).total_seconds()
     return True
 
 
@@ -403,7 +425,7 @@ def _has_ended_early(seen: JobObservation, step: JobStep) -> bool:
         return False
     status["exitCode"] = 0
     _end(step, "Succeeded", "The command succeeded.", succeeded=True)
-    if not _is_suspended(cluster):
+    if not is_suspended(cluster):
         step.action = MiniClusterAction.SUSPEND
     return True
 
@@ -432,7 +454,7 @@ def _is_overdue(seen: JobObservation, step: JobStep) -> bool:
     deadline = deadline_of(seen.spec)
     message = f"The job ran for longer than its deadlineSeconds ({deadline})"
     _end(step, "DeadlineExceeded", message, succeeded=False)
-    if cluster is not None and not _is_suspended(cluster):
+    if cluster is not None and not is_suspended(cluster):
         step.action = MiniClusterAction.SUSPEND
     return True
 
@@ -485,7 +507,7 @@ def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
         step.action = MiniClusterAction.DELETE
         status.enter(JobState.WAITING, "Restarting the MiniCluster with the command")
         return
-    if _is_suspended(cluster) and not queue_of(cluster):
+    if is_suspended(cluster) and not queue_of(cluster):
         step.action = MiniClusterAction.LAUNCH
         if status.state is JobState.READY:
             return  # the state follows when the launch is visible
@@ -678,10 +700,3 @@ def _report_missing_objects(step: JobStep, cluster: Object) -> None:
     if (known.get("reason"), known.get("message")) != (reason, message):
         step.warning(reason, message)
     status.set(OBJECTS_READY, False, reason, message)
-
-
-def _is_suspended(cluster: Object) -> bool:
-    suspend = (cluster.get("spec") or {}).get("suspend")
-    if suspend is None:  # the CRD has no such field
-        return annotations_of(cluster).get(SUSPEND_ANNOTATION) == "true"
-    return bool(suspend)

@@ -3,7 +3,7 @@
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
 of the quota is the demand of its FluxJob while that is admitted, and at least what its pods request that occupy a
 node. So quota is not free before these pods have ended, whichever of the objects is deleted first. An evicted FluxJob
-holds its demand until nothing creates pods for it, and then what these pods request.
+holds its demand until nothing creates pods for it, at most for :data:`STOP_SECONDS`, and then what these pods request.
 
 Nothing else holds quota, because any user could take it from other namespaces: the queue has not admitted the specs of
 MiniClusters and Jobs, and neither nodes nor a ResourceQuota of requests limit the pods that have ended.
@@ -47,6 +47,9 @@ RELEASE_SECONDS: Final = 300.0
 Tenants can delay the end of their pods, and label pods that end when they like.
 """
 
+STOP_SECONDS: Final = 30.0
+"""For how long something may create pods for an evicted job. Any user can resume its MiniCluster again and again."""
+
 
 class Group(msgspec.Struct, gc=False, eq=False):
     """All records under one name.
@@ -76,6 +79,8 @@ class Group(msgspec.Struct, gc=False, eq=False):
     """Since when ``waiting`` waits for quota that is being released, in seconds since the epoch; 0 if it does not."""
     is_assumed: bool = False
     is_evicting: bool = False
+    counts_only_pods: bool = False
+    """Whether ``holding`` counts only the pods of an evicted job because of :meth:`must_have_stopped`."""
     reason: str = ""
     """What the status of the job is to say about its place in the queue; empty if it says so already."""
     position: int = 0
@@ -139,6 +144,13 @@ class Group(msgspec.Struct, gc=False, eq=False):
         if self.holding is None or not self.is_late(self.ending_since, now):
             return self.holding
         return structs.replace(self.holding, releasing=False)
+
+    def must_have_stopped(self, now: float) -> bool:
+        """Return whether the job was evicted so long ago that nothing should create pods for it."""
+        job = self.job
+        if job is None or not job.evicted_at:
+            return False
+        return now >= job.evicted_at + STOP_SECONDS
 
     @staticmethod
     def is_late(since: float, now: float) -> bool:
@@ -212,7 +224,7 @@ class _State(Enum):
     """The demand of its FluxJob, which is admitted."""
 
     EVICTED = auto()
-    """The same, until its MiniCluster creates no more pods."""
+    """The same, until its MiniCluster creates no more pods, or should not."""
 
     RUNNING = auto()
     """What the pods of its MiniCluster request, which runs without an admitted FluxJob."""
@@ -264,7 +276,7 @@ def _state_of(group: Group) -> _State:
     holds = job is not None and (job.holds or (group.is_assumed and not job.is_deleting))
     if job is not None and holds and not job.is_finished:
         is_evicted = job.is_reserved and job.is_evicted
-        if is_evicted and not group.creates_pods:
+        if is_evicted and (group.counts_only_pods or not group.creates_pods):
             return _State.ENDING
         return _State.EVICTED if is_evicted or group.is_evicting else _State.ADMITTED
     cluster = group.cluster

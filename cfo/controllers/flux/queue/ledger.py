@@ -226,7 +226,7 @@ class Ledger:
         )
 
     def is_drained(self, key: NamespacedName) -> bool:
-        """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones.
+        """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones, or should.
 
         A pod without a node does not count, because any user can create one that no node can run.
         """
@@ -235,7 +235,20 @@ class Ledger:
             return False
         if group is None:
             return True
-        return not group.creates_pods and not group.held_by_pods.pods
+        if group.held_by_pods.pods:
+            return False
+        return not group.creates_pods or group.must_have_stopped(self.now())
+
+    def creates_pods(self, key: NamespacedName) -> bool:
+        """Return whether the MiniCluster of a FluxJob, or its Job, may create pods."""
+        group = self._group(key)
+        return group is not None and group.creates_pods
+
+    def count_again(self, key: NamespacedName) -> None:
+        """Count only the pods of an evicted FluxJob, if what creates them should have stopped since the last count."""
+        group = self._group(key)
+        if group is not None and group.must_have_stopped(self.now()) and not group.counts_only_pods:
+            self.decide_again(self._update(key))
 
     def setup(self, key: NamespacedName) -> Setup | None:
         """Return a setup by its key."""
@@ -665,6 +678,7 @@ class Ledger:
         self._report_missing_pods(key, group, pods)
         waiting = group.waiting
         holding = group.holding
+        group.counts_only_pods = group.must_have_stopped(self.now())
         group.waiting = self._waiting(key, group, setup)
         group.holding = holding_of(key, group, setup, self._priority(group.job) or 0)
         if group.holding is None or not group.holding.releasing:

@@ -53,11 +53,12 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     """A FluxJob. ``shape``, an encoded :class:`.JobShape`, and the defaults of its FluxSetup determine its demand.
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
-    controller has validated this generation. ``gave_up``: when it was evicted because its pods did not exist in time,
-    in seconds since the epoch; 0 if it was not, or is admitted again. ``is_paused``: it is not admitted again yet,
-    because it could not start; ``is_refused``: because its MiniCluster was refused. ``is_too_complex``: its shape is
-    longer than :data:`MAX_SHAPE`, so only its pods are known. ``queued``: since when it has its place in the
-    queue, in seconds since the epoch: its creation, or when it was evicted for its own reasons.
+    controller has validated this generation. ``evicted_at``: when it was evicted, in seconds since the epoch; 0 if it
+    was not, or is admitted again. ``gave_up``: the same if that was because its pods did not exist in time.
+    ``is_paused``: it is not admitted again yet, because it could not start; ``is_refused``: because its MiniCluster was
+    refused. ``is_too_complex``: its shape is longer than :data:`MAX_SHAPE`, so only its pods are known. ``queued``:
+    since when it has its place in the queue, in seconds since the epoch: its creation, or when it was evicted for its
+    own reasons.
     """
 
     uid: str
@@ -79,6 +80,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     is_refused: bool
     has_succeeded: bool
     is_evicted: bool
+    evicted_at: float
     is_finished: bool
     is_suspended: bool
     is_deleting: bool
@@ -254,9 +256,12 @@ def job_record(entry: Entry) -> JobRecord:
     evicted = _find(status.conditions, EVICTED)
     created = _seconds(meta.creation_timestamp)
     queued = created
+    evicted_at = 0.0
     gave_up = 0.0
+    if evicted.status == "True":
+        evicted_at = _seconds(evicted.last_transition_time or "")
     if evicted.status == "True" and evicted.reason in LOSES_PLACE:
-        queued = max(created, _seconds(evicted.last_transition_time or ""))
+        queued = max(created, evicted_at)
     if evicted.status == "True" and evicted.reason == START_TIMEOUT:
         gave_up = queued
     queue = meta.labels.get(QUEUE_NAME_LABEL) or (template.job_labels or {}).get(QUEUE_NAME_LABEL)
@@ -280,6 +285,7 @@ def job_record(entry: Entry) -> JobRecord:
         is_refused=reserved.reason == MINICLUSTER_REFUSED,
         has_succeeded=_is_true(status.conditions, SUCCEEDED),
         is_evicted=evicted.status == "True",
+        evicted_at=evicted_at,
         is_finished=_is_true(status.conditions, JobState.FINISHED),
         is_suspended=bool(spec.suspend),
         is_deleting=meta.is_deleting,

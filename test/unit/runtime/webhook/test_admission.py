@@ -94,6 +94,22 @@ def test_review_is_parsed() -> None:
     assert parsed.options["fieldManager"] == "kubectl"
 
 
+@pytest.mark.parametrize(
+    ("username", "groups", "is_from_controller"),
+    [
+        ("alice", ["dev"], False),
+        ("system:serviceaccount:team:operator", [], False),
+        ("system:serviceaccount:operator-system:operator", [], True),
+        ("admin", ["system:masters"], True),
+    ],
+)
+def test_controllers_are_known_by_their_namespace(
+    username: str, groups: list[str], *, is_from_controller: bool
+) -> None:
+    body = review(userInfo={"username": username, "groups": groups})
+    assert read_review(body, {"operator-system"}).is_from_controller is is_from_controller
+
+
 def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> None:
     parsed = read_review(
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE",'
@@ -105,6 +121,7 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
         False,
         (),
     )
+    assert not parsed.is_from_controller
     empty = read_review(review(userInfo={"username": "a", "groups": None, "extra": None}))
     assert empty.user_info == UserInfo("a")
 

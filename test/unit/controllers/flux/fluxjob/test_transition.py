@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -60,9 +61,9 @@ def cluster_of(obj: Object, *true: str, suspended: bool = True, **status: Any) -
     return cluster
 
 
-def step(obj: Object, **seen: Any) -> tuple[JobStep, Object]:
+def step(obj: Object, *, now: datetime = NOW, **seen: Any) -> tuple[JobStep, Object]:
     """Return the next step, and the job with the status that it writes."""
-    result = decide_step(JobObservation(job=obj, now=NOW, **seen))
+    result = decide_step(JobObservation(job=obj, now=now, **seen))
     after = {**obj, "status": result.status.as_object()}
     assert len(state(after)) == 1
     return result, after
@@ -179,6 +180,71 @@ def test_resumed_minicluster_of_a_job_without_quota_is_suspended_again(errors: s
         assert (
             step(obj, named_cluster=kueue, kueue_queue=queue)[0].action is MiniClusterAction.DELETE
         )
+
+
+def evicted_job() -> Object:
+    """Return a job that was evicted at NOW, and holds quota until its pods have ended."""
+    obj = job(JobState.RUNNING, reserved=True)
+    verdict = Verdict(reason="Preempted", message="Evicted")
+    return step(obj, named_cluster=cluster_of(obj, suspended=False), verdict=verdict)[1]
+
+
+def overdue_job() -> Object:
+    """Return a job that has ended at NOW because of its deadline, although its MiniCluster had not."""
+    obj = job(JobState.RUNNING, reserved=True, deadlineSeconds=60)
+    obj["status"]["startTime"] = rfc3339(NOW - timedelta(minutes=3))
+    ended, after = step(obj, named_cluster=cluster_of(obj, suspended=False), deletes_cluster=False)
+    assert ended.action is MiniClusterAction.SUSPEND
+    return after
+
+
+@pytest.mark.parametrize("build", [evicted_job, job, overdue_job])
+def test_minicluster_that_is_resumed_without_quota_is_deleted_after_30_seconds(
+    build: Callable[[], Object],
+) -> None:
+    """A tenant that resumes it after each suspension must not keep the quota of others."""
+    obj = build()
+    resumed = cluster_of(obj, suspended=False)
+    for seconds, action in (
+        (1, MiniClusterAction.SUSPEND),
+        (29, MiniClusterAction.SUSPEND),
+        (30, MiniClusterAction.DELETE),
+    ):
+        now = NOW + timedelta(seconds=seconds)
+        result, _ = step(obj, now=now, named_cluster=resumed, deletes_cluster=False)
+        assert result.action is action
+    assert [event[:2] for event in result.events] == [("Warning", "MiniClusterDeleted")]
+    suspended = cluster_of(obj)
+    result, _ = step(obj, now=now, named_cluster=suspended, deletes_cluster=False)
+    assert result.action is MiniClusterAction.NONE
+    waiting = job()
+    finished = cluster_of(waiting, "JobFinished", suspended=False)
+    result, _ = step(waiting, now=now, named_cluster=finished, deletes_cluster=False)
+    assert result.action is MiniClusterAction.NONE
+
+
+def test_evicted_job_is_released_although_its_minicluster_does_not_stop() -> None:
+    obj = evicted_job()
+    resumed = cluster_of(obj, suspended=False)
+    for seconds, drained, reserved, requeue_after in (
+        (10, False, "True", 20),
+        (29, True, "True", 1),
+        (30, False, "True", 0),
+        (30, True, "False", 0),
+    ):
+        now = NOW + timedelta(seconds=seconds)
+        result, after = step(obj, now=now, named_cluster=resumed, is_drained=drained)
+        assert condition(after, "QuotaReserved")["status"] == reserved
+        assert result.requeue_after == requeue_after
+
+
+def test_suspended_minicluster_of_an_evicted_job_is_deleted_if_its_job_creates_pods() -> None:
+    """Another webhook can refuse the suspension of the Job."""
+    obj = evicted_job()
+    for seconds, action in ((29, MiniClusterAction.NONE), (30, MiniClusterAction.DELETE)):
+        now = NOW + timedelta(seconds=seconds)
+        result, _ = step(obj, now=now, named_cluster=cluster_of(obj), creates_pods=True)
+        assert result.action is action
 
 
 def test_job_that_ends_before_its_eviction_is_finished() -> None:

@@ -949,6 +949,29 @@ def test_evicted_job_holds_what_its_pods_request_once_nothing_creates_more() -> 
     assert queue.reason("high") == "Admitted"
 
 
+def test_evicted_job_holds_only_its_pods_after_30_seconds() -> None:
+    """Any user can resume its MiniCluster after each suspension."""
+    queue = evicted_job(size=4)
+    key = NamespacedName("ns", "low")
+    evicted = {
+        **met("Evicted"),
+        "lastTransitionTime": datetime.fromtimestamp(NOW, UTC).isoformat(),
+    }
+    put_job_with(queue, "low", HELD, evicted, size=4)
+    queue.put_pod("low-0", "low")
+    for seconds, pods in ((29, 4), (30, 1)):
+        queue.now = NOW + seconds
+        queue.ledger.count_again(key)
+        assert queue.decide().pods == pods
+        assert queue.ledger.creates_pods(key)
+        assert not queue.ledger.is_drained(key)
+    assert queue.decide_again == [SETUP]
+    queue.notified.clear()
+    queue.remove(POD, "low-0")
+    assert queue.ledger.is_drained(key)
+    assert key in queue.notified
+
+
 @pytest.mark.parametrize(
     "kept", ["Job", "MiniCluster", "Job of another MiniCluster", "Job of another name"]
 )
