@@ -47,11 +47,13 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
     ``awaits_admission``: whether it must wait for its queue. ``has_all_pods``: whether the cache had room for all pods
-    of the namespace; ``has_listed_pods``: those that it has no room for were read, as far as their metadata shows them.
-    ``deletion_seen_at``: when this process first saw that the components are being deleted, if they
-    are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does not change. ``others``:
-    objects that the AppWrapper controls, that are no components, and from which pods with its label descend, as far as
-    they are known. ``refusal``: why missing pods cannot be created, if that was asked for and is known.
+    of the namespace; ``has_listed_pods``: those that it has no room for were read, as far as their metadata shows them;
+    ``has_unresolved_pods``: the owners of some of these are not known yet. ``deletion_seen_at``: when this process
+    first saw that the components are being deleted, if they are; ``missing_seen_at``: the same for a cache that has no
+    room for all pods, and a list that has no own one. ``validation``: the new state of its condition
+    ``Validated``, or ``None`` if that does not change. ``others``: objects that the AppWrapper controls, that are no
+    components, and from which pods with its label descend, as far as they are known. ``refusal``: why missing pods
+    cannot be created, if that was asked for and is known.
     """
 
     wrapper: Object
@@ -66,7 +68,9 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     awaits_admission: bool = False
     has_all_pods: bool = True
     has_listed_pods: bool = False
+    has_unresolved_pods: bool = False
     deletion_seen_at: datetime | None = None
+    missing_seen_at: datetime | None = None
     validation: ValidatedCondition | None = None
     others: Sequence[Deletion] = ()
     refusal: PodFailure | None = None
@@ -142,10 +146,10 @@ LAST_CREATION: Final = timedelta(minutes=10)
 """How long after the begin of a deletion the owners of pods may still create some, until they are deleted."""
 
 _LABEL_WAIT: Final = timedelta(minutes=2)
-"""How long a deletion waits for pods that have only the label of the AppWrapper, which any user can create.
+"""How long a deletion waits for pods that have only the label of the AppWrapper, which any user can create."""
 
-Its own pods are among them if their owners were deleted before this process started, and end in the meantime.
-"""
+_OWNER_WAIT: Final = timedelta(minutes=10)
+"""How long at most for pods with another owner: own ones, if their owners were deleted before this process started."""
 
 _COLLECTION: Final = timedelta(seconds=10)
 """How long the garbage collector has at least to delete what components own, so that it creates no pods."""
@@ -176,10 +180,14 @@ def own_pods_from(observation: WrapperObservation, status: WrapperStatus) -> dat
     """Return from when on a deletion waits only for own pods; ``None`` while nothing is being deleted."""
     if not status.is_true(DELETING_RESOURCES):
         return None
-    wait = forceful_grace(observation)
-    if not has_unknown_owners(observation.components):
-        wait = min(wait, _LABEL_WAIT)
-    return status.last_transition(DELETING_RESOURCES) + wait
+    wait = _LABEL_WAIT
+    if has_unknown_owners(observation.components) or any(map(_may_be_own, observation.pods)):
+        wait = _OWNER_WAIT
+    return status.last_transition(DELETING_RESOURCES) + min(wait, forceful_grace(observation))
+
+
+def _may_be_own(pod: WrapperPod) -> bool:
+    return pod.has_controller and not pod.ancestor
 
 
 def has_unknown_owners(components: Iterable[Component]) -> bool:
@@ -207,7 +215,8 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     if observation.now < deadline:
         own_from = own_pods_from(observation, status) or deadline
         awaits_all = observation.now < own_from
-        if not remaining and not (observation.pods if awaits_all else own):
+        waited = observation.pods if awaits_all else own
+        if not remaining and not waited and not observation.has_unresolved_pods:
             status.clear(DELETING_RESOURCES, "DeletionComplete")
             return True
         decision.requeue_at(own_from if awaits_all else deadline)
@@ -242,7 +251,9 @@ def _must_wait(
     began = decision.status.last_transition(DELETING_RESOURCES)
     if observation.deletion_seen_at is not None:
         began = max(began, observation.deletion_seen_at)
-    must_wait = False
+    # Users can create pods faster than their owners are read.
+    resolved_at = began + forceful_grace(observation) + LAST_CREATION
+    must_wait = observation.has_unresolved_pods and now < resolved_at
     for _, obj in remaining:
         if not obj.deleting:
             must_wait = True

@@ -82,14 +82,18 @@ class _KnownPods(msgspec.Struct):
 
     ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
     being deleted, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a pod with a
-    node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls, that were no
-    components, and from which its pods descend.
+    node, when its forced deletion was. ``missing_seen_at`` is since when lists show no own pod. ``strangers`` are the
+    controllers of listed pods that do not lead to it, until those of all listed pods are known: their owners can
+    change. ``others`` has, by uid, the objects that the AppWrapper controls, that were no components, and from which
+    its pods descend.
     """
 
     wrapper_uid: str
     ancestors: dict[str, str] = {}
     deletion_seen_at: datetime | None = None
+    missing_seen_at: datetime | None = None
     forced_since: dict[str, datetime] = {}
+    strangers: set[str] = set()
     others: dict[str, Deletion] = {}
 
     def add_other(self, other: Deletion) -> None:
@@ -214,8 +218,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         """
         wrapper = observation.wrapper
         namespace = namespace_of(wrapper)
+        has_unresolved_pods = False
         if not observation.has_all_pods:
-            await self._remember_controllers(observation, unlabelled)
+            has_unresolved_pods = not await self._remember_controllers(observation, unlabelled)
         remembered = self._known(wrapper).ancestors
         ancestors = {uid: ancestor for uid, ancestor in remembered.items() if ancestor}
         ancestors |= {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
@@ -231,8 +236,25 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             owner = controller.uid if controller is not None else ""
             found.append(replace(pod, ancestor=ancestors.get(pod.uid) or ancestors.get(owner, "")))
         fresh = {pod.uid: pod for pod in found if pod.uid not in seen}
-        observation = structs.replace(observation, has_listed_pods=True)
-        return self._with_forced_since(observation, [*observation.pods, *fresh.values()])
+        pods = [*observation.pods, *fresh.values()]
+        observation = structs.replace(
+            observation,
+            has_listed_pods=True,
+            has_unresolved_pods=has_unresolved_pods,
+            missing_seen_at=self._missing_since(observation, pods),
+        )
+        return self._with_forced_since(observation, pods)
+
+    def _missing_since(
+        self, observation: WrapperObservation, pods: Iterable[WrapperPod]
+    ) -> datetime | None:
+        """Return since when lists show no own pod; ``None`` if ``pods``, those of the last one, have some."""
+        known = self._known(observation.wrapper)
+        if any(pod.ancestor and pod.phase != "Failed" for pod in pods):
+            known.missing_seen_at = None
+        else:
+            known.missing_seen_at = known.missing_seen_at or observation.now
+        return known.missing_seen_at
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
@@ -305,24 +327,37 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
 
     async def _remember_controllers(
         self, observation: WrapperObservation, listed: Iterable[PodMeta]
-    ) -> None:
-        """Resolve the controllers of the listed pods with the AppWrapper's label, at most 50 that are not known."""
+    ) -> bool:
+        """Resolve the controllers of the listed pods with the AppWrapper's label, at most 50 that are not known.
+
+        Returns whether all are known. Otherwise, the next call goes on with the others.
+        """
         wrapper = observation.wrapper
         namespace, name = key_of(wrapper)
         own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
         known = self._known(wrapper)
         remembered = known.ancestors
         resolved = 0
+        has_failed = False
         for pod in listed:
             controller = pod.controller
             if controller is None or not pod.is_labelled(name):
                 continue
-            if controller.uid in own or controller.uid in remembered:
+            uid = controller.uid
+            if uid in own or uid in remembered or uid in known.strangers:
                 continue
-            await self._ancestor_of(controller, namespace, own, remembered, known)
-            resolved += 1
             if resolved == _MAX_RESOLVED:
-                return
+                return False
+            resolved += 1
+            ancestor = await self._ancestor_of(controller, namespace, own, remembered, known)
+            if uid not in remembered:
+                has_failed = True
+            elif not ancestor:
+                known.strangers.add(uid)
+        if has_failed:
+            return False
+        known.strangers.clear()
+        return True
 
     async def _ancestors_of(
         self, observation: WrapperObservation, pods: list[Entry]

@@ -73,17 +73,25 @@ def idle_since(
 ) -> datetime | None:
     """Return since when no pod runs that uses the quota, although enough have succeeded; ``None`` if one does.
 
-    ``None`` also if that is not known: for pods that the cache has no room for, and for pods without known owners.
+    ``None`` also if that is not known: for pods of which only the metadata is known, or not even that, and for pods
+    without known owners.
     """
-    if not uses or not observation.has_all_pods:
+    if not uses or not has_complete_pods(observation):
         return None
     for pod in observation.pods:
-        if not pod.ancestor:
+        if not pod.ancestor or not pod.is_cached:
             return None
         if pod.runs and _is_of_one(uses, pod):
             return None
     ended_at = last_end(observation.pods)
     return ready_since if ended_at is None else max(ready_since, ended_at)
+
+
+def has_complete_pods(observation: WrapperObservation) -> bool:
+    """Return whether all active pods, and their owners, are known at least by their metadata."""
+    if observation.has_all_pods:
+        return True
+    return observation.has_listed_pods and not observation.has_unresolved_pods
 
 
 def _is_of_one(uses: Iterable[LeastUse], pod: WrapperPod) -> bool:

@@ -74,7 +74,8 @@ _UNNAMED: Final = NamespacedName("", "")
 class WrapperPod:
     """The decoded state of a pod with the AppWrapper's label.
 
-    ``reason``: why it failed as a whole, such as ``Evicted``. ``has_node``: it has a node, or may have one. ``created``
+    ``reason``: why it failed as a whole, such as ``Evicted``. ``has_node``: it has a node, or may have one.
+    ``has_controller``: an object controls it. ``is_cached``: unless only its metadata is known. ``created``
     is the RFC 3339 time of its creation. ``forced``: it is being deleted with a grace period of zero;
     ``forced_since`` is when that was seen first, if a decision depends on it. ``end_requested_for``: the RFC 3339 time
     at which its deletion should end. ``terminated`` and ``init_terminated`` are the containers that ended, and the init
@@ -86,6 +87,8 @@ class WrapperPod:
     reason: str = ""
     node: str = ""
     has_node: bool = False
+    has_controller: bool = False
+    is_cached: bool = True
     created: str = ""
     deleting: bool = False
     forced: bool = False
@@ -127,6 +130,7 @@ def pod_of(entry: Entry) -> WrapperPod:
         reason=status.reason,
         node=spec.node_name,
         has_node=bool(spec.node_name),
+        has_controller=entry.meta.controller is not None,
         created=pod.metadata.creation_timestamp,
         deleting=deleting,
         forced=deleting and pod.metadata.deletion_grace_period_seconds == 0,

@@ -217,7 +217,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         if observation.has_all_pods and not has_more:
             return observation, decision
         decision = decide(complete)
-        if has_more:
+        if has_more or complete.has_unresolved_pods:
             decision.requeue_at(observation.now + _UNLABELLED_RETRY)
         return complete, decision
 

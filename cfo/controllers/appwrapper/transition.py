@@ -55,6 +55,7 @@ from cfo.controllers.appwrapper.decision import (
 from cfo.controllers.appwrapper.pod_use import (
     IDLE_LIMIT,
     describe_shortage,
+    has_complete_pods,
     has_started,
     idle_since,
     uses_of,
@@ -588,20 +589,22 @@ def _await_pods(
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
     if shortage:
         message += f"; {shortage}"
-    lacks_pods = observation.has_listed_pods and counts.existing < expected
-    if not observation.has_all_pods and not lacks_pods:
-        # Those that the cache has no room for may run. A reset would delete them.
+    missing_since = observation.missing_seen_at if has_complete_pods(observation) else None
+    if not observation.has_all_pods and missing_since is None:
+        # Those that the cache has no room for may run, or have succeeded. A reset would delete them.
         _report_failure(observation, decision, message)
         return
     status.clear(PODS_READY, "InsufficientPodsReady", message)
     # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
     began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
+    if missing_since is not None:
+        began = max(began, missing_since)
     failed_at = last_end(retried)
     if failed_at is not None:
         began = max(began, failed_at)
     if counts.existing >= expected and not lacks_requests:
         grace = settings.warmup_grace
-    elif failed_at is not None:
+    elif failed_at is not None or missing_since is not None:
         grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
     else:
         grace = settings.admission_grace

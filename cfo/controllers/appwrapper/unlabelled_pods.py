@@ -149,6 +149,8 @@ def active_pod(namespace: str, metadata: PodMeta, ancestor: str) -> WrapperPod:
     return WrapperPod(
         phase="Pending",
         has_node=True,
+        has_controller=metadata.controller is not None,
+        is_cached=False,
         created=metadata.creation_timestamp,
         deleting=metadata.deletion_timestamp is not None,
         forced=metadata.is_forced,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -313,6 +314,16 @@ def test_pods_that_are_not_known_may_run(template: Object, fields: dict[str, Any
     obj = step(obj, pods, **fields)
     assert is_ready(obj)
     assert decision_about(obj, pods, DAY, **fields).deadline is None
+
+
+def test_pods_that_a_list_does_not_have_do_not_run() -> None:
+    """One pod that the cache has no room for must not end the limit for its whole namespace."""
+    pods = succeeded(ended=1)
+    obj = step(running(job(completions=9)), pods)
+    crowded: dict[str, Any] = {"has_all_pods": False, "has_listed_pods": True}
+    assert decision_about(obj, pods, 0, **crowded).deadline is not None
+    with_unknown = [*pods, dataclasses.replace(pod(BIG), phase="Pending", is_cached=False)]
+    assert decision_about(obj, with_unknown, 0, **crowded).deadline is None
 
 
 @pytest.mark.parametrize(

@@ -1175,20 +1175,40 @@ def test_objects_that_an_appwrapper_of_a_queue_controls_are_deleted_with_its_com
     assert not decision.others
 
 
-def test_deletion_waits_two_minutes_for_pods_with_only_the_label() -> None:
+@pytest.mark.parametrize(
+    ("pod", "seconds"),
+    [(RUNNING_POD, 120), (dataclasses.replace(RUNNING_POD, has_controller=True), 600)],
+    ids=["only the label", "an unknown owner"],
+)
+def test_deletion_waits_only_some_minutes_for_pods_that_may_be_of_others(
+    pod: WrapperPod, seconds: int
+) -> None:
     """Any user can create them, and choose a grace period of 24 hours."""
     obj = running_wrapper("Job", forcefulDeletionGracePeriodDuration="24h")
     obj["spec"]["suspend"] = True
-    obj, _ = step(obj, pods=[RUNNING_POD])
-    waiting, decision = step(obj, pods=[RUNNING_POD], owned=False, objects=[None])
-    assert decision.deadline == seconds_later(120)
-    still, decision = step(waiting, pods=[RUNNING_POD], objects=[None], now=seconds_later(120))
+    obj, _ = step(obj, pods=[pod])
+    waiting, decision = step(obj, pods=[pod], owned=False, objects=[None])
+    assert decision.deadline == seconds_later(seconds)
+    later = seconds_later(seconds)
+    still, decision = step(waiting, pods=[pod], objects=[None], now=later)
     assert phase(still) == Phase.SUSPENDING
     assert decision.deadline == seconds_later(24 * 3600)
-    ended, _ = step(
-        waiting, pods=[RUNNING_POD], owned=False, objects=[None], now=seconds_later(120)
-    )
+    ended, _ = step(waiting, pods=[pod], owned=False, objects=[None], now=later)
     assert phase(ended) == Phase.SUSPENDED
+
+
+def test_deletion_waits_until_the_owners_of_listed_pods_are_known() -> None:
+    obj = running_wrapper("Job")
+    obj["spec"]["suspend"] = True
+    obj, _ = step(obj)
+    crowded: dict[str, Any] = {"objects": [None], "has_all_pods": False, "has_listed_pods": True}
+    waiting, _ = step(obj, has_unresolved_pods=True, **crowded)
+    assert phase(waiting) == Phase.SUSPENDING
+    known, _ = step(waiting, **crowded)
+    assert phase(known) == Phase.SUSPENDED
+    for seconds, expected in ((1199, Phase.SUSPENDING), (1201, Phase.SUSPENDED)):
+        later, _ = step(waiting, has_unresolved_pods=True, now=seconds_later(seconds), **crowded)
+        assert phase(later) == expected
 
 
 def test_object_that_a_user_created_in_place_of_a_component_is_not_one() -> None:
@@ -1212,12 +1232,16 @@ def test_pods_are_missing_that_a_list_does_not_have_either() -> None:
     """One pod that the cache has no room for must not keep the quota of all AppWrappers of its namespace."""
     obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
     crowded: dict[str, Any] = {"has_all_pods": False, "has_listed_pods": True}
-    kept, _ = step(obj, pods=[RUNNING_POD, PENDING_POD], **crowded)
-    assert condition(kept, "PodsReady")["status"] == "True", "the second one may run"
-    missing, decision = step(obj, pods=[RUNNING_POD], **crowded)
+    kept, _ = step(obj, pods=[RUNNING_POD], now=seconds_later(36_000), **crowded)
+    assert condition(kept, "PodsReady")["status"] == "True", "the other one may have succeeded"
+    crowded["missing_seen_at"] = seconds_later(36_000)
+    unknown, _ = step(obj, pods=[], has_unresolved_pods=True, **crowded)
+    assert condition(unknown, "PodsReady")["status"] == "True"
+    missing, _ = step(obj, pods=[], now=seconds_later(36_030), **crowded)
     assert condition(missing, "PodsReady")["status"] == "False"
-    assert decision.deadline is not None
-    reset, _ = step(missing, pods=[RUNNING_POD], now=seconds_later(61), **crowded)
+    kept, _ = step(missing, pods=[], now=seconds_later(36_629), **crowded)
+    assert phase(kept) == Phase.RUNNING
+    reset, _ = step(missing, pods=[], now=seconds_later(36_631), **crowded)
     assert phase(reset) == Phase.RESETTING
 
 
