@@ -121,7 +121,8 @@ class AdmissionRequest:
         require_plain_function("compute", function, "a function", can_be_class=True)
         if self.worker is None:
             return function(*args, **kwargs)
-        return await self.worker.run(self.weight, function, *args, **kwargs)
+        client = (self.client, self.namespace)
+        return await self.worker.run(client, self.weight, function, *args, **kwargs)
 
     async def compute_next(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like :meth:`compute`, but before the requests that wait: for the last step of one with a large result."""

@@ -154,6 +154,11 @@ with one request for each kind of object that they check."""
 _MAX_UID: Final = 256
 """The maximum number of characters of a request's uid, which is a UUID. The response repeats it."""
 
+_NAMESPACE_FIELD: Final = b'"namespace":"'
+_MAX_NAMESPACE: Final = 63
+_BEGINNING: Final = 4096
+"""Within how many bytes API servers send the namespace of a request."""
+
 _MAX_STORED_BYTES: Final = 2 << 20
 """The maximum size of an object that exceeds :data:`MAX_VALUES`, because it was stored without webhook."""
 
@@ -181,6 +186,20 @@ class _ObjectsOfReview(msgspec.Struct):
 _objects = msgspec.json.Decoder(_ObjectsOfReview)
 _managed = msgspec.json.Decoder(_Managed | None)
 _user = msgspec.json.Decoder(_User)
+
+
+def named_namespace(body: bytes) -> str:
+    """Return the first namespace that the beginning of a review names, so that it can be read in its turn; or nothing.
+
+    API servers send the request's namespace before everything that its user determines, except the name, in which
+    quotes are escaped. Other clients can send any, which has no effect outside of their share.
+    """
+    start = body.find(_NAMESPACE_FIELD, 0, _BEGINNING)
+    if start < 0:
+        return ""
+    start += len(_NAMESPACE_FIELD)
+    end = body.find(b'"', start, start + _MAX_NAMESPACE + 1)
+    return body[start:end].decode(errors="replace") if end >= 0 else ""
 
 
 def _require_few_values(body: bytes, controllers: Collection[str]) -> None:

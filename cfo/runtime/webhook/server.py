@@ -43,7 +43,13 @@ from cfo.runtime.webhook.request_bodies import (
     RequestBodies,
     TooManyBytes,
 )
-from cfo.runtime.webhook.review import BadReview, RefusedObject, read_review, write_review
+from cfo.runtime.webhook.review import (
+    BadReview,
+    RefusedObject,
+    named_namespace,
+    read_review,
+    write_review,
+)
 from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.shares import Shares
@@ -263,9 +269,12 @@ class WebhookServer:
             shares.enter_context(self._listener.protected(request))
             seconds = _timeout(request.query.get("timeout", ""))
             deadline = asyncio.get_running_loop().time() + seconds
+            client = (address, named_namespace(body))
             try:
                 async with asyncio.timeout_at(deadline):
-                    review = await self._worker.run(len(body), read_review, body, self._controllers)
+                    review = await self._worker.run(
+                        client, len(body), read_review, body, self._controllers
+                    )
             except TimeoutError:
                 _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
                 self._metrics.record_review(webhook.path, 504)

@@ -4,7 +4,8 @@ The attack: any pod can send reviews of several megabytes to the webhooks. The e
 and serves ``/healthz``, so no request may hold it for long. A thread is enough for that, because Python passes the GIL
 on every 5 ms, and the calls that keep it (decoding and encoding JSON) take some 10 ms per MB. One review computes at a
 time, because several would only multiply the time that the event loop waits for the GIL. Of the reviews that wait for
-the thread, the one with the least work is next, so that large ones delay no others. At most :data:`MAX_WAITING` wait.
+the thread, at most :data:`MAX_WAITING`, :mod:`.fair_queue` determines the next: large ones delay no others, nor do the
+many of one namespace.
 
 Small reviews run in the event loop, which takes less time than passing them to a thread. Which are small depends on
 their weight, an estimate of the work, because a body of 13 kB can make a webhook compute 600 kB. When many arrive at
@@ -25,13 +26,13 @@ any input: they limit what they read, as the webhooks of RayClusters and AppWrap
 from __future__ import annotations
 
 import asyncio
-import heapq
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
 from cfo.runtime.process.threads import ThreadPool
+from cfo.runtime.webhook.fair_queue import FairQueue, WaitingReview
 
 MAX_INLINE: Final = 16 * 1024
 """The maximum weight in bytes of a review that runs in the event loop; it takes some 5 ms."""
@@ -59,22 +60,30 @@ class ReviewWorker:
     def __init__(self) -> None:
         self._iteration_weight = 0
         self._threads = ThreadPool("admission", MAX_THREADS)
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._numbers = count()
+        self._waiting = FairQueue()
+        self._first: deque[asyncio.Future[None]] = deque()
+        """The reviews that come before all others, see :meth:`run_next`."""
         self._busy = False
 
     async def run(
-        self, weight: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+        self,
+        client: tuple[str, str],
+        weight: int,
+        function: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
-        """Return ``function(*args, **kwargs)`` for a review of ``weight`` bytes. Raises :class:`TooManyReviews`."""
+        """Return ``function(*args, **kwargs)`` for a review of ``weight`` bytes. Raises :class:`TooManyReviews`.
+
+        ``client`` is the address that sent the review, and the namespace that it is about.
+        """
         if weight <= MAX_INLINE:
             await self._inline_turn(weight)
             return function(*args, **kwargs)
         if len(self._waiting) >= MAX_WAITING:
-            self._remove_cancelled()
-        if len(self._waiting) >= MAX_WAITING:
             raise TooManyReviews(f"{MAX_WAITING} reviews that wait")
-        return await self._run_in_thread(weight, partial(function, *args, **kwargs))
+        await self._turn(client, weight)
+        return await self._run_in_thread(partial(function, *args, **kwargs))
 
     async def run_next(
         self, weight: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -86,7 +95,8 @@ class ReviewWorker:
         if weight <= MAX_INLINE:
             await self._inline_turn(weight)
             return function(*args, **kwargs)
-        return await self._run_in_thread(0, partial(function, *args, **kwargs))
+        await self._next_turn()
+        return await self._run_in_thread(partial(function, *args, **kwargs))
 
     async def _inline_turn(self, weight: int) -> None:
         """Wait until a function of ``weight`` can run in this iteration of the event loop: usually at once."""
@@ -99,35 +109,46 @@ class ReviewWorker:
     def _start_iteration(self) -> None:
         self._iteration_weight = 0
 
-    async def _run_in_thread(self, order: int, function: Callable[[], T]) -> T:
-        await self._turn(order)
+    async def _run_in_thread(self, function: Callable[[], T]) -> T:
         try:
             return await self._threads.run(function)
         finally:
             self._start_next()
 
-    async def _turn(self, order: int) -> None:
-        """Wait until no other review computes; the one with the lowest ``order`` is next."""
+    async def _turn(self, client: tuple[str, str], weight: int) -> None:
+        """Wait until no other review computes, and this one is next in the queue."""
         if not self._busy:
             self._busy = True
             return
-        turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (order, next(self._numbers), turn))
+        review = WaitingReview(*client, weight, asyncio.get_running_loop().create_future())
+        self._waiting.add(review)
+        await self._begin(review.turn, lambda: self._waiting.discard(review))
+
+    async def _next_turn(self) -> None:
+        """Wait until no other review computes."""
+        if not self._busy:
+            self._busy = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._first.append(turn)
+        await self._begin(turn, lambda: None)
+
+    async def _begin(self, turn: asyncio.Future[None], leave: Callable[[], None]) -> None:
+        """Wait for a turn; ``leave`` removes a review that is cancelled before, unless it was passed over."""
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # cancelled after it was started
+            if turn.cancelled():
+                leave()
+            else:
                 self._start_next()
             raise
 
     def _start_next(self) -> None:
-        while self._waiting:
-            _, _, turn = heapq.heappop(self._waiting)
+        """Start the next review, and pass over those that were cancelled a moment ago."""
+        while self._first or len(self._waiting):
+            turn = self._first.popleft() if self._first else self._waiting.pop().turn
             if not turn.done():
                 turn.set_result(None)
                 return
         self._busy = False
-
-    def _remove_cancelled(self) -> None:
-        self._waiting = [waiting for waiting in self._waiting if not waiting[2].done()]
-        heapq.heapify(self._waiting)

@@ -42,12 +42,19 @@ class ObservedWorker(ReviewWorker):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def run(self, weight: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def run(
+        self,
+        client: tuple[str, str],
+        weight: int,
+        function: Callable[..., T],
+        *args: Any,
+        **kwargs: Any,
+    ) -> T:
         def observed() -> T:
             self.threads.add(threading.current_thread())
             return function(*args, **kwargs)
 
-        return await super().run(weight, observed)
+        return await super().run(client, weight, observed)
 
     @property
     def uses_event_loop(self) -> bool:

@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 import jsonpatch
+import orjson
 import pytest
 
 from cfo.runtime.client.errors import Conflict
@@ -31,6 +32,7 @@ from cfo.runtime.webhook.review import (
     ObjectTooLarge,
     TooManyValues,
     json_patch,
+    named_namespace,
     read_review,
     write_review,
 )
@@ -108,6 +110,28 @@ def test_controllers_are_known_by_their_namespace(
 ) -> None:
     body = review(userInfo={"username": username, "groups": groups})
     assert read_review(body, {"operator-system"}).is_from_controller is is_from_controller
+
+
+def as_sent(**request: Any) -> bytes:
+    """Return a review as API servers encode it."""
+    return orjson.dumps(orjson.loads(review(**request)))
+
+
+@pytest.mark.parametrize(
+    ("body", "namespace"),
+    [
+        (as_sent(namespace="team"), "team"),
+        (as_sent(name='x","namespace":"other', namespace="team"), "team"),
+        (as_sent(namespace="n" * 63), "n" * 63),
+        (as_sent(namespace="n" * 64), ""),
+        (b'{"namespace":"team', ""),
+        (b" " * 4096 + as_sent(namespace="team"), ""),
+        (b'{"namespace":"\xff"}', "\ufffd"),
+        (b"", ""),
+    ],
+)
+def test_namespace_of_a_review_is_known_before_it_is_read(body: bytes, namespace: str) -> None:
+    assert named_namespace(body) == namespace
 
 
 def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> None:

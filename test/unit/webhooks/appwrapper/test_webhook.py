@@ -203,7 +203,9 @@ class Worker:
 
     is_running = False
 
-    async def run(self, size: int, function: Callable[..., Any], *args: Any) -> Any:
+    async def run(
+        self, client: tuple[str, str], size: int, function: Callable[..., Any], *args: Any
+    ) -> Any:
         self.is_running = True
         try:
             return function(*args)
