@@ -172,6 +172,41 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(
         Finalizer(client, "cleanup")
 
 
+@pytest.mark.parametrize(
+    ("others", "removed"),
+    [
+        (["c.example.com/x", FINALIZER, "b.example.com/x"], []),
+        (["c.example.com/x", "b.example.com/x"], []),
+        (["b.example.com/x", FINALIZER], ["c.example.com/x"]),
+    ],
+    ids=["order has changed", "it was removed", "another was removed"],
+)
+async def test_finalizer_is_removed_although_a_user_changes_the_order(
+    plane: ControlPlane, others: list[str], removed: list[str]
+) -> None:
+    async with running_manager(plane) as manager:
+        client = manager.client
+        finalizers = [FINALIZER, "b.example.com/x", "c.example.com/x"]
+        obj = config_map("bucket")
+        obj["metadata"]["finalizers"] = finalizers
+        key = key_of(await client.create(obj))
+        await client.delete(CONFIG_MAP, key)
+        read = await client.get(CONFIG_MAP, key, live=True)
+        assert read is not None
+        await client.patch(CONFIG_MAP, key, {"metadata": {"finalizers": others}})
+        if removed:  # it must not return
+            with pytest.raises(Conflict, match="finalizers have changed"):
+                await set_finalizer(client, read, FINALIZER, present=False)
+            expected = others
+        else:
+            await set_finalizer(client, read, FINALIZER, present=False)
+            expected = finalizers[1:]
+        stored = await client.get(CONFIG_MAP, key, live=True)
+        assert stored is not None
+        assert sorted(stored["metadata"]["finalizers"]) == sorted(expected)
+        await client.patch(CONFIG_MAP, key, {"metadata": {"finalizers": None}})
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
 @pytest.mark.parametrize("crash_at", ["add", "apply", "cleanup", "remove"])
 async def test_finalizer_finishes_after_a_crash_at_each_step(
@@ -198,7 +233,7 @@ async def test_finalizer_finishes_after_a_crash_at_each_step(
         async def patch(
             self, kind: Any, key: NamespacedName, body: Any, *arguments: Any, **options: Any
         ) -> Any:
-            name = body[-1]["op"]
+            name = "add" if body[-1]["op"] == "add" else "remove"
             return await step(name, lambda: client.patch(kind, key, body, *arguments, **options))
 
     async with connect(ClientConfig.for_control_plane(plane), field_manager="test") as client:

@@ -31,7 +31,8 @@ async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> 
     Sends no request if nothing changes. Only the uid of ``obj`` and the finalizers that the request depends on are
     preconditions, so that users who change the object all the time cannot prevent it. If another client has changed
     these finalizers, or deletes the object to which one must be added,
-    :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried.
+    :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried. The order of the finalizers of
+    an object that is being deleted does not matter.
     """
     return await _set_finalizer(client, obj, to_object(obj), name, present=present)
 
@@ -42,7 +43,12 @@ async def _set_finalizer(
     if has_finalizer(wire, name) is present:
         return obj
     current: list[str] = wire["metadata"].get("finalizers") or []
-    changes = _addition(current, name) if present else _removal(current, name)
+    if present:
+        changes = _addition(current, name)
+    elif is_deleting(wire):
+        changes = _last_removal(current, name)
+    else:
+        changes = _removal(current, name)
     try:
         stored: T = await client.patch(
             kind_of(obj), key_of(wire), changes, PatchType.JSON, uid=uid_of(wire)
@@ -50,8 +56,8 @@ async def _set_finalizer(
     except NotFound:
         return None
     except Invalid as error:
-        if error.causes:
-            raise  # a field of the object is invalid
+        if any(cause.get("field") != "metadata.finalizers" for cause in error.causes):
+            raise  # another field of the object is invalid
         message = (
             f"{key_of(wire)} was recreated or is being deleted, or its finalizers have changed"
         )
@@ -76,6 +82,16 @@ def _removal(finalizers: list[str], name: str) -> list[Object]:
     """Return the JSON patch that removes ``name`` from ``finalizers``."""
     path = f"{_FINALIZERS}/{finalizers.index(name)}"
     return [{"op": "test", "path": path, "value": name}, {"op": "remove", "path": path}]
+
+
+def _last_removal(finalizers: list[str], name: str) -> list[Object]:
+    """Return the JSON patch that removes ``name`` from the ``finalizers`` of an object that is being deleted.
+
+    It contains the whole list, so that a user who changes its order all the time cannot prevent it. API servers refuse
+    to add finalizers to such an object. So no addition is lost, and a finalizer that was removed does not return.
+    """
+    others = [finalizer for finalizer in finalizers if finalizer != name]
+    return [{"op": "replace", "path": _FINALIZERS, "value": others}]
 
 
 class Finalizer:
