@@ -46,14 +46,14 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
-    ``awaits_admission``: whether it must wait for its queue. ``has_all_pods``: whether the cache had room for all pods
-    of the namespace; ``has_listed_pods``: those that it has no room for were read, as far as their metadata shows them;
-    ``has_unresolved_pods``: the owners of some of these are not known yet. ``deletion_seen_at``: when this process
-    first saw that the components are being deleted, if they are; ``missing_seen_at``: the same for a cache that has no
-    room for all pods, and a list that has no own one. ``validation``: the new state of its condition
-    ``Validated``, or ``None`` if that does not change. ``others``: objects that the AppWrapper controls, that are no
-    components, and from which pods with its label descend, as far as they are known. ``refusal``: why missing pods
-    cannot be created, if that was asked for and is known.
+    ``awaits_admission``: whether it must wait for its queue. ``workload``: its Workload, if it has one.
+    ``has_all_pods``: whether the cache had room for all pods of the namespace; ``has_listed_pods``: those that it has
+    no room for were read, as far as their metadata shows them; ``has_unresolved_pods``: the owners of some of these are
+    not known yet. ``deletion_seen_at``: when this process first saw that the components are being deleted, if they are;
+    ``missing_seen_at``: the same for a cache that has no room for all pods, and a list that has no own one.
+    ``validation``: the new state of its condition ``Validated``, or ``None`` if that does not change. ``others``:
+    objects that the AppWrapper controls, that are no components, and from which pods with its label descend, as far as
+    they are known. ``refusal``: why missing pods cannot be created, if that was asked for and is known.
     """
 
     wrapper: Object
@@ -66,6 +66,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     is_queued: bool = False
     awaits_admission: bool = False
+    workload: Object | None = None
     has_all_pods: bool = True
     has_listed_pods: bool = False
     has_unresolved_pods: bool = False

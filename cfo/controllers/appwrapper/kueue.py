@@ -36,17 +36,18 @@ from cfo.controllers.appwrapper.workload import (
 from cfo.controllers.appwrapper.workload_decision import (
     QueueAction,
     QueueDecision,
-    awaits_admission,
+    QueueState,
     decide_action,
     finished_status,
-    is_followed,
     is_queued,
     is_synchronized_here,
     must_delete_left,
+    queue_state,
     released_status,
     reported_status,
     spec_changes,
 )
+from cfo.controllers.left_out import stored_or_live
 from cfo.runtime import (
     CRUD,
     GVK,
@@ -100,8 +101,7 @@ class KueueReconciler:
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
         self._events = manager.events(self.name)
         self._clock = manager.clock
-        workloads = manager.cache.informer(workload)
-        self._workloads = workloads.reader
+        self._workloads = manager.cache.informer(workload)
         self._wrappers = manager.cache.informer(APPWRAPPER).reader
         self._reported: dict[Request, tuple[str, str]] = {}
         """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
@@ -109,7 +109,7 @@ class KueueReconciler:
         self._is_divided = bool(self._selector)
         """Whether AppWrappers exist that the cache does not select."""
         if self._is_divided:
-            workloads.add_index(_WRAPPER_INDEX, _index_wrapper)
+            self._workloads.add_index(_WRAPPER_INDEX, _index_wrapper)
         self.flavors = manager.cache.informer(
             GVK(workload.group, workload.version, "ResourceFlavor")
         )
@@ -122,25 +122,18 @@ class KueueReconciler:
             return True
         return self._wrappers.may_exist(NamespacedName(workload.namespace, controller.name))
 
-    def is_queued(self, wrapper: Mapping[str, Any]) -> bool:
-        """Return whether a queue decides about the AppWrapper."""
-        return is_queued(wrapper, self._workload_of(wrapper))
+    async def read_state(self, wrapper: Mapping[str, Any]) -> QueueState:
+        """Read the AppWrapper's Workload, and return what applies because of it. Raises the errors of API requests."""
+        return queue_state(wrapper, await self._workload_of(wrapper))
 
-    def is_followed(self, wrapper: Mapping[str, Any]) -> bool:
-        """Return whether this operator reconciles the AppWrapper."""
-        return is_managed_here(wrapper) or is_followed(wrapper, self._workload_of(wrapper))
-
-    def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
-        """Return whether the AppWrapper must not be deployed yet, even if ``spec.suspend`` is not set."""
-        return awaits_admission(wrapper, self._workload_of(wrapper))
-
-    def required_infos(self, wrapper: Object) -> Sequence[Sequence[Mapping[str, Any]]]:
+    def required_infos(
+        self, wrapper: Object, workload: Object | None
+    ) -> Sequence[Sequence[Mapping[str, Any]]]:
         """Return the changes to pod templates that the admission requires, by component and pod set.
 
         Users can write those of the spec: the webhook allows it together with ``spec.suspend``. Raises
         :class:`LookupError` if the Workload is not admitted, or if a flavor of it does not exist.
         """
-        workload = self._workload_of(wrapper)
         if not is_queued(wrapper, workload):
             return specified_infos(wrapper)
         if workload is None or not is_admitted(workload):
@@ -155,7 +148,7 @@ class KueueReconciler:
             if self._is_divided:
                 await self._delete_left(request)
             return Result()
-        workload = self._workload_of(wrapper)
+        workload = await self._workload_of(wrapper)
         if not is_synchronized_here(wrapper, workload):
             return Result()
         if workload is not None:
@@ -201,13 +194,16 @@ class KueueReconciler:
         """Delete the Workload of an AppWrapper that has left the part of this operator.
 
         The webhook allows that while nothing runs. No other operator may follow the Workload. The AppWrapper is read
-        once for each, when the AppWrapper leaves, or the Workload is created, or the operator starts.
+        once for each, when the AppWrapper leaves, or the Workload is created, or the operator starts. While the cache
+        leaves out Workloads of the namespace, it is read after each event, because its Workload can be one of them.
         """
-        found = self._workloads.entries(index=(_WRAPPER_INDEX, str(request)))
-        if all(entry.meta.is_deleting for entry in found):
+        workloads = self._workloads.reader
+        found = workloads.entries(index=(_WRAPPER_INDEX, str(request)))
+        is_complete = workloads.is_complete(request.namespace)
+        if is_complete and all(entry.meta.is_deleting for entry in found):
             return
         wrapper = await self._client.get(APPWRAPPER, request, live=True)
-        workload = self._workload_of(wrapper) if wrapper is not None else None
+        workload = await self._workload_of(wrapper) if wrapper is not None else None
         if wrapper is None or workload is None:
             return
         if is_of_another_part(wrapper, workload, self._wrappers):
@@ -244,10 +240,11 @@ class KueueReconciler:
             self._reported[request] = report
             self._events.event(wrapper, "Warning", INADMISSIBLE, message)
 
-    def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
-        workload = self._workloads.get(
-            NamespacedName(namespace_of(wrapper), workload_name(wrapper))
-        )
+    async def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
+        """Return the Workload of an AppWrapper, if it has one; it is read live if the cache may leave it out."""
+        key = NamespacedName(namespace_of(wrapper), workload_name(wrapper))
+        entry = await stored_or_live(self._client, self._workloads, key)
+        workload = entry.object() if entry is not None else None
         return workload if workload is not None and is_controlled_by(workload, wrapper) else None
 
     async def _create(self, wrapper: Object) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
@@ -44,6 +44,7 @@ from cfo.controllers.appwrapper.pods import (
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.unlabelled_pods import descendants
+from cfo.controllers.appwrapper.workload_decision import QueueState
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
@@ -106,11 +107,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
-    ``gate`` determines whether an AppWrapper was validated. ``is_queued`` returns whether a queue decides about an
-    AppWrapper, and ``awaits_admission`` returns whether an AppWrapper that is
-    not suspended must still wait for its queue. ``is_followed`` returns whether this operator reconciles an AppWrapper.
-    ``reservations`` keep what is known of the pods of an AppWrapper that
-    was deleted before its Workload.
+    ``gate`` determines whether an AppWrapper was validated. ``reservations`` keep what is known of the pods of an
+    AppWrapper that was deleted before its Workload.
     """
 
     client: Client
@@ -120,14 +118,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     components: ComponentInformers
     nodes: NodeHealth
     gate: ValidationGate
-    is_queued: Callable[[Object], bool]
-    awaits_admission: Callable[[Object], bool]
-    is_followed: Callable[[Object], bool]
     reservations: Reservations | None = None
     _ancestors: dict[NamespacedName, _KnownPods] = msgspec.field(default_factory=dict)
 
-    async def observe(self, wrapper: Object) -> WrapperObservation:
-        """Observe the current state of ``wrapper``. Raises the errors of API requests."""
+    async def observe(self, wrapper: Object, queue: QueueState) -> WrapperObservation:
+        """Observe the current state of ``wrapper``, to which ``queue`` applies. Raises the errors of API requests."""
         components = components_of(wrapper)
         objects: list[ComponentObject | None] = [None] * len(components)
         unserved: set[int] = set()
@@ -174,8 +169,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             now=self.clock.now(),
             unserved=frozenset(unserved),
             no_execute=self.nodes.no_execute(),
-            is_queued=self.is_queued(wrapper),
-            awaits_admission=self.awaits_admission(wrapper),
+            is_queued=queue.is_queued,
+            awaits_admission=queue.awaits_admission,
+            workload=queue.workload,
             has_all_pods=self.pods.is_complete(namespace_of(wrapper)),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
@@ -261,19 +257,22 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         self.components.forget(key_of(wrapper))
         self._ancestors.pop(key_of(wrapper), None)
 
-    def hand_over_pods(self, key: NamespacedName) -> None:
-        """Forget the pods of an AppWrapper that no longer exists; its Workload keeps them while it exists."""
-        known = self._ancestors.pop(key, None)
-        if known is not None and self.reservations is not None:
-            self.reservations.keep_pods(key.namespace, known.wrapper_uid, known.ancestors)
+    async def hand_over_pods(self, key: NamespacedName, wrapper_uid: str = "") -> None:
+        """Forget the pods of an AppWrapper that no longer exists; its Workload keeps them while it exists.
+
+        ``wrapper_uid`` is the uid of the AppWrapper that has the name now. Raises the errors of API requests.
+        """
+        known = self._ancestors.get(key)
+        if known is None or known.wrapper_uid == wrapper_uid:
+            return
+        if self.reservations is not None:
+            await self.reservations.keep_pods(key, known.wrapper_uid, known.ancestors)
+        self._ancestors.pop(key, None)
 
     def _known(self, wrapper: Object) -> _KnownPods:
         """Return what is known of the pods of ``wrapper``, to be changed."""
         key = key_of(wrapper)
         known = self._ancestors.get(key)
-        if known is not None and known.wrapper_uid != uid_of(wrapper):
-            self.hand_over_pods(key)
-            known = None
         if known is None:
             known = _KnownPods(uid_of(wrapper))
             self._ancestors[key] = known

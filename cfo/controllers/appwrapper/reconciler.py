@@ -6,7 +6,7 @@ writes are idempotent: an object that was created is found again by its name and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from cfo.api.appwrapper.names import (
     FINALIZER,
     NOT_CONTROLLED,
     Phase,
-    is_managed_here,
 )
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
@@ -52,7 +51,8 @@ from cfo.controllers.appwrapper.transition import (
     releases,
 )
 from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods
-from cfo.controllers.appwrapper.workload import has_queue, is_terminated
+from cfo.controllers.appwrapper.workload import is_terminated
+from cfo.controllers.appwrapper.workload_decision import QueueState, queue_state_without_workloads
 from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
@@ -140,21 +140,22 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     metrics: PhaseMetrics
     unlabelled: UnlabelledPods
     refused: RefusedPods
+    read_queue: Callable[[Object], Awaitable[QueueState]]
     reservations: Reservations | None = None
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step. Raises :class:`TerminalError` for an unknown phase."""
         wrapper = await self.client.get(APPWRAPPER, request)
-        if wrapper is None or not self.observer.is_followed(wrapper) or self._is_done(wrapper):
-            self.observer.hand_over_pods(request)
-            self.observer.components.forget(request)
-            self.unlabelled.forget(request)
-            self.refused.forget(request)
-            return Result()
+        if wrapper is None:
+            return await self._forget(request)
+        queue = await self.read_queue(wrapper)
+        if not queue.is_followed or _is_done(wrapper, queue):
+            return await self._forget(request)
+        await self.observer.hand_over_pods(request, uid_of(wrapper))
         phase = (wrapper.get("status") or {}).get("phase") or ""
         if phase not in {known.value for known in Phase}:
             raise TerminalError(f"status.phase: {phase!r}: unknown phase")
-        observation = await self.observer.observe(wrapper)
+        observation = await self.observer.observe(wrapper, queue)
         decision = decide(observation)
         if decision.unexplained is not None:
             observation, decision = await self._explained(
@@ -184,16 +185,13 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             )
         )
 
-    def _is_done(self, wrapper: Object) -> bool:
-        """Return whether nothing is left to delete of an AppWrapper that is being deleted.
-
-        Without a queue, users may remove the operator's finalizer and orphan the components, which then stay.
-        """
-        if is_terminated(wrapper):
-            return True
-        if not is_deleting(wrapper) or has_finalizer(wrapper, FINALIZER):
-            return False
-        return has_finalizer(wrapper, "orphan") and not self.observer.is_queued(wrapper)
+    async def _forget(self, request: Request) -> Result:
+        """Forget an AppWrapper that does not exist, or that this operator does not reconcile any more."""
+        await self.observer.hand_over_pods(request)
+        self.observer.components.forget(request)
+        self.unlabelled.forget(request)
+        self.refused.forget(request)
+        return Result()
 
     async def _explained(
         self, observation: WrapperObservation, decision: WrapperDecision, component: Component
@@ -242,7 +240,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         await self._delete_others(wrapper, decision.others[:DELETIONS_PER_STEP])
         if decision.remove_finalizer:
             if self.reservations is not None:
-                self.reservations.release(namespace_of(wrapper), uid_of(wrapper))
+                await self.reservations.release(wrapper)
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)
             self.observer.forget(wrapper)
 
@@ -284,6 +282,18 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         return written
 
 
+def _is_done(wrapper: Object, queue: QueueState) -> bool:
+    """Return whether nothing is left to delete of an AppWrapper that is being deleted.
+
+    Without a queue, users may remove the operator's finalizer and orphan the components, which then stay.
+    """
+    if is_terminated(wrapper):
+        return True
+    if not is_deleting(wrapper) or has_finalizer(wrapper, FINALIZER):
+        return False
+    return has_finalizer(wrapper, "orphan") and not queue.is_queued
+
+
 _FATAL: Final = (Invalid, BadRequest)
 
 _CREATIONS_PER_STEP: Final = 20
@@ -297,7 +307,8 @@ PodSetInfos = Sequence[Sequence[Mapping[str, Any]]]
 class ComponentCreator:
     """Creates components with ``client``; objects created by an earlier attempt are reused.
 
-    ``infos_of`` returns what the queue of an AppWrapper requires. Raises :class:`LookupError` while that is not known.
+    ``infos_of`` returns what the queue of an AppWrapper with a Workload (``None``: without one) requires. Raises
+    :class:`LookupError` while that is not known.
     """
 
     def __init__(
@@ -305,7 +316,7 @@ class ComponentCreator:
         client: Client,
         config: AppWrapperConfiguration,
         components: ComponentInformers,
-        infos_of: Callable[[Object], PodSetInfos],
+        infos_of: Callable[[Object, Object | None], PodSetInfos],
     ) -> None:
         self._client = client
         self._config = config
@@ -317,7 +328,7 @@ class ComponentCreator:
         wrapper = observation.wrapper
         missing = missing_components(observation)[:_CREATIONS_PER_STEP]
         try:
-            infos = self._infos_of(wrapper)
+            infos = self._infos_of(wrapper, observation.workload)
         except LookupError as error:
             return [Creation(component, error=str(error).strip("'")) for component in missing[:1]]
         creations: list[Creation] = []
@@ -375,6 +386,14 @@ def _unserved(component: Component) -> Creation:
     return Creation(component, error=problem, fatal=True)
 
 
+async def _state_without_workloads(wrapper: Object) -> QueueState:
+    return queue_state_without_workloads(wrapper)
+
+
+def _infos_without_workloads(wrapper: Object, _: Object | None) -> PodSetInfos:
+    return specified_infos(wrapper)
+
+
 def setup(
     manager: Manager,
     config: AppWrapperConfiguration,
@@ -397,10 +416,8 @@ def setup(
     if config.require_admission_webhook:
         configurations = manager.cache.informer(VALIDATING_WEBHOOK_CONFIGURATION)
     gate = ValidationGate(client, configurations, manager.clock)
-    is_queued = queueing.is_queued if queueing is not None else has_queue
-    awaits_admission = queueing.awaits_admission if queueing is not None else lambda _: False
-    is_followed = queueing.is_followed if queueing is not None else is_managed_here
-    infos_of = queueing.required_infos if queueing is not None else specified_infos
+    read_queue = queueing.read_state if queueing is not None else _state_without_workloads
+    infos_of = queueing.required_infos if queueing is not None else _infos_without_workloads
     reconciler = AppWrapperReconciler(
         client,
         manager.events(name),
@@ -412,15 +429,13 @@ def setup(
             components,
             health,
             gate,
-            is_queued,
-            awaits_admission,
-            is_followed,
             reservations,
         ),
         ComponentCreator(client, config, components, infos_of),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
         UnlabelledPods(client, manager.clock, pods.reader),
         RefusedPods(client),
+        read_queue,
         reservations,
     )
 

@@ -27,6 +27,7 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER_UID_LABEL,
     QUOTA_FINALIZER,
     has_quota,
+    workload_name,
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.appwrapper_settings import Settings
@@ -45,6 +46,7 @@ from cfo.controllers.appwrapper.workload import (
     holds_quota,
     is_of_another_part,
 )
+from cfo.controllers.left_out import stored_or_live
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
@@ -73,8 +75,6 @@ from cfo.runtime import (
 from cfo.runtime.cache import controller_key
 from cfo.runtime.objects import parse_time
 
-_UID_INDEX: Final = "appwrapper-workload"
-
 _MAX_RELEASED: Final = 4096
 """How many AppWrappers are remembered that have released their quota, until their Workloads are deleted."""
 
@@ -82,27 +82,40 @@ _MAX_RELEASED: Final = 4096
 class Reservations:
     """The Workloads of AppWrappers, and what is known of AppWrappers that are deleted before them.
 
-    All that is known is forgotten when the Workload is deleted. ``workloads`` has the index of this module.
+    All that is known is forgotten when the Workload is deleted. Workloads that ``workloads`` leaves out are read with
+    ``client``.
     """
 
-    def __init__(self, workloads: Informer) -> None:
+    def __init__(self, client: Client, workloads: Informer) -> None:
+        self._client = client
         self.workloads = workloads
         self._released: dict[NamespacedName, None] = {}
         self._pods: dict[NamespacedName, Mapping[str, str]] = {}
 
-    def release(self, namespace: str, wrapper_uid: str) -> None:
-        """Remember that no pod of an AppWrapper uses quota, as was proved before its finalizer is removed."""
-        for workload in self._of(namespace, wrapper_uid):
-            self._released[workload] = None
+    async def release(self, wrapper: Object) -> None:
+        """Remember that no pod of an AppWrapper uses quota, as was proved before its finalizer is removed.
+
+        Raises the errors of API requests.
+        """
+        workload = await self._workload_of(key_of(wrapper), uid_of(wrapper))
+        if workload is not None:
+            self.release_workload(workload)
+
+    def release_workload(self, workload: NamespacedName) -> None:
+        """Remember that no pod uses the quota of a Workload."""
+        self._released[workload] = None
         while len(self._released) > _MAX_RELEASED:
             self._released.pop(next(iter(self._released)))
 
-    def keep_pods(self, namespace: str, wrapper_uid: str, known: Mapping[str, str]) -> None:
-        """Keep what is known of the pods of an AppWrapper that no longer exists.
+    async def keep_pods(
+        self, wrapper: NamespacedName, wrapper_uid: str, known: Mapping[str, str]
+    ) -> None:
+        """Keep what is known of the pods of an AppWrapper that no longer exists. Raises the errors of API requests.
 
         ``known`` has uids of pods and of their owners; a value that is not empty means that they descend from it.
         """
-        for workload in self._of(namespace, wrapper_uid):
+        workload = await self._workload_of(wrapper, wrapper_uid)
+        if workload is not None:
             self._pods[workload] = known
 
     def is_released(self, workload: NamespacedName) -> bool:
@@ -119,15 +132,21 @@ class Reservations:
         self._released.pop(workload, None)
         self._pods.pop(workload, None)
 
-    def _of(self, namespace: str, wrapper_uid: str) -> list[NamespacedName]:
-        key = controller_key(namespace, wrapper_uid)
-        found = self.workloads.reader.entries(index=(_UID_INDEX, key))
-        return [entry.key for entry in found if QUOTA_FINALIZER in entry.meta.finalizers]
+    async def read(self, workload: NamespacedName) -> Object | None:
+        """Return a Workload, if it exists. Raises the errors of API requests."""
+        entry = await stored_or_live(self._client, self.workloads, workload)
+        return entry.object() if entry is not None else None
 
-
-def _index_wrapper(workload: Entry) -> list[str]:
-    uid = workload.meta.labels.get(APPWRAPPER_UID_LABEL)
-    return [controller_key(workload.namespace, uid)] if uid else []
+    async def _workload_of(
+        self, wrapper: NamespacedName, wrapper_uid: str
+    ) -> NamespacedName | None:
+        """Return the Workload of an AppWrapper, if it exists; users can have removed its owner."""
+        identity = {"metadata": {"name": wrapper.name, "uid": wrapper_uid}}
+        key = NamespacedName(wrapper.namespace, workload_name(identity))
+        entry = await stored_or_live(self._client, self.workloads, key)
+        if entry is None or QUOTA_FINALIZER not in entry.meta.finalizers:
+            return None
+        return key if entry.meta.labels.get(APPWRAPPER_UID_LABEL) == wrapper_uid else None
 
 
 class _Waiting(msgspec.Struct):
@@ -158,7 +177,6 @@ class ReservationReconciler:
         self._fault_tolerance = fault_tolerance
         self._clock = manager.clock
         self._events = manager.events(self.name)
-        self._workloads = reservations.workloads.reader
         self._reservations = reservations
         self._namespaces = NamespacePods(client, manager.clock)
         self._wrappers = manager.cache.informer(APPWRAPPER).reader
@@ -174,7 +192,7 @@ class ReservationReconciler:
 
     async def reconcile(self, request: Request) -> Result:
         """Remove the finalizer once no pod uses the quota. Raises the errors of API requests."""
-        workload = self._workloads.get(request)
+        workload = await self._reservations.read(request)
         if workload is None:
             self._reservations.forget(request)
         if workload is None or not _is_left(workload):
@@ -260,8 +278,7 @@ class ReservationReconciler:
             await set_finalizer(self._client, workload, QUOTA_FINALIZER, present=False)
             return
         # It has lost its owner, so the garbage collector does not delete it.
-        uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
-        self._reservations.release(namespace_of(workload), uid)
+        self._reservations.release_workload(key_of(workload))
         await self._delete(workload)
 
     async def _delete(self, workload: Object) -> None:
@@ -311,9 +328,12 @@ def _is_left(workload: Mapping[str, Any]) -> bool:
 
 def _concerns(event: Event) -> bool:
     """Return whether an event is about a Workload with the finalizer that was deleted, or is being deleted."""
-    if event.new is None:
+    if event.final_state_unknown:
+        return True  # of one that was left out, only the name may be known
+    current = event.current
+    if current is None:
         return event.old is not None and QUOTA_FINALIZER in event.old.meta.finalizers
-    meta = event.new.meta
+    meta = current.meta
     if QUOTA_FINALIZER not in meta.finalizers:
         return False
     return meta.is_deleting or meta.controller is None
@@ -352,11 +372,8 @@ def setup(
     Other Workloads than those that ``label_selector`` matches are not cached. Returns what the controller of
     AppWrappers reports to it.
     """
-    reservations = Reservations(
-        manager.cache.informer(workload, label_selector=label_selector).add_index(
-            _UID_INDEX, _index_wrapper
-        )
-    )
+    informer = manager.cache.informer(workload, label_selector=label_selector)
+    reservations = Reservations(client, informer)
     reconciler = ReservationReconciler(manager, client, reservations, fault_tolerance)
     builder = Builder(manager, reconciler.name)
     builder.for_(workload, _concerns, label_selector=label_selector)

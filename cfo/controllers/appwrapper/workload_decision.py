@@ -76,6 +76,34 @@ class QueueDecision(msgspec.Struct, frozen=True):
     is_pending: bool = False
 
 
+class QueueState(msgspec.Struct, frozen=True):
+    """What applies to an AppWrapper in one reconcile because of its queue; ``workload`` is its own, if it has one.
+
+    ``is_followed``: whether this operator reconciles it. ``is_queued``: whether a queue decides about it.
+    ``awaits_admission``: whether it must not be deployed yet, even if ``spec.suspend`` is not set.
+    """
+
+    is_followed: bool
+    is_queued: bool
+    awaits_admission: bool
+    workload: Object | None = None
+
+
+def queue_state(wrapper: Mapping[str, Any], workload: Object | None) -> QueueState:
+    """Return the state of an AppWrapper that waits for its Workload; ``workload`` is ``None`` if it has none."""
+    return QueueState(
+        is_followed(wrapper, workload),
+        is_queued(wrapper, workload),
+        awaits_admission(wrapper, workload),
+        workload,
+    )
+
+
+def queue_state_without_workloads(wrapper: Mapping[str, Any]) -> QueueState:
+    """Return the state of an AppWrapper that only ``spec.suspend`` delays, which Kueue's own integration sets."""
+    return QueueState(is_followed(wrapper, None), is_queued(wrapper, None), awaits_admission=False)
+
+
 def is_queued(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
     """Return whether a queue decides about an AppWrapper; ``workload`` is its own, or ``None`` if it has none.
 

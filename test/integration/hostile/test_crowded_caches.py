@@ -1,4 +1,4 @@
-"""Tests that pods which the cache has no room for neither end an AppWrapper nor run beyond its quota."""
+"""Tests that objects which the cache has no room for neither end an AppWrapper, nor keep or exceed its quota."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import Manager
+from cfo.runtime.client.client import Propagation
 from cfo.runtime.objects.kinds import DEPLOYMENT, POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.appwrapper_environment import (
     CONTROLLERS,
     AppWrapperEnvironment,
+    configuration,
+    job,
     pod,
     run_appwrapper_controllers,
     start_appwrapper_environment,
     wrapper,
 )
 from test.support.clocks import SteppedClock
+from test.support.kueue_queue import FLAVOR, WORKLOAD, PodQueue, is_reserved, kueue_crds
+from test.support.raycluster_environment import eventually
+from test.support.recordings import GOLDEN
+
+needs_kueue = pytest.mark.skipif(
+    not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository"
+)
+
+QUEUED = configuration(kueueIntegration=True)
+WRAPPER = NamespacedName("ns", "w")
 
 
 @pytest.fixture
@@ -93,3 +108,85 @@ async def test_pods_beyond_the_quota_are_found_although_the_cache_leaves_them_ou
         await environment.wait_for_phase("Failed")
         await environment.wait_for_condition("ResourcesDeployed", "False")
         assert not await environment.client.list(POD, namespace="ns")
+
+
+@pytest.fixture
+async def queueing() -> AsyncIterator[AppWrapperEnvironment]:
+    async with start_appwrapper_environment(*kueue_crds(), controllers=CONTROLLERS) as environment:
+        await environment.create_namespace()
+        flavor = {"metadata": {"name": "gold"}, "spec": {}}
+        await environment.create({"apiVersion": FLAVOR.api_version, "kind": FLAVOR.kind, **flavor})
+        yield environment
+
+
+async def start_with_full_cache(env: AppWrapperEnvironment, manager: Manager) -> PodQueue:
+    """Run an AppWrapper in a queue, and then let its Workload grow, so that the cache leaves it out."""
+    queued = wrapper(job(parallelism=2))
+    queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    await env.create(queued)
+    queue = PodQueue(env, 2)
+    await eventually(queue.workloads, "a Workload")
+    await queue.schedule()
+    await env.wait_for_condition("PodsReady", "True")
+    await env.wait_until_idle()
+    fill_cache(manager)
+    (workload,) = await queue.workloads()
+    await env.patch(workload, {"metadata": {"annotations": {"grown": "x" * 5000}}})
+    workloads = manager.cache.informer(WORKLOAD).reader
+
+    async def is_left_out() -> bool:
+        return not workloads.entries("ns") and not workloads.is_complete("ns")
+
+    await eventually(is_left_out, "the Workload is left out")
+    await env.wait_until_idle()
+    return queue
+
+
+@needs_kueue
+async def test_running_appwrapper_with_a_left_out_workload_is_not_suspended(
+    queueing: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(queueing, QUEUED) as manager:
+        queue = await start_with_full_cache(queueing, manager)
+        found = await queueing.get_wrapper()
+        assert not found["spec"].get("suspend")
+        assert found["status"]["phase"] == "Running"
+        assert all(is_reserved(each) for each in await queue.workloads())
+
+
+@needs_kueue
+async def test_quota_of_an_evicted_workload_that_is_left_out_is_released(
+    queueing: AppWrapperEnvironment,
+) -> None:
+    """Users of a namespace can fill its share of the cache, and Kueue evicts a Workload with conditions."""
+    async with run_appwrapper_controllers(queueing, QUEUED) as manager:
+        queue = await start_with_full_cache(queueing, manager)
+        await queue.evict(0)
+
+        async def is_released() -> bool:
+            (workload,) = await queue.workloads()
+            return not is_reserved(workload)
+
+        await eventually(is_released, "the quota is released")
+        assert await queueing.client.list(POD, namespace="ns") == []
+        (workload,) = await queue.workloads()
+        assert is_true(workload["status"]["conditions"], "Requeued")
+        await queue.schedule()
+        await queueing.wait_for_phase("Running")
+
+
+@needs_kueue
+@pytest.mark.parametrize("how", ["Background", "Foreground", "Orphan"])
+async def test_workload_of_a_deleted_appwrapper_that_is_left_out_is_deleted(
+    queueing: AppWrapperEnvironment, how: str
+) -> None:
+    async with run_appwrapper_controllers(queueing, QUEUED) as manager:
+        queue = await start_with_full_cache(queueing, manager)
+        await queueing.client.delete(APPWRAPPER, WRAPPER, propagation_policy=Propagation(how))
+        await queueing.wait_until_deleted()
+
+        async def is_deleted() -> bool:
+            assert await queue.workloads() == []
+            return True
+
+        await eventually(is_deleted, "no Workload")

@@ -94,7 +94,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client.objects["c"] = {
         "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
     }
-    observer = WrapperObserver(*([cast("Any", client)] * 10))
+    observer = WrapperObserver(*([cast("Any", client)] * 7))
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
     pods = [
         EntryDecoder(POD).decode(
@@ -117,7 +117,9 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
         assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "c-0"}
         assert client.live_reads == 2
     assert await observer._ancestors_of(observe(WRAPPER), []) == {}
-    observer.hand_over_pods(key_of(WRAPPER))
+    await observer.hand_over_pods(key_of(WRAPPER), uid_of(WRAPPER))
+    assert observer._ancestors
+    await observer.hand_over_pods(key_of(WRAPPER), "successor")
     assert not observer._ancestors
 
 
@@ -128,7 +130,7 @@ async def test_owners_of_listed_pods_are_read_in_turns() -> None:
     client.objects["own"] = {
         "metadata": {"uid": "own", "ownerReferences": [{**owner, "controller": True}]}
     }
-    observer = WrapperObserver(*([cast("Any", client)] * 10))
+    observer = WrapperObserver(*([cast("Any", client)] * 7))
     names = [*(f"decoy-{number}" for number in range(60)), "own"]
     listed = [
         PodMeta(
@@ -165,7 +167,10 @@ async def test_existing_object_is_used_only_if_the_appwrapper_created_it(
 ) -> None:
     informers = cast("ComponentInformers", SimpleNamespace(synced=_found))
     creator = ComponentCreator(
-        cast("Client", TakenClient(metadata)), CONFIG, informers, specified_infos
+        cast("Client", TakenClient(metadata)),
+        CONFIG,
+        informers,
+        lambda wrapper, _: specified_infos(wrapper),
     )
     (creation,) = await creator.create_missing(observe(WRAPPER))
     assert creation.error.endswith(error)
@@ -179,6 +184,7 @@ async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
     client = AsyncMock()
     client.get.return_value = None
     observer, unlabelled, refused = Mock(), Mock(), Mock()
+    observer.hand_over_pods = AsyncMock()
     reconciler = AppWrapperReconciler(
         client=client,
         events=Mock(),
@@ -187,6 +193,7 @@ async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
         metrics=Mock(),
         unlabelled=unlabelled,
         refused=refused,
+        read_queue=AsyncMock(),
     )
     key = NamespacedName("ns", "w")
     assert await reconciler.reconcile(key) == Result()

@@ -1,22 +1,31 @@
-"""Which Workloads an event of an AppWrapper enqueues: those that wait for it."""
+"""Which Workloads an event of an AppWrapper enqueues, and which ones are known to have no pods or some."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import orjson
+import pytest
 
 from cfo.api.appwrapper.names import (
     APPWRAPPER,
     APPWRAPPER_LABEL,
     APPWRAPPER_UID_LABEL,
     QUOTA_FINALIZER,
+    workload_name,
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
-from cfo.controllers.appwrapper.reservations import ReservationReconciler, Reservations
-from cfo.runtime import Client, NamespacedName, Object
+from cfo.controllers.appwrapper.reservations import (
+    ReservationReconciler,
+    Reservations,
+    _concerns,
+)
+from cfo.runtime import Client, Entry, Event, NamespacedName, Object, key_of
 from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.store import EventType
+from cfo.runtime.objects.unstructured import set_controller_owner
 from test.support.decisions import list_objects, offline_manager
 from test.support.kueue_queue import WORKLOAD
 
@@ -55,8 +64,8 @@ async def test_workload_with_the_uid_of_the_same_appwrapper_does_not_replace_the
     None
 ):
     manager = offline_manager()
-    reservations = Reservations(manager.cache.informer(WORKLOAD))
     client = cast("Client", SimpleNamespace(get=_get_wrapper))
+    reservations = Reservations(client, manager.cache.informer(WORKLOAD))
     reconciler = ReservationReconciler(manager, client, reservations, FaultToleranceConfiguration())
     real, decoy = NamespacedName("ns", "real"), NamespacedName("ns", "decoy")
     elsewhere = NamespacedName("attacker", "real")
@@ -73,3 +82,68 @@ async def test_workload_with_the_uid_of_the_same_appwrapper_does_not_replace_the
     list_objects(reservations.workloads)
     await reconciler.reconcile(real)
     assert list(reconciler.waiting(ENTRY)) == []
+
+
+@pytest.mark.parametrize("is_left_out", [False, True])
+@pytest.mark.parametrize("wrapper_uid", ["wrapper-uid", "other"])
+async def test_what_is_known_of_an_appwrapper_is_kept_also_if_its_workload_is_left_out(
+    wrapper_uid: str, *, is_left_out: bool
+) -> None:
+    manager = offline_manager()
+    obj = workload(workload_name(WRAPPER))
+    obj["metadata"]["labels"][APPWRAPPER_UID_LABEL] = wrapper_uid
+    get = AsyncMock(return_value=obj)
+    workloads = manager.cache.informer(WORKLOAD)
+    reservations = Reservations(cast("Client", SimpleNamespace(get=get)), workloads)
+    if is_left_out:
+        manager.cache.budget.max_bytes = 1
+    list_objects(workloads, [obj])
+    await reservations.keep_pods(key_of(WRAPPER), "wrapper-uid", {"pod-uid": "wrapper-uid"})
+    await reservations.release(WRAPPER)
+    is_own = wrapper_uid == "wrapper-uid"
+    assert reservations.known_uids(key_of(obj)) == (["pod-uid"] if is_own else [])
+    assert reservations.is_released(key_of(obj)) is is_own
+    assert get.await_count == (2 if is_left_out else 0)
+
+
+def entry(*finalizers: str, is_deleting: bool) -> Entry:
+    """Return a Workload that an AppWrapper controls."""
+    obj = workload("w")
+    obj["metadata"]["finalizers"] = list(finalizers)
+    if not is_deleting:
+        del obj["metadata"]["deletionTimestamp"]
+    obj = set_controller_owner(obj, WRAPPER, block_owner_deletion=True)
+    return EntryDecoder(WORKLOAD).decode(orjson.dumps(obj))
+
+
+KEPT = entry(QUOTA_FINALIZER, is_deleting=False)
+DELETING = entry(QUOTA_FINALIZER, is_deleting=True)
+FREE = entry(is_deleting=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "left_out", "is_unknown", "expected"),
+    [
+        (KEPT, KEPT, False, False),
+        (KEPT, DELETING, False, True),
+        (FREE, FREE, False, False),
+        (DELETING, None, False, True),
+        (FREE, None, False, False),
+        (FREE, None, True, True),
+    ],
+    ids=[
+        "left out",
+        "left out while it is being deleted",
+        "left out without the finalizer",
+        "deleted",
+        "deleted without the finalizer",
+        "its deletion was missed, so that only its name may be known",
+    ],
+)
+def test_workload_that_is_left_out_is_reconciled_when_it_is_being_deleted(
+    old: Entry, left_out: Entry | None, is_unknown: bool, expected: bool
+) -> None:
+    event = Event(
+        EventType.DELETED, old.key, old, None, final_state_unknown=is_unknown, left_out=left_out
+    )
+    assert _concerns(event) is expected
