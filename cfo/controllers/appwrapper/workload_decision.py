@@ -13,7 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.appwrapper.names import PODS_READY, QUOTA_FINALIZER, has_quota, is_managed_here
+from cfo.api.appwrapper.names import (
+    FINALIZER,
+    PODS_READY,
+    QUOTA_FINALIZER,
+    has_quota,
+    is_managed_here,
+)
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
@@ -116,9 +122,12 @@ def is_followed(wrapper: Mapping[str, Any], workload: Object | None) -> bool:
     """Return whether this operator reconciles an AppWrapper: ``managedBy`` says so, or a Workload that it has created.
 
     Without the webhook, users can change ``managedBy`` of an AppWrapper that has quota, and no other controller would
-    give that back. Another controller's Workload, such as MultiKueue's, lacks the finalizer.
+    give that back. Another controller's Workload, such as MultiKueue's, lacks the finalizer. An AppWrapper that is
+    being deleted and has the operator's finalizer is followed as well: no other controller would remove that.
     """
     if is_managed_here(wrapper):
+        return True
+    if is_deleting(wrapper) and has_finalizer(wrapper, FINALIZER):
         return True
     return workload is not None and has_finalizer(workload, QUOTA_FINALIZER)
 

@@ -156,6 +156,22 @@ async def test_appwrapper_of_another_manager_can_be_deleted(env: AppWrapperEnvir
         await env.wait_until_deleted()
 
 
+async def test_appwrapper_of_another_manager_can_be_deleted_after_its_workload(
+    env: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(env, QUEUED):
+        queue = await start(env)
+        await patch(env, {"spec": {**OTHER_MANAGER["spec"], **SUSPENDED["spec"]}})
+
+        async def is_deleted() -> bool:
+            return await queue.workloads() == []
+
+        await eventually(is_deleted, "no Workload")
+        await env.wait_until_idle()
+        await env.client.delete(APPWRAPPER, WRAPPER)
+        await env.wait_until_deleted()
+
+
 async def test_appwrapper_that_is_suspended_and_resumed_without_its_queue_keeps_no_quota(
     env: AppWrapperEnvironment,
 ) -> None:

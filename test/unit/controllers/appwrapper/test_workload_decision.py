@@ -32,6 +32,7 @@ from cfo.controllers.appwrapper.workload_decision import (
     awaits_admission,
     decide_action,
     finished_status,
+    is_followed,
     is_queued,
     is_synchronized_here,
     must_delete_left,
@@ -242,6 +243,31 @@ def test_workload_of_an_appwrapper_that_is_done_is_deleted_once() -> None:
     deleting = workload(**ADMITTED)
     deleting["metadata"]["deletionTimestamp"] = "now"
     assert decide_action(done, deleting).action is QueueAction.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("owner", "existing", "expected"),
+    [
+        (wrapper(), None, True),
+        (managed_elsewhere(wrapper()), None, False),
+        (managed_elsewhere(wrapper()), workload(), False),
+        (managed_elsewhere(wrapper()), own_workload(), True),
+        ({**managed_elsewhere(wrapper()), **being_deleted(FINALIZER)}, None, True),
+        ({**managed_elsewhere(wrapper()), **being_deleted("tenant.test/keep")}, None, False),
+    ],
+    ids=[
+        "managed here",
+        "managed elsewhere",
+        "with the Workload of another controller",
+        "with a Workload of this operator",
+        "deleted with the operator's finalizer",
+        "deleted with another finalizer",
+    ],
+)
+def test_appwrapper_with_another_manager_is_followed_while_something_of_the_operator_remains(
+    owner: Object, existing: Object | None, expected: bool
+) -> None:
+    assert is_followed(owner, existing) is expected
 
 
 OUTSIDE = [
