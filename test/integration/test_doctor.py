@@ -222,7 +222,8 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
         assert found["kubernetes"][0][0] == found["clock"][0][0] == "ok"
         assert found["domain"][0][0] == "warn"
 
-        assert await refused_namespace(admin, "nope") == "namespace nope does not exist"
+        refusal = await refused_namespace(admin, "nope")
+        assert refusal == "namespace nope does not exist; kubectl get namespaces lists all"
         reader = await service_account_token(environment, namespace="default", name="reader")
         unprivileged = write_kubeconfig(environment, tmp_path / "reader", reader)
         refusal = await refused_namespace(unprivileged, NAMESPACE)

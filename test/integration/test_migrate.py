@@ -413,7 +413,7 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
     )
     for target in ("cfo", "kuberay"):
         mistyped = await run(env, directory, "--to", target, "-n", "nosuch")
-        message = "Error: --namespace: namespace nosuch does not exist\n"
+        message = "Error: --namespace: namespace nosuch does not exist; kubectl get namespaces lists all\n"
         assert (mistyped.exit_code, mistyped.stderr) == (2, message)
         elsewhere = await run(env, directory, "--to", target, "-A", "--operator-namespace", "nope")
         message = "Error: --operator-namespace: namespace nope does not exist; kubectl get namespaces lists all\n"
