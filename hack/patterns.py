@@ -28,8 +28,8 @@ SOURCES: Final = (
     (ROOT / "envtest/src", "envtest"),
     (ROOT / "handlers/src", "cfo_handlers"),
 )
-LENGTHS: Final = (18, 21, 24, 400, 12_000, 100_000)
-"""Growing lengths: exponential time is found at the first ones, that of a cube at 400, and that of a square later."""
+LENGTHS: Final = (18, 21, 24, 400, 2_000, 12_000, 100_000)
+"""Growing lengths: exponential time is found at the first ones, a cube at 400, and a square at the next ones."""
 LIMIT_SECONDS: Final = 0.05
 _REPEATS: Final = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 _MAX_PARTS: Final = 3

@@ -490,8 +490,10 @@ async def test_pods_of_the_newest_failed_jobs_are_kept_and_hold_no_quota(
         for name in names:
             await fail(env, name)
         await eventually(are_left, "the newest MiniClusters")
-        await fail(env, "deleted-at-once", ttlSecondsAfterFinished=0)
-        await env.wait_until_removed(MINICLUSTER, "deleted-at-once")
+        at_once = flux_job("deleted-at-once", size=1, backoffLimit=0, ttlSecondsAfterFinished=0)
+        await env.create(at_once)
+        for kind in (FLUX_JOB, MINICLUSTER):
+            await env.wait_until_removed(kind, "deleted-at-once")
         await wait_for_totals(env, 0, 0, 0)
         pods = await env.pods()
         assert [pod["status"]["phase"] for pod in pods] == ["Failed"] * MAX_KEPT
