@@ -134,7 +134,7 @@ async def test_large_admission_requests_are_compared_outside_of_the_event_loop()
     register_webhooks(Environment(registry), [resource], collector, "a.b")  # type: ignore[arg-type]
     computed: list[Any] = []
 
-    async def run(weight: int, function: Any, *args: Any) -> Any:
+    async def run(client: tuple[str, str], weight: int, function: Any, *args: Any) -> Any:
         computed.append((weight, function))
         return function(*args)
 
