@@ -118,18 +118,23 @@ async def test_pods_have_requests_and_no_privileges() -> None:
             await tenants.attacker.create(privileged)
 
 
+async def until_refused(tenants: TenantPlane, obj: Object, message: str) -> None:
+    """Wait until a policy refuses ``obj`` of the attacker with ``message``."""
+
+    async def is_refused() -> bool:
+        try:
+            await tenants.attacker.create(obj, dry_run=True)
+        except APIError as error:
+            return message in error.message
+        return False
+
+    await eventually(is_refused, "the policy is effective")
+
+
 async def test_reserved_hosts_are_refused() -> None:
     async with start_guarded_plane() as tenants:
         taken = ingress("taken", ATTACKER, "ray-dashboard-prod-victim.apps.test")
-
-        async def is_refused() -> bool:
-            try:
-                await tenants.attacker.create(taken, dry_run=True)
-            except APIError as error:
-                return "reserved for RayClusters" in error.message
-            return False
-
-        await eventually(is_refused, "the policy is effective")
+        await until_refused(tenants, taken, "reserved for RayClusters")
 
 
 def controlled_by(controller: Object, name: str) -> Object:
@@ -159,15 +164,9 @@ async def suspended_job(tenants: TenantPlane) -> Object:
     created = of_attacker(job("victim"))
     created["spec"]["suspend"] = True
     stored = await tenants.attacker.create(created)
-
-    async def is_refused() -> bool:
-        try:
-            await tenants.attacker.create(controlled_by(stored, "forged"), dry_run=True)
-        except APIError as error:
-            return "written only by the Job controller" in error.message
-        return False
-
-    await eventually(is_refused, "the policy is effective")
+    await until_refused(
+        tenants, controlled_by(stored, "forged"), "written only by the Job controller"
+    )
     return stored
 
 
@@ -206,15 +205,7 @@ async def test_tenant_cannot_create_a_job_that_adopts_other_pods() -> None:
         adopting = of_attacker(job("adopting"))
         adopting["spec"] |= {"manualSelector": True, "selector": {"matchLabels": labels}}
         adopting["spec"]["template"]["metadata"] = {"labels": labels}
-
-        async def is_refused() -> bool:
-            try:
-                await tenants.attacker.create(adopting, dry_run=True)
-            except APIError as error:
-                return "manualSelector must not be true" in error.message
-            return False
-
-        await eventually(is_refused, "the policy is effective")
+        await until_refused(tenants, adopting, "manualSelector must not be true")
         elsewhere = {**adopting, "metadata": {**adopting["metadata"], "namespace": VICTIM}}
         stored = await tenants.victim.create(elsewhere)
         await tenants.victim.patch(JOB, key_of(stored), {"spec": {"parallelism": 2}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -118,7 +119,8 @@ async def test_stack_of_a_version_that_no_operator_seems_to_have_causes_a_warnin
 
     async def warnings() -> list[str]:
         found = [await each.validate_create(stack(version=version), request) for each in validators]
-        return [warning for each in found for warning in each if "seems to run" in warning]
+        warnings = chain.from_iterable(found)
+        return [warning for warning in warnings if "seems to run" in warning]
 
     assert await warnings() == [], "the Leases are not known yet"
     validator.running.read(cast("Manager", Mock(cache=leases)))
