@@ -14,6 +14,7 @@ from typing import Literal
 
 import anyio
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from cfo.runtime.client.client import PatchType
@@ -38,7 +39,8 @@ from cfo.runtime.pki.rotation import (
     ensure_certificates,
     parse_secret,
 )
-from cfo.runtime.webhook import setup
+from cfo.runtime.webhook import server, setup
+from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
@@ -53,6 +55,7 @@ from test.support.config_map_webhooks import (
     OPTIONS,
     SECRET_KEY,
     WEBHOOK_LABELS,
+    ColorWebhook,
     Load,
     Replica,
     User,
@@ -165,6 +168,30 @@ async def test_exception_in_handler_fails_only_one_request(plane: ControlPlane, 
 
 
 # Certificates and configurations
+
+
+async def test_burst_of_writes_is_reviewed_in_turns_and_none_is_refused(
+    plane: ControlPlane, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server sends a review that found no room again, as its response asks for."""
+    refused = asyncio.Event()
+    too_many_requests = server._too_many_requests
+
+    def recorded(limit: str) -> web.Response:
+        refused.set()
+        return too_many_requests(limit)
+
+    async def validate_create(
+        webhook: ColorWebhook, obj: Object, request: AdmissionRequest
+    ) -> None:
+        await refused.wait()
+
+    monkeypatch.setattr(server, "_too_many_requests", recorded)
+    monkeypatch.setattr(server, "MAX_REVIEWS_OF_WEBHOOK", 1)
+    monkeypatch.setattr(ColorWebhook, "validate_create", validate_create)
+    async with run_replica(plane, local_options()) as running:
+        await running.ready()
+        await asyncio.gather(user.create("first"), user.create("second"))
 
 
 async def test_first_start_writes_each_object_once_and_restart_writes_nothing(

@@ -29,6 +29,8 @@ class WebhookServer:
         self._ca = CertificateAuthority(name="hooks-ca")
         self._pair = self._ca.server(names)
         self.redirects: dict[str, tuple[int, str]] = {}
+        self.busy: dict[str, list[web.Response]] = {}
+        """For paths, the responses before the handler is called."""
         self.methods: list[tuple[str, str]] = []
         self.handlers: dict[str, WebhookHandler] = {}
         self.requests: list[dict[str, Any]] = []
@@ -48,6 +50,8 @@ class WebhookServer:
         if request.path in self.redirects:
             code, location = self.redirects[request.path]
             return web.Response(status=code, headers={"Location": location})
+        if self.busy.get(request.path):
+            return self.busy[request.path].pop(0)
         if request.path not in self.handlers or request.method != "POST":
             raise web.HTTPNotFound
         review = await request.json()
@@ -240,6 +244,42 @@ async def test_redirects_of_webhooks_are_followed(api: APIClient, hooks: Webhook
     )
     assert ("GET", "/end") in hooks.methods
     assert messages["loop"].endswith("stopped after 10 redirects")
+
+
+def busy(code: int, retry_after: str) -> web.Response:
+    return web.Response(status=code, headers={"Retry-After": retry_after} if retry_after else {})
+
+
+@pytest.mark.parametrize(
+    ("responses", "calls", "message"),
+    [
+        ([(429, "0"), (503, "0"), (500, "-1")], 4, 'webhook "h.acme.io" denied the request: no'),
+        ([(429, "0")] * 11, 11, "too many requests and has asked us to try again later"),
+        ([(429, "60")], 1, "context deadline exceeded"),
+        ([(429, "")], 1, "too many requests and has asked us to try again later"),
+        ([(503, "soon")], 1, "the server is currently unable to handle the request"),
+        ([(404, "0")], 1, "the server could not find the requested resource"),
+    ],
+)
+async def test_busy_webhook_is_called_again_when_it_wants(
+    api: APIClient,
+    hooks: WebhookServer,
+    responses: list[tuple[int, str]],
+    calls: int,
+    message: str,
+) -> None:
+    refusal = {"allowed": False, "status": {"message": "no", "code": 403}}
+    hooks.handlers["/check"] = lambda _: refusal
+    configuration = hooks.configuration(
+        "Validating", {"url": f"{hooks.url}/check"}, timeoutSeconds=5
+    )
+    assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+    await wait_for(api, lambda response: response.code == 403)
+    hooks.busy["/check"] = [busy(code, retry_after) for code, retry_after in responses]
+    hooks.methods.clear()
+    response = await config_map(api, "busy")
+    assert message in response.body["message"]
+    assert hooks.methods == [("POST", "/check")] * calls
 
 
 async def test_webhook_with_untrusted_certificate_is_not_called(

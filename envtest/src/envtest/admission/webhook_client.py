@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import re
 import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,6 +32,9 @@ __all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient", "address_text", "r
 _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _MAX_REDIRECTS: Final = 10
 """As in Go's HTTP client, which repeats a redirected POST for 307 and 308, and sends a GET for 301 and 302."""
+_MAX_RETRIES: Final = 10
+"""The maximum of further attempts after responses with ``Retry-After``, as in client-go."""
+_WHOLE_SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _SERVICES: Final = GroupResource("", "services")
 _PODS: Final = GroupResource("", "pods")
 _SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
@@ -141,7 +146,8 @@ class WebhookClient:
     async def post(self, config: Mapping[str, Any], body: bytes, *, seconds: int) -> bytes:
         """Post ``body`` to the ``clientConfig`` of a webhook and return the body of the response.
 
-        Raises CallFailed, also when there is no response within ``seconds``.
+        A webhook that responds with 429 or 5xx and ``Retry-After`` is called again within ``seconds``, as client-go
+        does. Raises CallFailed, also when there is no response within ``seconds``.
         """
         import aiohttp  # takes as long to import as all of envtest, and most tests call no webhook
 
@@ -251,7 +257,8 @@ class WebhookClient:
     async def _post(
         self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int
     ) -> bytes:
-        request = self._open_session().post(
+        send = partial(
+            self._open_session().post,
             url,
             params={"timeout": f"{seconds}s"},
             data=body,
@@ -260,19 +267,14 @@ class WebhookClient:
             server_hostname=server_name,
             max_redirects=_MAX_REDIRECTS,
         )
-        async with request as response:
-            content = await read_bounded(response)
-            if not 200 <= response.status <= 206:
-                message = ""
-                if response.headers.get("Content-Type", "").startswith("text/"):
-                    message = content.decode(errors="replace").strip()
-                raise CallFailed(_http_error(response.status, message))
-            if not content:
-                raise CallFailed(
-                    f"0-length response with status code: {response.status} and content type: "
-                    f"{response.headers.get('Content-Type', '')}"
-                )
-            return content
+        for _ in range(_MAX_RETRIES):
+            async with send() as response:
+                pause = _seconds_to_wait(response)
+                if pause is None:
+                    return await _content(response)
+            await asyncio.sleep(pause)
+        async with send() as response:
+            return await _content(response)
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:
         context = self._contexts.get(ca_bundle)
@@ -285,6 +287,30 @@ class WebhookClient:
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             self._contexts[ca_bundle] = context
         return context
+
+
+def _seconds_to_wait(response: aiohttp.ClientResponse) -> int | None:
+    """Return after how many seconds the webhook wants to be called again; ``None`` if it does not."""
+    if response.status != 429 and response.status < 500:
+        return None
+    seconds = response.headers.get("Retry-After", "")
+    return int(seconds) if _WHOLE_SECONDS.fullmatch(seconds) else None
+
+
+async def _content(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of a successful response. Raises CallFailed for another one, and for an empty body."""
+    content = await read_bounded(response)
+    if not 200 <= response.status <= 206:
+        message = ""
+        if response.headers.get("Content-Type", "").startswith("text/"):
+            message = content.decode(errors="replace").strip()
+        raise CallFailed(_http_error(response.status, message))
+    if not content:
+        raise CallFailed(
+            f"0-length response with status code: {response.status} and content type: "
+            f"{response.headers.get('Content-Type', '')}"
+        )
+    return content
 
 
 async def read_bounded(response: aiohttp.ClientResponse) -> bytes:
