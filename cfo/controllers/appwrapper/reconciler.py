@@ -220,6 +220,15 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         return complete, decision
 
     async def _carry_out(self, observation: WrapperObservation, decision: WrapperDecision) -> None:
+        try:
+            await self._write(observation, decision)
+        except APIError:
+            if decision.remove_finalizer and self.reservations is not None:
+                # Nothing runs any more, so the quota does not depend on whether the AppWrapper can be written.
+                await self.reservations.delete_workload(observation.wrapper)
+            raise
+
+    async def _write(self, observation: WrapperObservation, decision: WrapperDecision) -> None:
         wrapper = observation.wrapper
         if decision.add_finalizer:
             stored = await set_finalizer(self.client, wrapper, FINALIZER, present=True)

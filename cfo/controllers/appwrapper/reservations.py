@@ -99,7 +99,16 @@ class Reservations:
         """
         workload = await self._workload_of(key_of(wrapper), uid_of(wrapper))
         if workload is not None:
-            self.release_workload(workload)
+            self.release_workload(workload.key)
+
+    async def delete_workload(self, wrapper: Object) -> None:
+        """Delete the Workload of an AppWrapper of which no pod uses quota. Raises the errors of API requests."""
+        workload = await self._workload_of(key_of(wrapper), uid_of(wrapper))
+        if workload is None:
+            return
+        self.release_workload(workload.key)
+        if not workload.meta.is_deleting:
+            await self._client.delete(self.workloads.gvk, workload.key, uid=workload.meta.uid)
 
     def release_workload(self, workload: NamespacedName) -> None:
         """Remember that no pod uses the quota of a Workload."""
@@ -116,7 +125,7 @@ class Reservations:
         """
         workload = await self._workload_of(wrapper, wrapper_uid)
         if workload is not None:
-            self._pods[workload] = known
+            self._pods[workload.key] = known
 
     def is_released(self, workload: NamespacedName) -> bool:
         """Return whether the AppWrapper of a Workload has released its quota."""
@@ -137,16 +146,14 @@ class Reservations:
         entry = await stored_or_live(self._client, self.workloads, workload)
         return entry.object() if entry is not None else None
 
-    async def _workload_of(
-        self, wrapper: NamespacedName, wrapper_uid: str
-    ) -> NamespacedName | None:
+    async def _workload_of(self, wrapper: NamespacedName, wrapper_uid: str) -> Entry | None:
         """Return the Workload of an AppWrapper, if it exists; users can have removed its owner."""
         identity = {"metadata": {"name": wrapper.name, "uid": wrapper_uid}}
         key = NamespacedName(wrapper.namespace, workload_name(identity))
         entry = await stored_or_live(self._client, self.workloads, key)
         if entry is None or QUOTA_FINALIZER not in entry.meta.finalizers:
             return None
-        return key if entry.meta.labels.get(APPWRAPPER_UID_LABEL) == wrapper_uid else None
+        return entry if entry.meta.labels.get(APPWRAPPER_UID_LABEL) == wrapper_uid else None
 
 
 class _Waiting(msgspec.Struct):

@@ -18,9 +18,12 @@ from cfo.runtime.client.client import Client, Propagation
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import (
+    GVK,
     NamespacedName,
     Object,
+    is_deleting,
     key_of,
+    new_object,
     owner_reference,
     uid_of,
 )
@@ -415,6 +418,39 @@ async def test_released_quota_costs_one_write_and_no_list(
         assert to_workloads == ["patch"]
         lists = [each for each in environment.exchanges if each.verb == "list"]
         assert [each.resource for each in lists] == ["pods"]  # it proves the release
+
+
+async def refuse_to_remove_finalizers(environment: AppWrapperEnvironment) -> None:
+    """Create a policy of the cluster that refuses each update of an AppWrapper that is being deleted."""
+    resources = {
+        "apiGroups": [APPWRAPPER.group],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["appwrappers"],
+    }
+    policy = {
+        "matchConstraints": {"resourceRules": [resources]},
+        "validations": [{"expression": "!has(object.metadata.deletionTimestamp)"}],
+    }
+    binding = {"policyName": "keep", "validationActions": ["Deny"]}
+    group = "admissionregistration.k8s.io"
+    kinds = (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding))
+    for kind, spec in kinds:
+        await environment.create(new_object(GVK(group, "v1", kind), "keep", spec=spec))
+
+
+async def test_quota_is_released_although_the_finalizer_cannot_be_removed(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
+        held = await start_held_pod(environment)
+        await refuse_to_remove_finalizers(environment)
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await tenant.delete(APPWRAPPER, WRAPPER)
+        await assert_kept(environment)
+        await let_pod_end(environment, held)
+        await wait_until_released(environment)
+        assert is_deleting(await environment.get_wrapper())
 
 
 async def test_workload_of_an_earlier_version_is_protected_with_one_write(
