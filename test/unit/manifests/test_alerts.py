@@ -182,6 +182,10 @@ def unsynced_informer(operator: Operator) -> None:
     operator.manager.cache.informer(CONFIG_MAP)  # never started, as without the permission to list
 
 
+def left_out_namespace(operator: Operator) -> None:
+    operator.manager.cache.unavailable.replace(operator, {"team": "configmaps: list, watch"})
+
+
 def overwritten_children(operator: Operator) -> None:
     operator.overwrites.inc()
 
@@ -210,6 +214,7 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
     "CodeFlareOperatorConfigurationChanged": (changed_configuration, {}),
     "CodeFlareOperatorChildrenOverwritten": (overwritten_children, {"kind": "Ingress"}),
     "CodeFlareOperatorInformerNotSynced": (unsynced_informer, {"kind": "ConfigMap"}),
+    "CodeFlareOperatorNamespaceLeftOut": (left_out_namespace, {}),
     "CodeFlareOperatorFluxQueueBlocked": (
         flux_setup({"pendingWorkloads": 2}),
         {**NAMESPACES, "fluxsetup": "queue"},
