@@ -13,7 +13,7 @@ help:
 
 $(VENV)/.installed: pyproject.toml envtest/pyproject.toml handlers/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; set PYTHON=..." % sys.version.split()[0])'
-	@echo 'Creating $(VENV): downloading the dependencies of cfo and all development tools, once; this takes minutes ...'
+	@echo 'Creating $(VENV): downloading the dependencies of cfo and all development tools, once ...'
 	@$(PYTHON) -m venv $(VENV)
 	@$(EDITABLE) -e '.[dev]' -e './handlers[dev]'
 	@echo 'Installed.'
