@@ -18,6 +18,9 @@ from cfo.runtime.process import decode_object
 ACTIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that have not ended."""
 
+SUCCEEDED: Final = "status.phase=Succeeded"
+"""The field selector of pods that have succeeded."""
+
 _ON_NODE: Final = f"{ACTIVE},spec.nodeName!="
 """The field selector of pods that have not ended and that have a node."""
 
@@ -34,6 +37,7 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
 
     name: str = ""
     uid: str = ""
+    resource_version: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
@@ -58,9 +62,10 @@ class PodMeta(msgspec.Struct, gc=False, rename="camel"):
         """Whether it is being deleted with a grace period of zero, as each pod without a node that is being deleted."""
         return self.deletion_timestamp is not None and self.deletion_grace_period_seconds == 0
 
-    def is_labelled(self, wrapper: str) -> bool:
-        """Return whether its label names the AppWrapper ``wrapper``; any client can set the label."""
-        return self.labels is not None and self.labels.wrapper == wrapper
+    @property
+    def wrapper_label(self) -> str:
+        """The AppWrapper that its label names, or empty; any client can set the label."""
+        return self.labels.wrapper if self.labels is not None else ""
 
 
 class _Pod(msgspec.Struct, gc=False):

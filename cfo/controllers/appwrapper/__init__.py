@@ -5,8 +5,10 @@ components, pods and nodes (:mod:`.decision`) to actions and a new status. It bu
 :mod:`cfo.config.appwrapper_settings` (periods, limits, exit codes), :mod:`.status` (conditions and their times),
 :mod:`.pods` and :mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper.
 :mod:`.reconciler` executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes`
-read from informers and the API server. :mod:`.kueue` creates Kueue's Workloads, :mod:`.reservations` keeps them while
-pods use their quota, and :mod:`.slack_queue` adjusts a ClusterQueue to the health of the nodes.
+read from informers and the API server. :mod:`.namespace_pods` lists the pods that the cache lacks, and
+:mod:`.pod_knowledge` says what is known of an AppWrapper's pods. :mod:`.kueue` creates Kueue's Workloads,
+:mod:`.reservations` keeps them while pods use their quota, and :mod:`.slack_queue` adjusts a ClusterQueue to the health
+of the nodes.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from typing import Final
 
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER
 from cfo.api.kueue import WORKLOADS
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers import local_queues
 from cfo.controllers.appwrapper import kueue, reconciler, reservations, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.namespace_pods import NamespacePods
+from cfo.controllers.appwrapper.pods import add_indexes
 from cfo.controllers.availability import when_first_available
-from cfo.runtime import GVK, Manager
+from cfo.runtime import GVK, POD, Manager
 
 __all__ = ["KUEUE_RULES", "RULES", "setup"]
 
@@ -66,11 +70,14 @@ def _when_appwrappers(
     def start(manager: Manager) -> None:
         client = manager.client.with_field_manager(FIELD_MANAGER)
         components = ComponentInformers(manager, client)
+        pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)
+        add_indexes(pods)
+        namespaces = NamespacePods(client, manager.clock, pods.reader)
         queueing = None
         kept = None
         if workload is not None:
             queueing = kueue.setup(manager, workload)
-            kept = reservations.setup(manager, client, workload, config.fault_tolerance)
-        reconciler.setup(manager, config, components, queueing, kept)
+            kept = reservations.setup(manager, client, workload, config.fault_tolerance, namespaces)
+        reconciler.setup(manager, config, components, pods, namespaces, queueing, kept)
 
     manager.when_available(APPWRAPPER, start, hint="install the CRDs of the operator")

@@ -32,6 +32,7 @@ from cfo.controllers.appwrapper.components import (
     Component,
     ComponentObject,
 )
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import PodFailure
@@ -47,13 +48,11 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
     ``awaits_admission``: whether it must wait for its queue. ``workload``: its Workload, if it has one.
-    ``has_all_pods``: whether the cache had room for all pods of the namespace; ``has_listed_pods``: those that it has
-    no room for were read, as far as their metadata shows them; ``has_unresolved_pods``: the owners of some of these are
-    not known yet. ``deletion_seen_at``: when this process first saw that the components are being deleted, if they are;
-    ``missing_seen_at``: the same for a cache that has no room for all pods, and a list that has no own one.
-    ``validation``: the new state of its condition ``Validated``, or ``None`` if that does not change. ``others``:
-    objects that the AppWrapper controls, that are no components, and from which pods with its label descend, as far as
-    they are known. ``refusal``: why missing pods cannot be created, if that was asked for and is known.
+    ``knowledge``: what is known of its pods. ``deletion_seen_at``: when this process first saw that the components are
+    being deleted, if they are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does
+    not change. ``others``: objects that the AppWrapper controls, that are no components, and from which pods with its
+    label descend, as far as they are known. ``refusal``: why missing pods cannot be created, if that was asked for and
+    is known.
     """
 
     wrapper: Object
@@ -67,11 +66,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     is_queued: bool = False
     awaits_admission: bool = False
     workload: Object | None = None
-    has_all_pods: bool = True
-    has_listed_pods: bool = False
-    has_unresolved_pods: bool = False
+    knowledge: PodKnowledge = PodKnowledge.CACHED
     deletion_seen_at: datetime | None = None
-    missing_seen_at: datetime | None = None
     validation: ValidatedCondition | None = None
     others: Sequence[Deletion] = ()
     refusal: PodFailure | None = None
@@ -217,7 +213,8 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
         own_from = own_pods_from(observation, status) or deadline
         awaits_all = observation.now < own_from
         waited = observation.pods if awaits_all else own
-        if not remaining and not waited and not observation.has_unresolved_pods:
+        has_unknown_owners = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN
+        if not remaining and not waited and not has_unknown_owners:
             status.clear(DELETING_RESOURCES, "DeletionComplete")
             return True
         decision.requeue_at(own_from if awaits_all else deadline)
@@ -254,7 +251,7 @@ def _must_wait(
         began = max(began, observation.deletion_seen_at)
     # Users can create pods faster than their owners are read.
     resolved_at = began + forceful_grace(observation) + LAST_CREATION
-    must_wait = observation.has_unresolved_pods and now < resolved_at
+    must_wait = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN and now < resolved_at
     for _, obj in remaining:
         if not obj.deleting:
             must_wait = True

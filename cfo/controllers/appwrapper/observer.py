@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
@@ -18,6 +18,7 @@ from cfo.api.appwrapper.kinds import known_kind
 from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, Phase
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
+from cfo.controllers.appwrapper.active_pods import ActivePods, OwnPod
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import (
@@ -32,8 +33,10 @@ from cfo.controllers.appwrapper.decision import (
     WrapperObservation,
     own_pods_from,
 )
+from cfo.controllers.appwrapper.namespace_pods import listed_pod
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge, knowledge_of_pods
 from cfo.controllers.appwrapper.pods import (
     WRAPPERS,
     WrapperPod,
@@ -43,7 +46,6 @@ from cfo.controllers.appwrapper.pods import (
 )
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.status import is_true
-from cfo.controllers.appwrapper.unlabelled_pods import descendants
 from cfo.controllers.appwrapper.workload_decision import QueueState
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
@@ -71,11 +73,11 @@ from cfo.runtime.cache import OwnerReference
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
-_MAX_RESOLVED: Final = 50
-"""How many unknown controllers of listed pods are read at a time."""
-
 _MAX_REMEMBERED: Final = 1000
 """How many former pods, and owners between its pods and its components, are remembered for an AppWrapper."""
+
+PodReads = Callable[[str, Sequence[PodMeta]], Awaitable[Mapping[str, WrapperPod | None]]]
+"""Reads pods of a namespace, such as :meth:`NamespacePods.read_pods`."""
 
 
 class _KnownPods(msgspec.Struct):
@@ -83,18 +85,14 @@ class _KnownPods(msgspec.Struct):
 
     ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
     being deleted, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a pod with a
-    node, when its forced deletion was. ``missing_seen_at`` is since when lists show no own pod. ``strangers`` are the
-    controllers of listed pods that do not lead to it, until those of all listed pods are known: their owners can
-    change. ``others`` has, by uid, the objects that the AppWrapper controls, that were no components, and from which
-    its pods descend.
+    node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls, that were no
+    components, and from which its pods descend.
     """
 
     wrapper_uid: str
     ancestors: dict[str, str] = {}
     deletion_seen_at: datetime | None = None
-    missing_seen_at: datetime | None = None
     forced_since: dict[str, datetime] = {}
-    strangers: set[str] = set()
     others: dict[str, Deletion] = {}
 
     def add_other(self, other: Deletion) -> None:
@@ -172,7 +170,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             is_queued=queue.is_queued,
             awaits_admission=queue.awaits_admission,
             workload=queue.workload,
-            has_all_pods=self.pods.is_complete(namespace_of(wrapper)),
+            knowledge=knowledge_of_pods(is_cached=self.pods.is_complete(namespace_of(wrapper))),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
         return self._with_others(await self._with_ancestors(observation, pods))
@@ -204,53 +202,59 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             observation, WRAPPERS.entries(self.pods, key_of(observation.wrapper))
         )
 
-    async def with_unlabelled_pods(
-        self, observation: WrapperObservation, unlabelled: Iterable[PodMeta]
+    async def with_listed_pods(
+        self, observation: WrapperObservation, listed: ActivePods, read_pods: PodReads
     ) -> WrapperObservation:
-        """Return ``observation`` with the active pods that descend from the AppWrapper and that it lacks.
+        """Return ``observation`` with the pods that descend from the AppWrapper and that it lacks.
 
-        ``unlabelled`` are those that have lost the label, or that the cache has no room for. Those with the label of
-        another AppWrapper are in the cache.
+        ``listed`` has those that have lost the label, or that the cache has no room for; the latter are read with
+        ``read_pods``. Those with the label of another AppWrapper are in the cache.
         """
         wrapper = observation.wrapper
-        namespace = namespace_of(wrapper)
-        has_unresolved_pods = False
-        if not observation.has_all_pods:
-            has_unresolved_pods = not await self._remember_controllers(observation, unlabelled)
-        remembered = self._known(wrapper).ancestors
-        ancestors = {uid: ancestor for uid, ancestor in remembered.items() if ancestor}
-        ancestors |= {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
-        seen = {pod.uid for pod in observation.pods}
-        found = descendants(unlabelled, namespace, ancestors)
+        namespace, name = key_of(wrapper)
+        known = self._known(wrapper)
+        own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
+        ancestors = {uid: ancestor for uid, ancestor in known.ancestors.items() if ancestor} | own
+        found = listed.own_pods(ancestors)
+        is_cached = observation.knowledge is PodKnowledge.CACHED
+        if not is_cached:
+            _remember(known, found, namespace)
         relabelled: list[Entry] = []
         for uid in ancestors:
             relabelled += pods_of_controller(self.pods, namespace, uid)
             relabelled += pods_with_uid(self.pods, namespace, uid)
+        pods = {pod.uid: pod for pod in observation.pods}
         for pod in await pods_of(relabelled):
+            if pod.uid in pods:
+                continue
             entry = self.pods.entry(pod.key)
             controller = entry.meta.controller if entry is not None else None
             owner = controller.uid if controller is not None else ""
-            found.append(replace(pod, ancestor=ancestors.get(pod.uid) or ancestors.get(owner, "")))
-        fresh = {pod.uid: pod for pod in found if pod.uid not in seen}
-        pods = [*observation.pods, *fresh.values()]
-        observation = structs.replace(
-            observation,
-            has_listed_pods=True,
-            has_unresolved_pods=has_unresolved_pods,
-            missing_seen_at=self._missing_since(observation, pods),
+            ancestor = ancestors.get(pod.uid) or ancestors.get(owner, "")
+            pods[pod.uid] = replace(pod, ancestor=ancestor)
+        uncached = [each for each in found if each.pod.uid not in pods]
+        read: Mapping[str, WrapperPod | None] = {}
+        if not is_cached:
+            read = await read_pods(namespace, [each.pod for each in uncached])
+        for each in uncached:
+            uid = each.pod.uid
+            whole = read.get(uid)
+            if whole is None and uid in read:
+                continue  # it has been deleted meanwhile
+            pods[uid] = listed_pod(
+                namespace,
+                each.pod,
+                each.ancestor,
+                has_succeeded=uid in listed.succeeded,
+                whole=whole,
+            )
+        knowledge = knowledge_of_pods(
+            is_cached=is_cached,
+            is_listed=True,
+            has_unknown_owners=listed.has_unknown_owners(name),
         )
-        return self._with_forced_since(observation, pods)
-
-    def _missing_since(
-        self, observation: WrapperObservation, pods: Iterable[WrapperPod]
-    ) -> datetime | None:
-        """Return since when lists show no own pod; ``None`` if ``pods``, those of the last one, have some."""
-        known = self._known(observation.wrapper)
-        if any(pod.ancestor and pod.phase != "Failed" for pod in pods):
-            known.missing_seen_at = None
-        else:
-            known.missing_seen_at = known.missing_seen_at or observation.now
-        return known.missing_seen_at
+        observation = structs.replace(observation, knowledge=knowledge)
+        return self._with_forced_since(observation, pods.values())
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
@@ -323,40 +327,6 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             since = known.setdefault(pod.uid, observation.now)
             marked.append(replace(pod, forced_since=since))
         return structs.replace(observation, pods=marked)
-
-    async def _remember_controllers(
-        self, observation: WrapperObservation, listed: Iterable[PodMeta]
-    ) -> bool:
-        """Resolve the controllers of the listed pods with the AppWrapper's label, at most 50 that are not known.
-
-        Returns whether all are known. Otherwise, the next call goes on with the others.
-        """
-        wrapper = observation.wrapper
-        namespace, name = key_of(wrapper)
-        own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
-        known = self._known(wrapper)
-        remembered = known.ancestors
-        resolved = 0
-        has_failed = False
-        for pod in listed:
-            controller = pod.controller
-            if controller is None or not pod.is_labelled(name):
-                continue
-            uid = controller.uid
-            if uid in own or uid in remembered or uid in known.strangers:
-                continue
-            if resolved == _MAX_RESOLVED:
-                return False
-            resolved += 1
-            ancestor = await self._ancestor_of(controller, namespace, own, remembered, known)
-            if uid not in remembered:
-                has_failed = True
-            elif not ancestor:
-                known.strangers.add(uid)
-        if has_failed:
-            return False
-        known.strangers.clear()
-        return True
 
     async def _ancestors_of(
         self, observation: WrapperObservation, pods: list[Entry]
@@ -442,6 +412,19 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         except (UnknownKind, ValueError):
             return None
         return controller_of(obj) if obj is not None else None
+
+
+def _remember(known: _KnownPods, listed: Iterable[OwnPod], namespace: str) -> None:
+    """Remember listed pods, and their controllers, because users can remove labels and controllers."""
+    ancestors = dict(known.ancestors)
+    for each in listed:
+        ancestors[each.pod.uid] = each.ancestor
+        if each.pod.controller is not None:
+            ancestors[each.pod.controller.uid] = each.ancestor
+        if each.child is not None and each.ancestor == known.wrapper_uid:
+            gvk, name, uid = each.child
+            known.add_other(Deletion(gvk, NamespacedName(namespace, name), uid))
+    known.ancestors = dict(list(ancestors.items())[-_MAX_REMEMBERED:])
 
 
 def _component_uids(observation: WrapperObservation) -> set[str]:

@@ -76,22 +76,15 @@ def idle_since(
     ``None`` also if that is not known: for pods of which only the metadata is known, or not even that, and for pods
     without known owners.
     """
-    if not uses or not has_complete_pods(observation):
+    if not uses or observation.knowledge.lacks_pods:
         return None
     for pod in observation.pods:
-        if not pod.ancestor or not pod.is_cached:
+        if not pod.ancestor or not pod.is_read:
             return None
         if pod.runs and _is_of_one(uses, pod):
             return None
     ended_at = last_end(observation.pods)
     return ready_since if ended_at is None else max(ready_since, ended_at)
-
-
-def has_complete_pods(observation: WrapperObservation) -> bool:
-    """Return whether all active pods, and their owners, are known at least by their metadata."""
-    if observation.has_all_pods:
-        return True
-    return observation.has_listed_pods and not observation.has_unresolved_pods
 
 
 def _is_of_one(uses: Iterable[LeastUse], pod: WrapperPod) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from typing import Final, Literal
@@ -16,7 +16,14 @@ import msgspec
 from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, POD_FAILURE_PREFIX
-from cfo.api.pod_requests import ContainerShape, PodShape
+from cfo.api.pod_requests import (
+    ContainerShape,
+    PodShape,
+    Quantities,
+    Resources,
+    format_amount,
+    requests_of_pod,
+)
 from cfo.api.quantity import is_zero
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.naming_label import NamingLabel
@@ -27,12 +34,25 @@ from cfo.controllers.pod_status import (
     PodStatus,
     failure_of,
 )
-from cfo.runtime import Entry, Informer, NamespacedName, Reader
+from cfo.runtime import (
+    Entry,
+    Informer,
+    NamespacedName,
+    Object,
+    Reader,
+    controller_of,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.objects import parse_time
 
 _BATCH: Final = 100
 """How many pods are decoded at a time: less than 2 ms."""
+
+_MAX_KEPT: Final = 32
+"""How many containers that have ended, and resources, of a pod are kept outside the cache."""
 
 _NODE_INDEX = "appwrapper-node"
 _CONTROLLER_INDEX = "appwrapper-controller"
@@ -75,7 +95,7 @@ class WrapperPod:
     """The decoded state of a pod with the AppWrapper's label.
 
     ``reason``: why it failed as a whole, such as ``Evicted``. ``has_node``: it has a node, or may have one.
-    ``has_controller``: an object controls it. ``is_cached``: unless only its metadata is known. ``created``
+    ``has_controller``: an object controls it. ``is_read``: unless only its metadata is known. ``created``
     is the RFC 3339 time of its creation. ``forced``: it is being deleted with a grace period of zero;
     ``forced_since`` is when that was seen first, if a decision depends on it. ``end_requested_for``: the RFC 3339 time
     at which its deletion should end. ``terminated`` and ``init_terminated`` are the containers that ended, and the init
@@ -88,7 +108,7 @@ class WrapperPod:
     node: str = ""
     has_node: bool = False
     has_controller: bool = False
-    is_cached: bool = True
+    is_read: bool = True
     created: str = ""
     deleting: bool = False
     forced: bool = False
@@ -122,15 +142,38 @@ class WrapperPod:
 def pod_of(entry: Entry) -> WrapperPod:
     """Decode the pod in ``entry``."""
     pod = _decoder.decode(entry.raw)
+    meta = entry.meta
+    return _wrapper_pod(
+        pod,
+        entry.key,
+        meta.uid,
+        deleting=meta.is_deleting,
+        has_controller=meta.controller is not None,
+    )
+
+
+def pod_of_object(obj: Object) -> WrapperPod:
+    """Return the state of a pod that was read from the API server."""
+    return _wrapper_pod(
+        msgspec.convert(obj, _Pod),
+        key_of(obj),
+        uid_of(obj),
+        deleting=is_deleting(obj),
+        has_controller=controller_of(obj) is not None,
+    )
+
+
+def _wrapper_pod(
+    pod: _Pod, key: NamespacedName, uid: str, *, deleting: bool, has_controller: bool
+) -> WrapperPod:
     status = pod.status or PodStatus()
     spec = pod.spec or _PodSpec()
-    deleting = entry.meta.is_deleting
     return WrapperPod(
         phase=status.phase,
         reason=status.reason,
         node=spec.node_name,
         has_node=bool(spec.node_name),
-        has_controller=entry.meta.controller is not None,
+        has_controller=has_controller,
         created=pod.metadata.creation_timestamp,
         deleting=deleting,
         forced=deleting and pod.metadata.deletion_grace_period_seconds == 0,
@@ -139,9 +182,24 @@ def pod_of(entry: Entry) -> WrapperPod:
         init_terminated=_terminations(status.init_container_statuses),
         resources=_resources_of(spec.containers or ()),
         shape=PodShape(spec.containers, spec.init_containers, spec.overhead, spec.resources),
-        key=entry.key,
-        uid=entry.meta.uid,
+        key=key,
+        uid=uid,
         status=status,
+    )
+
+
+def compact(pod: WrapperPod) -> WrapperPod:
+    """Return a pod that takes little memory, without what only people read: tenants choose how large pods are."""
+    requests: Quantities = {
+        name: format_amount(amount) for name, amount in requests_of_pod(pod.shape).items()
+    }
+    return replace(
+        pod,
+        terminated=pod.terminated[:_MAX_KEPT],
+        init_terminated=(),
+        resources=frozenset(sorted(pod.resources)[:_MAX_KEPT]),
+        shape=PodShape(containers=(ContainerShape(Resources(requests)),)),
+        status=PodStatus(),
     )
 
 

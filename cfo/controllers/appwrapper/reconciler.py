@@ -24,6 +24,7 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.controllers.appwrapper.active_pods import ActivePods
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import (
@@ -36,9 +37,11 @@ from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, Wrapp
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
+from cfo.controllers.appwrapper.namespace_pods import NamespacePods
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import WrapperObserver
-from cfo.controllers.appwrapper.pods import WRAPPERS, add_indexes, pod_of, pods_on_node
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
+from cfo.controllers.appwrapper.pods import WRAPPERS, pod_of, pods_on_node
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.transition import (
@@ -46,14 +49,12 @@ from cfo.controllers.appwrapper.transition import (
     after_creation,
     decide,
     has_excess,
-    may_hide_excess,
     missing_components,
+    needs_list,
     releases,
 )
-from cfo.controllers.appwrapper.unlabelled_pods import UnlabelledPods
 from cfo.controllers.appwrapper.workload import is_terminated
 from cfo.controllers.appwrapper.workload_decision import QueueState, queue_state_without_workloads
-from cfo.controllers.pod_lists import PodMeta
 from cfo.controllers.pod_status import failure_of
 from cfo.runtime import (
     CRUD,
@@ -69,6 +70,7 @@ from cfo.runtime import (
     Entry,
     EventRecorder,
     Forbidden,
+    Informer,
     Invalid,
     Manager,
     Object,
@@ -138,7 +140,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     observer: WrapperObserver
     creator: ComponentCreator
     metrics: PhaseMetrics
-    unlabelled: UnlabelledPods
+    namespaces: NamespacePods
     refused: RefusedPods
     read_queue: Callable[[Object], Awaitable[QueueState]]
     reservations: Reservations | None = None
@@ -162,13 +164,13 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 observation, decision, decision.unexplained
             )
         if releases(observation, decision):
-            unlabelled = await self.unlabelled.read(request, uid_of(wrapper))
-            if unlabelled is None:
-                return Result(requeue_after=self.unlabelled.retry_after(request.namespace))
-            observation, decision = await self._confirmed(observation, decision, unlabelled)
-        elif may_hide_excess(observation, decision):
-            listed = await self.unlabelled.read(request, uid_of(wrapper))
-            retry_after = self.unlabelled.retry_after(request.namespace)
+            listed = await self.namespaces.read_for(request, uid_of(wrapper))
+            if listed is None:
+                return Result(requeue_after=self.namespaces.retry_after(request.namespace))
+            observation, decision = await self._confirmed(observation, decision, listed)
+        elif needs_list(observation, decision):
+            listed = await self.namespaces.read_for(request, uid_of(wrapper))
+            retry_after = self.namespaces.retry_after(request.namespace)
             if listed is not None:
                 observation, decision = await self._confirmed(observation, decision, listed)
             elif has_excess(observation):
@@ -189,7 +191,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         """Forget an AppWrapper that does not exist, or that this operator does not reconcile any more."""
         await self.observer.hand_over_pods(request)
         self.observer.components.forget(request)
-        self.unlabelled.forget(request)
+        self.namespaces.forget(request)
         self.refused.forget(request)
         return Result()
 
@@ -207,15 +209,17 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         self,
         observation: WrapperObservation,
         decision: WrapperDecision,
-        unlabelled: Iterable[PodMeta],
+        listed: ActivePods,
     ) -> tuple[WrapperObservation, WrapperDecision]:
         """Decide again with the pods that the observation lacks, because labels do not prove that no pod is active."""
-        complete = await self.observer.with_unlabelled_pods(observation, unlabelled)
+        complete = await self.observer.with_listed_pods(
+            observation, listed, self.namespaces.read_pods
+        )
         has_more = len(complete.pods) > len(observation.pods)
-        if observation.has_all_pods and not has_more:
+        if observation.knowledge is PodKnowledge.CACHED and not has_more:
             return observation, decision
         decision = decide(complete)
-        if has_more or complete.has_unresolved_pods:
+        if has_more or complete.knowledge is PodKnowledge.OWNERS_UNKNOWN:
             decision.requeue_at(observation.now + _UNLABELLED_RETRY)
         return complete, decision
 
@@ -407,18 +411,18 @@ def setup(
     manager: Manager,
     config: AppWrapperConfiguration,
     components: ComponentInformers,
+    pods: Informer,
+    namespaces: NamespacePods,
     queueing: KueueReconciler | None,
     reservations: Reservations | None,
 ) -> None:
-    """Add the controller of AppWrappers to ``manager``.
+    """Add the controller of AppWrappers to ``manager``; ``pods`` are those with their label, ``namespaces`` all others.
 
     With ``queueing``, AppWrappers wait for their Workloads. ``reservations`` keep what is known of pods whose
     AppWrapper is deleted before its Workload.
     """
     name = "appwrappers"
     client = manager.client.with_field_manager(FIELD_MANAGER)
-    pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)
-    add_indexes(pods)
     nodes = manager.cache.informer(NODE) if config.autopilot.monitor_nodes else None
     health = NodeHealth(config.autopilot, nodes)
     configurations = None
@@ -442,7 +446,7 @@ def setup(
         ),
         ComponentCreator(client, config, components, infos_of),
         PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
-        UnlabelledPods(client, manager.clock, pods.reader),
+        namespaces,
         RefusedPods(client),
         read_queue,
         reservations,

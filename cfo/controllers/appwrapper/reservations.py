@@ -31,7 +31,7 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.appwrapper_settings import Settings
-from cfo.controllers.appwrapper.active_pods import ActivePods, NamespacePods
+from cfo.controllers.appwrapper.active_pods import ActivePods
 from cfo.controllers.appwrapper.decision import (
     LAST_CREATION,
     forced_deletions,
@@ -39,8 +39,8 @@ from cfo.controllers.appwrapper.decision import (
     holds_after_grace,
 )
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
+from cfo.controllers.appwrapper.namespace_pods import NamespacePods, listed_pod
 from cfo.controllers.appwrapper.pods import time_or_none
-from cfo.controllers.appwrapper.unlabelled_pods import active_pod
 from cfo.controllers.appwrapper.workload import (
     evicted_at,
     holds_quota,
@@ -157,13 +157,13 @@ class Reservations:
 
 
 class _Waiting(msgspec.Struct):
-    """A Workload that waits since the time ``since`` (monotonic) for the AppWrapper ``uid``, or for its pods.
+    """A Workload that waits for the AppWrapper ``uid``, or for its pods in a list that it asked for at ``asked_at``.
 
     ``forced_since`` has, by uid of a pod, when it was deleted by force, or when that was seen first.
     """
 
     uid: str
-    since: float
+    asked_at: int
     forced_since: dict[str, datetime] = {}
     is_reported: bool = False
 
@@ -179,13 +179,14 @@ class ReservationReconciler:
         client: Client,
         reservations: Reservations,
         fault_tolerance: FaultToleranceConfiguration,
+        namespaces: NamespacePods,
     ) -> None:
         self._client = client
         self._fault_tolerance = fault_tolerance
         self._clock = manager.clock
         self._events = manager.events(self.name)
         self._reservations = reservations
-        self._namespaces = NamespacePods(client, manager.clock)
+        self._namespaces = namespaces
         self._wrappers = manager.cache.informer(APPWRAPPER).reader
         self._is_divided = bool(manager.options.selectors.get(APPWRAPPER))
         """Whether AppWrappers exist that the cache does not select."""
@@ -215,10 +216,11 @@ class ReservationReconciler:
                     # Its grace period begins, and the finalizer keeps it. Its next event triggers another reconcile.
                     await self._delete(workload)
                     return Result()
-                pods = await self._namespaces.read(request.namespace, waiting.since)
+                namespace = request.namespace
+                pods = await self._namespaces.read(namespace, waiting.asked_at)
                 if pods is None or await self._is_in_use(request, workload, pods):
                     return Result(
-                        requeue_after=self._namespaces.retry_after(request.namespace, waiting.since)
+                        requeue_after=self._namespaces.retry_after(namespace, waiting.asked_at)
                     )
             elif has_quota(wrapper):
                 return Result()  # the next event of the AppWrapper triggers another reconcile
@@ -232,12 +234,15 @@ class ReservationReconciler:
         Records an Event, once. After the grace period, deletes by force the pods that descend from the AppWrapper.
         """
         waiting = self._waiting[request]
-        own = pods.descendants(waiting.uid, self._reservations.known_uids(request))
+        ancestors = dict.fromkeys(
+            (waiting.uid, *self._reservations.known_uids(request)), waiting.uid
+        )
+        own = [each.pod for each in pods.own_pods(ancestors) if each.pod.uid not in pods.succeeded]
         grace = Settings.of(workload, self._fault_tolerance).forceful_deletion_grace
         ends_at = _release_began_at(workload) + grace
         if self._clock.now() >= ends_at:
             return await self._force_deletion(workload, waiting, own, grace)
-        waiting.since = self._clock.monotonic()
+        waiting.asked_at = self._namespaces.ask(request.namespace)
         if own:
             end = f"until they end, such as {own[0].name}"
         else:
@@ -262,7 +267,7 @@ class ReservationReconciler:
         """
         now = self._clock.now()
         latest = _deleted_at(workload) + LAST_CREATION
-        pods = [active_pod(namespace_of(workload), pod, waiting.uid) for pod in own]
+        pods = [listed_pod(namespace_of(workload), pod, waiting.uid) for pod in own]
         forced_since: dict[str, datetime] = {}
         for pod in pods:
             if pod.forced or pod.uid in waiting.forced_since:
@@ -276,7 +281,8 @@ class ReservationReconciler:
             await delete_objects(self._client, step)
             forced_since.update({deletion.uid: now for deletion in step})
         if step == deletions:
-            waiting.since = self._clock.monotonic()  # then the next list shows what remains
+            # Then the next list shows what remains.
+            waiting.asked_at = self._namespaces.ask(namespace_of(workload))
         marked = [replace(pod, forced_since=forced_since.get(pod.uid)) for pod in pods]
         return any(holds_after_grace(pod, latest, now) for pod in marked)
 
@@ -309,10 +315,10 @@ class ReservationReconciler:
         waiting = self._waiting.get(request)
         if waiting is None or waiting.uid != uid:
             self._stop_waiting(request)
-            waiting = _Waiting(uid, self._clock.monotonic())
+            waiting = _Waiting(uid, self._namespaces.ask(request.namespace))
             self._waiting[request] = waiting
             self._awaited.setdefault(controller_key(request.namespace, uid), {})[request] = None
-            self._namespaces.add_waiting(request.namespace)
+            self._namespaces.add_workload(request.namespace)
         return waiting
 
     def _stop_waiting(self, request: Request) -> None:
@@ -323,7 +329,7 @@ class ReservationReconciler:
             del awaiting[request]
             if not awaiting:
                 del self._awaited[key]
-            self._namespaces.remove_waiting(request.namespace)
+            self._namespaces.remove_workload(request.namespace)
 
 
 def _is_left(workload: Mapping[str, Any]) -> bool:
@@ -369,20 +375,15 @@ def setup(
     client: Client,
     workload: GVK,
     fault_tolerance: FaultToleranceConfiguration,
-    *,
-    label_selector: str = "",
+    namespaces: NamespacePods,
 ) -> Reservations:
     """Add the controller that removes the finalizer of Workloads, of version ``workload``, to ``manager``.
 
     ``fault_tolerance`` has the grace period of those without the annotation of their AppWrapper, and its maximum.
-
-    Other Workloads than those that ``label_selector`` matches are not cached. Returns what the controller of
-    AppWrappers reports to it.
+    ``namespaces`` lists pods. Returns what the controller of AppWrappers reports to it.
     """
-    informer = manager.cache.informer(workload, label_selector=label_selector)
-    reservations = Reservations(client, informer)
-    reconciler = ReservationReconciler(manager, client, reservations, fault_tolerance)
-    builder = Builder(manager, reconciler.name)
-    builder.for_(workload, _concerns, label_selector=label_selector)
+    reservations = Reservations(client, manager.cache.informer(workload))
+    reconciler = ReservationReconciler(manager, client, reservations, fault_tolerance, namespaces)
+    builder = Builder(manager, reconciler.name).for_(workload, _concerns)
     builder.watches(APPWRAPPER, EnqueueRequestsFromMapFunc(reconciler.waiting)).complete(reconciler)
     return reservations

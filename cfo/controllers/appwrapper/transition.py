@@ -52,10 +52,10 @@ from cfo.controllers.appwrapper.decision import (
     delete_components,
     has_unknown_owners,
 )
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pod_use import (
     IDLE_LIMIT,
     describe_shortage,
-    has_complete_pods,
     has_started,
     idle_since,
     uses_of,
@@ -119,12 +119,12 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
     )
 
 
-def may_hide_excess(observation: WrapperObservation, decision: WrapperDecision) -> bool:
-    """Return whether an AppWrapper may have more pods than admitted, for which the cache has no room."""
+def needs_list(observation: WrapperObservation, decision: WrapperDecision) -> bool:
+    """Return whether pods that the cache leaves out can exceed the quota, or not use it."""
     status = decision.status
     if status.phase not in COUNTED_PHASES or not status.is_true(RESOURCES_DEPLOYED):
         return False
-    return observation.is_queued and not observation.has_all_pods
+    return observation.is_queued and observation.knowledge is PodKnowledge.LEFT_OUT
 
 
 def has_excess(observation: WrapperObservation) -> bool:
@@ -510,6 +510,8 @@ def _success(
     ``completed`` has the components that report that, by uid. Pods need quota until they have ended, whatever is
     reported, and no pods may be created again.
     """
+    if observation.knowledge is PodKnowledge.OWNERS_UNKNOWN:
+        return ""
     # Anyone can create a pod with the label, so only pods with an owner of this AppWrapper prove that it has ended.
     own = [pod for pod in observation.pods if pod.ancestor]
     if any(pod.holds_resources for pod in own):
@@ -589,22 +591,21 @@ def _await_pods(
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
     if shortage:
         message += f"; {shortage}"
-    missing_since = observation.missing_seen_at if has_complete_pods(observation) else None
-    if not observation.has_all_pods and missing_since is None:
-        # Those that the cache has no room for may run, or have succeeded. A reset would delete them.
+    has_unread = not all(pod.is_read for pod in observation.pods)
+    if observation.knowledge.lacks_pods or has_unread:
+        # Those that are not known may run, and request enough. A reset would delete them.
         _report_failure(observation, decision, message)
         return
     status.clear(PODS_READY, "InsufficientPodsReady", message)
     # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
     began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
-    if missing_since is not None:
-        began = max(began, missing_since)
     failed_at = last_end(retried)
     if failed_at is not None:
         began = max(began, failed_at)
     if counts.existing >= expected and not lacks_requests:
         grace = settings.warmup_grace
-    elif failed_at is not None or missing_since is not None:
+    elif failed_at is not None or observation.knowledge is PodKnowledge.LISTED:
+        # Pods that have failed are in no list, and may be replaced.
         grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
     else:
         grace = settings.admission_grace

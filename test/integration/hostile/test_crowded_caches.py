@@ -6,13 +6,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.controllers.appwrapper.namespace_pods import MAX_OWNERS
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import Manager
 from cfo.runtime.client.client import Propagation
-from cfo.runtime.objects.kinds import DEPLOYMENT, POD
-from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.objects.kinds import DEPLOYMENT, POD, SERVICE
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    new_object,
+    owner_reference,
+)
 from test.support.appwrapper_environment import (
     CONTROLLERS,
     AppWrapperEnvironment,
@@ -34,6 +40,7 @@ needs_kueue = pytest.mark.skipif(
 
 QUEUED = configuration(kueueIntegration=True)
 WRAPPER = NamespacedName("ns", "w")
+PORTS = {"ports": [{"port": 80}]}
 
 
 @pytest.fixture
@@ -108,6 +115,44 @@ async def test_pods_beyond_the_quota_are_found_although_the_cache_leaves_them_ou
         await environment.wait_for_phase("Failed")
         await environment.wait_for_condition("ResourcesDeployed", "False")
         assert not await environment.client.list(POD, namespace="ns")
+
+
+async def create_decoy(environment: AppWrapperEnvironment, number: int, appwrapper: str) -> None:
+    """Create a pod with the label of an AppWrapper, and an owner of its own."""
+    owner = await environment.create(new_object(SERVICE, f"owner-{number}", "ns", spec=PORTS))
+    obj = pod(f"decoy-{number}", labels={APPWRAPPER_LABEL: appwrapper})
+    reference = owner_reference(owner, controller=True)
+    obj["metadata"] |= {"namespace": "ns", "ownerReferences": [reference]}
+    await environment.create(obj)
+
+
+async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespace(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """Each of them would otherwise cause reads of its own, and users choose how many there are."""
+    async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
+        for number in range(5):
+            queued = wrapper(job(f"j{number}"), name=f"w{number}")
+            queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+            await environment.create(queued)
+            await environment.wait_for_condition("PodsReady", "True", name=f"w{number}")
+        fill_cache(manager)
+        environment.clear_requests()
+        for number in range(MAX_OWNERS + 50):
+            await create_decoy(environment, number, f"w{number % 5}")
+
+        reads: list[int] = []
+
+        async def are_read() -> bool:
+            environment.clear_requests()
+            await environment.skip_to_next_timer()
+            await environment.wait_until_idle()
+            reads.append(environment.requests().count(("get", "services")))
+            assert sum(reads) >= MAX_OWNERS + 50, reads
+            return True
+
+        await eventually(are_read, "the owners of all pods are read")
+        assert max(reads) <= MAX_OWNERS
 
 
 @pytest.fixture

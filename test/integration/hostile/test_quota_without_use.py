@@ -150,14 +150,20 @@ async def wait_until_released(environment: AppWrapperEnvironment) -> str:
     return str(unhealthy["message"])
 
 
+@pytest.mark.parametrize("is_full", [False, True], ids=["", "full cache"])
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 async def test_tiny_pods_in_place_of_those_of_a_job_keep_no_quota(
-    environment: AppWrapperEnvironment, phase: str
+    environment: AppWrapperEnvironment, phase: str, *, is_full: bool
 ) -> None:
+    """Also if the cache leaves them out: a user can fill the share of the namespace."""
     integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=SteppedClock()):
+    async with run_appwrapper_controllers(
+        environment, integration, clock=SteppedClock()
+    ) as manager:
         await limit_gpus(environment, 0)
         await admit(environment, job(parallelism=2, completions=3))
+        if is_full:
+            manager.cache.budget.max_bytes = 1
         await create_tiny_pods(environment, phase)
         message = await wait_until_released(environment)
         assert f"0 of at least 32 {GPU}" in message

@@ -9,8 +9,9 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from cfo.controllers.appwrapper.active_pods import _MAX_RESOLVED, ActivePods, NamespacePods
-from cfo.runtime import Client
+from cfo.controllers.appwrapper.active_pods import ActivePods
+from cfo.controllers.appwrapper.namespace_pods import MAX_OWNERS, NamespacePods
+from cfo.runtime import Client, Reader
 from test.support.clocks import FakeClock
 
 
@@ -45,11 +46,17 @@ async def read(*pods: dict[str, Any], without_node: str = "") -> ActivePods:
         return None
 
     client = cast("Client", SimpleNamespace(transport=SimpleNamespace(request=request), get=get))
-    namespaces = NamespacePods(client, FakeClock())
-    namespaces.add_waiting("ns")
-    found = await namespaces.read("ns", 0.0)
+    cached = cast("Reader", SimpleNamespace(is_complete=lambda _: True))
+    namespaces = NamespacePods(client, FakeClock(), cached)
+    namespaces.add_workload("ns")
+    found = await namespaces.read("ns", namespaces.ask("ns"))
     assert found is not None
     return found
+
+
+def names_of_own(pods: ActivePods, *uids: str) -> list[str]:
+    """Return the names of an AppWrapper's pods, if these uids are known."""
+    return [each.pod.name for each in pods.own_pods(dict.fromkeys(uids, "wrapper"))]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +86,13 @@ async def test_label_makes_a_candidate_only_for_its_appwrapper() -> None:
 
 async def test_descendants_are_found_only_by_uid() -> None:
     pods = await read(pod("a", 5, "job"), pod("b", 5, "job"), pod("c", 5), pod("d", 5, label="w"))
-    found = pods.descendants("wrapper", ["job", "a", "c"])
-    assert [each.name for each in found] == ["a", "b", "c"]
-    assert pods.descendants("wrapper", []) == []
+    assert names_of_own(pods, "wrapper", "job", "a", "c") == ["a", "b", "c"]
+    assert names_of_own(pods, "wrapper") == []
 
 
 async def test_pod_with_unresolved_owners_is_a_candidate_for_each_appwrapper() -> None:
-    pods = await read(*(pod(f"p{n}", 5, f"job-{n}") for n in range(_MAX_RESOLVED + 1)))
-    assert pods.candidate("w", at(6), at(10)) == f"p{_MAX_RESOLVED}"
+    pods = await read(*(pod(f"p{n}", 5, f"job-{n}") for n in range(MAX_OWNERS + 1)))
+    assert pods.candidate("w", at(6), at(10)) == f"p{MAX_OWNERS}"
 
 
 async def test_pod_that_is_being_deleted_without_a_node_is_left_out() -> None:
@@ -94,7 +100,7 @@ async def test_pod_that_is_being_deleted_without_a_node_is_left_out() -> None:
     for each in pods[1:]:
         each["metadata"]["deletionTimestamp"] = "2026-01-01T00:06:00Z"
         each["metadata"]["deletionGracePeriodSeconds"] = 0
-    found = (await read(*pods, without_node="decoy")).descendants("wrapper", ["job"])
-    assert [each.name for each in found] == ["waiting", "held"]
-    found = (await read(pods[0], without_node="waiting")).descendants("wrapper", ["job"])
-    assert [each.name for each in found] == ["waiting"]
+    found = await read(*pods, without_node="decoy")
+    assert names_of_own(found, "job") == ["waiting", "held"]
+    found = await read(pods[0], without_node="waiting")
+    assert names_of_own(found, "job") == ["waiting"]

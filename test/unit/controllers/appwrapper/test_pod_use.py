@@ -15,6 +15,7 @@ from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phas
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.pod_requests import PodShape
 from cfo.controllers.appwrapper.decision import WrapperDecision
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodStatus
@@ -304,7 +305,9 @@ def test_running_pod_keeps_quota_without_a_limit(template: Object, pods: list[Wr
 @pytest.mark.parametrize(
     ("template", "fields"),
     [
-        pytest.param(job(completions=9), {"has_all_pods": False}, id="pods that are not cached"),
+        pytest.param(
+            job(completions=9), {"knowledge": PodKnowledge.LEFT_OUT}, id="pods that are not cached"
+        ),
         pytest.param(train_job(nodes=2), {"owned": False}, id="pods with owners of other kinds"),
     ],
 )
@@ -320,10 +323,10 @@ def test_pods_that_a_list_does_not_have_do_not_run() -> None:
     """One pod that the cache has no room for must not end the limit for its whole namespace."""
     pods = succeeded(ended=1)
     obj = step(running(job(completions=9)), pods)
-    crowded: dict[str, Any] = {"has_all_pods": False, "has_listed_pods": True}
-    assert decision_about(obj, pods, 0, **crowded).deadline is not None
-    with_unknown = [*pods, dataclasses.replace(pod(BIG), phase="Pending", is_cached=False)]
-    assert decision_about(obj, with_unknown, 0, **crowded).deadline is None
+    listed = PodKnowledge.LISTED
+    assert decision_about(obj, pods, 0, knowledge=listed).deadline is not None
+    with_unknown = [*pods, dataclasses.replace(pod(BIG), phase="Pending", is_read=False)]
+    assert decision_about(obj, with_unknown, 0, knowledge=listed).deadline is None
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,10 @@ from unittest.mock import AsyncMock, Mock
 import orjson
 import pytest
 
-from cfo.controllers import pod_lists
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import specified_infos
 from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler, ComponentCreator
-from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     POD,
     AlreadyExists,
@@ -25,7 +23,6 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.cache import OwnerReference
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache
@@ -123,34 +120,6 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     assert not observer._ancestors
 
 
-async def test_owners_of_listed_pods_are_read_in_turns() -> None:
-    """A user who creates more pods than are read at a time must not hide that own pods run."""
-    client = OwnersClient()
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "c-0"}
-    client.objects["own"] = {
-        "metadata": {"uid": "own", "ownerReferences": [{**owner, "controller": True}]}
-    }
-    observer = WrapperObserver(*([cast("Any", client)] * 7))
-    names = [*(f"decoy-{number}" for number in range(60)), "own"]
-    listed = [
-        PodMeta(
-            name=name,
-            uid=f"pod-of-{name}",
-            owner_references=[
-                OwnerReference("batch/v1", "Job", name=name, uid=name, controller=True)
-            ],
-            labels=pod_lists._Labels(WRAPPER["metadata"]["name"]),
-        )
-        for name in names
-    ]
-    observation = observe(WRAPPER)
-    assert not await observer._remember_controllers(observation, listed)
-    await observer._ancestors_of(observation, [])
-    assert await observer._remember_controllers(observation, listed)
-    assert observer._known(WRAPPER).ancestors["own"] == "c-0"
-    assert not observer._known(WRAPPER).strangers
-
-
 @pytest.mark.parametrize(
     ("metadata", "error", "fatal"),
     [
@@ -183,7 +152,7 @@ async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
     """A user who removes the finalizer deletes it before the reconciler sees its end."""
     client = AsyncMock()
     client.get.return_value = None
-    observer, unlabelled, refused = Mock(), Mock(), Mock()
+    observer, namespaces, refused = Mock(), Mock(), Mock()
     observer.hand_over_pods = AsyncMock()
     reconciler = AppWrapperReconciler(
         client=client,
@@ -191,7 +160,7 @@ async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
         observer=observer,
         creator=Mock(),
         metrics=Mock(),
-        unlabelled=unlabelled,
+        namespaces=namespaces,
         refused=refused,
         read_queue=AsyncMock(),
     )
@@ -200,7 +169,7 @@ async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
     for forget in (
         observer.hand_over_pods,
         observer.components.forget,
-        unlabelled.forget,
+        namespaces.forget,
         refused.forget,
     ):
         forget.assert_called_once_with(key)

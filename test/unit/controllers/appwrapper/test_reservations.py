@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import orjson
 import pytest
@@ -17,6 +17,7 @@ from cfo.api.appwrapper.names import (
     workload_name,
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
+from cfo.controllers.appwrapper.namespace_pods import NamespacePods
 from cfo.controllers.appwrapper.reservations import (
     ReservationReconciler,
     Reservations,
@@ -66,7 +67,10 @@ async def test_workload_with_the_uid_of_the_same_appwrapper_does_not_replace_the
     manager = offline_manager()
     client = cast("Client", SimpleNamespace(get=_get_wrapper))
     reservations = Reservations(client, manager.cache.informer(WORKLOAD))
-    reconciler = ReservationReconciler(manager, client, reservations, FaultToleranceConfiguration())
+    namespaces = NamespacePods(client, manager.clock, Mock())
+    reconciler = ReservationReconciler(
+        manager, client, reservations, FaultToleranceConfiguration(), namespaces
+    )
     real, decoy = NamespacedName("ns", "real"), NamespacedName("ns", "decoy")
     elsewhere = NamespacedName("attacker", "real")
     list_objects(

@@ -28,6 +28,7 @@ from cfo.controllers.appwrapper.components import (
     desired_object,
 )
 from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.pod_status import PodFailure, PodStatus
@@ -1201,13 +1202,13 @@ def test_deletion_waits_until_the_owners_of_listed_pods_are_known() -> None:
     obj = running_wrapper("Job")
     obj["spec"]["suspend"] = True
     obj, _ = step(obj)
-    crowded: dict[str, Any] = {"objects": [None], "has_all_pods": False, "has_listed_pods": True}
-    waiting, _ = step(obj, has_unresolved_pods=True, **crowded)
+    unknown: dict[str, Any] = {"objects": [None], "knowledge": PodKnowledge.OWNERS_UNKNOWN}
+    waiting, _ = step(obj, **unknown)
     assert phase(waiting) == Phase.SUSPENDING
-    known, _ = step(waiting, **crowded)
+    known, _ = step(waiting, objects=[None], knowledge=PodKnowledge.LISTED)
     assert phase(known) == Phase.SUSPENDED
     for seconds, expected in ((1199, Phase.SUSPENDING), (1201, Phase.SUSPENDED)):
-        later, _ = step(waiting, has_unresolved_pods=True, now=seconds_later(seconds), **crowded)
+        later, _ = step(waiting, now=seconds_later(seconds), **unknown)
         assert phase(later) == expected
 
 
@@ -1221,7 +1222,8 @@ def test_object_that_a_user_created_in_place_of_a_component_is_not_one() -> None
 
 def test_pods_that_may_exist_are_not_missing() -> None:
     obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
-    later, decision = step(obj, pods=[], has_all_pods=False, now=seconds_later(36_000))
+    left_out = PodKnowledge.LEFT_OUT
+    later, decision = step(obj, pods=[], knowledge=left_out, now=seconds_later(36_000))
     assert (phase(later), condition(later, "PodsReady")["status"]) == (Phase.RUNNING, "True")
     assert not decision.events
     reset, _ = step(obj, pods=[], now=seconds_later(36_000))
@@ -1231,18 +1233,33 @@ def test_pods_that_may_exist_are_not_missing() -> None:
 def test_pods_are_missing_that_a_list_does_not_have_either() -> None:
     """One pod that the cache has no room for must not keep the quota of all AppWrappers of its namespace."""
     obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
-    crowded: dict[str, Any] = {"has_all_pods": False, "has_listed_pods": True}
-    kept, _ = step(obj, pods=[RUNNING_POD], now=seconds_later(36_000), **crowded)
-    assert condition(kept, "PodsReady")["status"] == "True", "the other one may have succeeded"
-    crowded["missing_seen_at"] = seconds_later(36_000)
-    unknown, _ = step(obj, pods=[], has_unresolved_pods=True, **crowded)
-    assert condition(unknown, "PodsReady")["status"] == "True"
-    missing, _ = step(obj, pods=[], now=seconds_later(36_030), **crowded)
+    unknown = PodKnowledge.OWNERS_UNKNOWN
+    kept, _ = step(obj, pods=[], knowledge=unknown, now=seconds_later(36_030))
+    assert condition(kept, "PodsReady")["status"] == "True"
+    listed: dict[str, Any] = {"pods": [RUNNING_POD], "knowledge": PodKnowledge.LISTED}
+    missing, _ = step(obj, now=seconds_later(36_030), **listed)
     assert condition(missing, "PodsReady")["status"] == "False"
-    kept, _ = step(missing, pods=[], now=seconds_later(36_629), **crowded)
+    kept, _ = step(missing, now=seconds_later(36_629), **listed)
     assert phase(kept) == Phase.RUNNING
-    reset, _ = step(missing, pods=[], now=seconds_later(36_631), **crowded)
+    reset, _ = step(missing, now=seconds_later(36_631), **listed)
     assert phase(reset) == Phase.RESETTING
+
+
+def test_listed_pods_that_were_not_read_may_run() -> None:
+    obj, _ = step(running_wrapper("Pod", "Pod"), pods=[RUNNING_POD, RUNNING_POD])
+    unread = WrapperPod("Pending", has_node=True, is_read=False)
+    listed: dict[str, Any] = {"knowledge": PodKnowledge.LISTED, "now": seconds_later(36_000)}
+    kept, _ = step(obj, pods=[RUNNING_POD, unread], **listed)
+    assert condition(kept, "PodsReady")["status"] == "True"
+
+
+def test_appwrapper_succeeds_only_when_the_owners_of_listed_pods_are_known() -> None:
+    obj = running_wrapper("Pod")
+    pods = [SUCCEEDED_POD]
+    running, _ = step(obj, pods=pods, knowledge=PodKnowledge.OWNERS_UNKNOWN)
+    assert phase(running) == Phase.RUNNING
+    succeeded, _ = step(obj, pods=pods, knowledge=PodKnowledge.LISTED)
+    assert phase(succeeded) == Phase.SUCCEEDED
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [("1h", 60), ("5s", 5)])
