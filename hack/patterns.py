@@ -28,8 +28,13 @@ SOURCES: Final = (
     (ROOT / "envtest/src", "envtest"),
     (ROOT / "handlers/src", "cfo_handlers"),
 )
-LENGTHS: Final = (18, 21, 24, 400, 2_000, 12_000, 100_000)
-"""Growing lengths: exponential time is found at the first ones, a cube at 400, and a square at the next ones."""
+LENGTHS: Final = (18, 21, 24, 400, 2_000, 5_000, 12_000, 30_000, 100_000)
+"""Growing lengths: exponential time is found at the first ones, a cube at 400, and a square at the next ones.
+
+The last lengths are close to each other: a square just below the limit at one would take seconds at a distant next one.
+"""
+_SQUARES: Final = 2_000
+"""From this length on, only a square can be left."""
 LIMIT_SECONDS: Final = 0.05
 _REPEATS: Final = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 _MAX_PARTS: Final = 3
@@ -302,8 +307,8 @@ def slowest(pattern: re.Pattern[Any], method: str) -> tuple[float, str]:
                 worst = max(worst, (seconds, attack))
                 if seconds > LIMIT_SECONDS:
                     return worst
-                if seconds < 0.0005 and length == 12_000:
-                    break  # at most the square of 8.4 times as long for the last length, which is below the limit
+                if length >= _SQUARES and seconds * (LENGTHS[-1] / length) ** 2 < LIMIT_SECONDS:
+                    break  # also if its time grows with the square, the last length stays below the limit
     return worst
 
 
