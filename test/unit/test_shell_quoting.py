@@ -31,6 +31,8 @@ SOURCES = sorted(
 )
 _JSON = re.compile(r"""\{\s*"|\[["{\[]""")
 _PROGRAM = re.compile(r"\b(?:kubectl|oc|curl|helm|cfo) ")
+_PROGRAM_IN_SOURCE = re.compile(r"\b(?:kubectl|oc|curl|helm|cfo)[ \"']")
+"""What is in each module with a command, also if a string ends after the program. Others are not parsed."""
 
 
 def unquoted_json(command: str) -> str:
@@ -77,8 +79,11 @@ def commands_of_source(path: Path) -> Iterator[str]:
 
 
 def strings_of(path: Path) -> Iterator[str]:
-    """Yield all strings of a module, with ``x`` in place of expressions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Yield all strings of a module that may have commands, with ``x`` in place of expressions."""
+    source = path.read_text()
+    if not _PROGRAM_IN_SOURCE.search(source):
+        return
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
