@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,20 @@ MAKEFILES = (ROOT / "Makefile", *sorted((ROOT / "hack").glob("*.mk")))
 def load_all(text: str) -> list[dict[str, Any]]:
     """Return the documents of ``text``; the parser in C takes a third of the time, which CRDs make seconds."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Return the documents of ``text``, which must not be changed.
+
+    Large installations differ in a few documents: each text, such as that of a CRD, is parsed once.
+    """
+    return [_document(each) for each in re.split(r"^---\n", text, flags=re.MULTILINE) if each]
+
+
+@cache
+def _document(text: str) -> dict[str, Any]:
+    (document,) = load_all(text)
+    return document
 
 
 def dump_all(objects: Iterable[dict[str, Any]]) -> str:
@@ -46,7 +61,7 @@ def make_targets(*makefiles: Path) -> set[str]:
 
 
 def kustomize(folder: Path) -> list[dict[str, Any]]:
-    """Return the objects that kubectl builds from ``folder``; skip the test without kubectl."""
+    """Return the objects that kubectl builds from ``folder``, which must not be changed; skip without kubectl."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl, which includes kustomize, is not installed")
@@ -54,7 +69,7 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
         [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    return load_all(result.stdout)
+    return documents(result.stdout)
 
 
 ALERTS_NAMESPACE = "operators"
