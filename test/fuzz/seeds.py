@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import yaml
 from cfo.runtime.objects.unstructured import Object
 from test.support.recordings import GOLDEN
 
-__all__ = ["Corpus", "corpus_of"]
+__all__ = ["Corpus"]
 
 _SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 _RECORDINGS = {"RayCluster": "raycluster/k8s-plain-mtls", "AppWrapper": "appwrapper/default"}
@@ -22,27 +22,38 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Corpus:
-    """Valid objects, and their fields at all levels by name, each name with up to three different values."""
+    """Valid objects, and their fields at all levels by name, each name with up to three different values.
 
-    def __init__(self, objects: Sequence[Object]) -> None:
-        self.objects = objects
+    The objects are ``objects`` and the stored ones of ``kind``, which are read when a test uses them.
+    """
+
+    def __init__(self, objects: Sequence[Object] = (), kind: str | None = None) -> None:
+        self._objects = objects
+        self._kind = kind
+
+    @cached_property
+    def objects(self) -> Sequence[Object]:
+        """All objects, the stored ones first."""
+        return self._objects if self._kind is None else [*_stored(self._kind), *self._objects]
+
+    @cached_property
+    def fields(self) -> Sequence[tuple[str, Any]]:
+        """The names of fields, and their values."""
         values: dict[str, dict[bytes, Any]] = {}
-        for obj in objects:
+        for obj in self.objects:
             for name, value in _fields(obj):
                 known = values.setdefault(name, {})
                 if len(known) < 3:
                     known.setdefault(orjson.dumps(value), value)
-        self.fields = tuple(
-            (name, value) for name, known in sorted(values.items()) for value in known.values()
-        )
+        return [(name, value) for name, known in sorted(values.items()) for value in known.values()]
 
     def __repr__(self) -> str:
         return f"Corpus({len(self.objects)} objects)"  # a failure prints it
 
 
 @cache
-def corpus_of(kind: str) -> Corpus:
-    """Return the corpus of all objects of ``kind`` without managed fields, each only once, smaller ones first."""
+def _stored(kind: str) -> list[Object]:
+    """Return all objects of ``kind`` without managed fields, each only once, smaller ones first."""
     recordings = (GOLDEN / _RECORDINGS[kind]).glob("*.yaml") if kind in _RECORDINGS else ()
     files = [*_SAMPLES.glob("*.yaml"), *recordings]
     documents = [
@@ -52,7 +63,7 @@ def corpus_of(kind: str) -> Corpus:
     encoded = sorted(
         (raw for raw in found if len(raw) <= _MAX_BYTES), key=lambda raw: (len(raw), raw)
     )
-    return Corpus([orjson.loads(raw) for raw in encoded])
+    return [orjson.loads(raw) for raw in encoded]
 
 
 def _objects(value: Any, kind: str) -> Iterator[Object]:

@@ -24,10 +24,10 @@ from cfo.runtime.objects import merged
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
-from test.fuzz.seeds import corpus_of
+from test.fuzz.seeds import Corpus
 from test.fuzz.stored_objects import as_stored
 
-CLUSTERS = mutated(corpus_of("RayCluster"), 6)
+CLUSTERS = mutated(Corpus(kind="RayCluster"), 6)
 NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
 CONFIG = KubeRayConfiguration()
 NGINX = ingress_resources.choose_ingress_class(None, ingress_resources.NGINX_CLASS, None)

@@ -20,9 +20,9 @@ from cfo.webhooks.raycluster.injection_plan import Images
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.reviews import Reviewer, encoded, review_of
-from test.fuzz.seeds import corpus_of
+from test.fuzz.seeds import Corpus
 
-CORPUS = corpus_of("RayCluster")
+CORPUS = Corpus(kind="RayCluster")
 CLUSTERS = mutated(CORPUS)
 
 

@@ -17,9 +17,9 @@ from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.bounds import assert_readable, limited_time
 from test.fuzz.mutations import HOSTILE, mutate, mutated
-from test.fuzz.seeds import corpus_of
+from test.fuzz.seeds import Corpus
 
-CORPUS = corpus_of("AppWrapper")
+CORPUS = Corpus(kind="AppWrapper")
 
 
 @st.composite

@@ -27,7 +27,7 @@ from cfo.console.migrate.raycluster.steps import plan_lines
 from cfo.runtime import NamespacedName
 from test.fuzz.bounds import assert_readable, assert_small, limited_time
 from test.fuzz.mutations import HOSTILE, mutated
-from test.fuzz.seeds import corpus_of
+from test.fuzz.seeds import Corpus
 from test.fuzz.stored_objects import as_stored
 from test.support.migration import TO_KUBERAY, observed
 
@@ -93,7 +93,7 @@ def check_obstacles(deployments: Any, leases: Any, configurations: Any = ()) -> 
     assert_readable(_printed(found), MAX_TEXT)
 
 
-CLUSTERS = mutated(corpus_of("RayCluster"), 4)
+CLUSTERS = mutated(Corpus(kind="RayCluster"), 4)
 
 
 def check_migration(cluster: Any, options: Options = TO_KUBERAY) -> None:

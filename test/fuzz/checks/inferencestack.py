@@ -20,7 +20,7 @@ from cfo.webhooks.inferencestack import InferenceStackWebhook
 from test.fuzz.bounds import assert_readable, assert_small, limited_time
 from test.fuzz.mutations import mutated
 from test.fuzz.reviews import Reviewer
-from test.fuzz.seeds import Corpus, corpus_of
+from test.fuzz.seeds import Corpus
 from test.fuzz.stored_objects import as_stored
 from test.support.inference_stacks import stack, vllm_stack
 
@@ -102,7 +102,7 @@ VLLM = vllm_stack(
     securityProfile="restricted",
 )
 SMALL = stack({"a": {"readerConfig": {"modelName": "m"}}})
-CORPUS = Corpus([*corpus_of("InferenceStack").objects, SMALL, FULL, VLLM])
+CORPUS = Corpus([SMALL, FULL, VLLM], "InferenceStack")
 STACKS = mutated(CORPUS, 3)
 
 

@@ -23,6 +23,11 @@ _OWNER = {"apiVersion": FLUX_JOB.api_version, "kind": FLUX_JOB.kind, "controller
 
 Path = tuple[str, ...]
 
+_NAMES = [f"example.com/{number:05}" for number in range(_LARGE // 20)]
+_MANY_STRINGS = dict.fromkeys(_NAMES, "1")
+_MANY_LISTS = {name: ["1"] for name in _NAMES}
+"""Objects with many keys, which all fields share: one for each would take most of the time to collect the tests."""
+
 
 def spec_schema(gvk: GVK) -> dict[str, Any]:
     """Return the schema of the spec of a kind."""
@@ -45,9 +50,9 @@ def large_fields(schema: dict[str, Any], path: Path = ()) -> Iterator[tuple[Path
             yield from large_fields(field, (*path, name))
         values = schema.get("additionalProperties", {})
         if values or schema.get("x-kubernetes-preserve-unknown-fields"):
-            value = ["1"] if values.get("type") == "array" else "1"
-            yield path, {f"example.com/{number:05}": value for number in range(_LARGE // 20)}
-            yield path, {"x" * _LARGE: value}
+            many = _MANY_LISTS if values.get("type") == "array" else _MANY_STRINGS
+            yield path, many
+            yield path, {"x" * _LARGE: many[_NAMES[0]]}
 
 
 def with_field(obj: Object, path: Path, value: Any) -> Entry:
