@@ -2,7 +2,7 @@
 PYTHON    ?= python3
 VENV      ?= .venv
 BIN       := $(VENV)/bin
-EDITABLE   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]'
+INSTALL    = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint manifests docs bench fuzz deploy clean
@@ -15,12 +15,12 @@ $(VENV)/.installed: pyproject.toml envtest/pyproject.toml handlers/pyproject.tom
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Creating $(VENV): downloading the dependencies of cfo and all development tools, once ...'
 	@$(PYTHON) -m venv $(VENV)
-	@$(EDITABLE) -e '.[dev]' -e './handlers[dev]'
+	@$(INSTALL) -e './envtest[dev]' -e '.[dev]' -e './handlers[dev]'
 	@echo 'Installed.'
 	@touch $@
 
 $(VENV)/.types $(VENV)/.docs $(VENV)/.bench $(VENV)/.browser: $(VENV)/.installed
-	$(EDITABLE) -e '.[dev,$(patsubst .%,%,$(@F))]'
+	$(INSTALL) 'codeflare-operator[$(patsubst .%,%,$(@F))]'
 	@touch $@
 
 # SAMPLES=all: also Flux Framework, InferenceStacks and larger workloads.
