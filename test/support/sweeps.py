@@ -25,6 +25,9 @@ def sampled_numbers() -> Iterator[int]:
     return count(FIRST + 1, RUNS)
 
 
-def sampled(cases: Sequence[T]) -> Sequence[T]:
-    """Return the cases that this run tries."""
-    return cases[FIRST::RUNS]
+def sampled(cases: Sequence[T], sweep: int = 0) -> Sequence[T]:
+    """Return the cases that this run tries.
+
+    Sweeps over the same cases, such as one for each configuration, pass their number: three of them try all cases.
+    """
+    return cases[(FIRST + sweep) % RUNS :: RUNS]
