@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-import venv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,6 +40,8 @@ from envtest import ControlPlane
 from test.support.charts import render_chart
 from test.support.config_map_webhooks import free_url
 from test.support.manifests import by_key
+from test.support.operator_process import OperatorProcess
+from test.support.preloaded import PreloadedCommand, run_preloaded
 from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +66,14 @@ def new_project(folder: Path, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def website_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new project, which tests do not change."""
     return new_project(tmp_path_factory.mktemp("new") / "project", "website-operator")
+
+
+@pytest.fixture
+def project(website_project: Path, tmp_path: Path) -> Path:
+    """Return a copy of a new project that a test may change."""
+    return shutil.copytree(website_project, tmp_path / "project")
 
 
 def run(folder: Path, *arguments: str) -> None:
@@ -81,6 +90,32 @@ def run(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def run_in_fork(folder: Path, module: str, *arguments: str, **variables: str) -> tuple[int, str]:
+    """Run a module as :func:`run`, but in a fork of a process that has imported the library.
+
+    Returns the exit code and the output.
+    """
+    environment = {**os.environ, **variables}
+    return anyio.run(partial(run_preloaded, module=module, env=environment, cwd=folder), *arguments)
+
+
+def run_tests(folder: Path, selection: str, path: str = "tests/test_operator.py") -> None:
+    """Run the selected tests of a project in a fork, with only the plugins that its environment has."""
+    arguments = ("-q", "-p", "no:cacheprovider", "-k", selection, path)
+    code, output = run_in_fork(
+        *(folder, "pytest", *arguments),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        PYTEST_PLUGINS="pytest_asyncio.plugin,cfo.runtime.pytest_plugin,envtest.pytest_plugin",
+    )
+    assert code == 0, output
+
+
+def generate(folder: Path) -> None:
+    """Write the manifests of a project."""
+    code, output = run_in_fork(folder, "website_operator.generate")
+    assert code == 0, output
+
+
 def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     name, kind, group = LONG
     folder = new_project(tmp_path / "project", name, "--kind", kind, "--group", group)
@@ -90,47 +125,20 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     assert not [path for path in files if "@@" in path.read_text(errors="replace")]
 
 
-def test_type_checkers_find_an_editable_installation(tmp_path: Path) -> None:
-    """An author often has the library editable, from a clone. ``make lint-project`` checks a project's types."""
-    clone = tmp_path / "clone"
-    shutil.copytree(ROOT / "cfo", clone / "cfo", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, clone / name)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
-    python = str(tmp_path / "venv" / "bin" / "python")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
-    installed = subprocess.run(
-        [*pip, "--editable", clone], env=environment, capture_output=True, text=True, check=False
-    )
-    if "Could not find a version" in installed.stderr:
-        pytest.skip("the build backend cannot be installed here")
-    assert installed.returncode == 0, installed.stderr
-    mypy = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--python-executable", python]
-    checked = subprocess.run(
-        [*mypy, "-c", "import cfo.runtime"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout
-
-
-def test_make_format_repairs_what_make_lint_finds(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    link_environment(folder)
-    api = folder / "website_operator" / "api.py"
+def test_make_format_repairs_what_make_lint_finds(project: Path) -> None:
+    link_environment(project)
+    api = project / "website_operator" / "api.py"
     original = api.read_text()
     api.write_text(
         original.replace("from cfo", "import os\nfrom cfo").replace('"""The API', '\n\n"""The API')
     )
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
-    subprocess.run(["make", "format"], cwd=folder, env=environment, capture_output=True, check=True)
+    subprocess.run(
+        ["make", "format"], cwd=project, env=environment, capture_output=True, check=True
+    )
     assert api.read_text() == original
-    run(folder, "ruff", "check", ".")
-    run(folder, "ruff", "format", "--check", ".")
+    run(project, "ruff", "check", ".")
+    run(project, "ruff", "format", "--check", ".")
 
 
 def link_environment(folder: Path) -> None:
@@ -141,40 +149,37 @@ def link_environment(folder: Path) -> None:
     (folder / ".venv" / ".website-operator").touch()
 
 
-def test_forgotten_permission_fails_the_tests_of_a_new_project(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    reconciler = folder / "website_operator" / "reconciler.py"
+def test_forgotten_permission_fails_the_tests_of_a_new_project(project: Path) -> None:
+    reconciler = project / "website_operator" / "reconciler.py"
     reconciler.write_text(
         reconciler.read_text().replace('"configmaps", CRUD', '"configmaps", READ')
     )
     with pytest.raises(
         AssertionError, match='website-operator" cannot patch resource "configmaps"'
     ):
-        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
+        run_tests(project, "refusal")
 
 
-def test_wrong_result_of_a_reconcile_fails_the_tests_of_a_new_project(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    reconciler = folder / "website_operator" / "reconciler.py"
+def test_wrong_result_of_a_reconcile_fails_the_tests_of_a_new_project(project: Path) -> None:
+    reconciler = project / "website_operator" / "reconciler.py"
     code = reconciler.read_text()
     mistaken = code.replace("return Result(requeue_after=results.retry_after)", "return results")
     assert mistaken != code
     reconciler.write_text(mistaken)
     message = r"(?s)apply: returned a value of type ChildResults: must return a Result or None"
     with pytest.raises(AssertionError, match=message):
-        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
+        run_tests(project, "withdrawn")
 
 
-def test_typo_in_a_reconciler_is_the_error_of_the_test_of_a_new_project(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    reconciler = folder / "website_operator" / "reconciler.py"
+def test_typo_in_a_reconciler_is_the_error_of_the_test_of_a_new_project(project: Path) -> None:
+    reconciler = project / "website_operator" / "reconciler.py"
     code = reconciler.read_text()
     mistaken = code.replace("obj.spec.message", "obj.spec.mesage")
     assert mistaken != code
     reconciler.write_text(mistaken)
     message = r"E +AttributeError: .*'mesage'\s+E +raised in: reconcile of default/a by controller"
     with pytest.raises(AssertionError, match=message):
-        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
+        run_tests(project, "withdrawn")
 
 
 FAILING_INDEX = """\
@@ -193,10 +198,9 @@ FAILING_MAP_FUNCTION = """\
 
 @pytest.mark.parametrize("mistake", [FAILING_INDEX, FAILING_MAP_FUNCTION], ids=["index", "map"])
 def test_function_that_fails_for_objects_fails_the_tests_of_a_new_project(
-    tmp_path: Path, mistake: str
+    project: Path, mistake: str
 ) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    reconciler = folder / "website_operator" / "reconciler.py"
+    reconciler = project / "website_operator" / "reconciler.py"
     code = reconciler.read_text().replace(
         "        # Without the selector", f"{mistake}        # Without the selector"
     )
@@ -207,7 +211,7 @@ def test_function_that_fails_for_objects_fails_the_tests_of_a_new_project(
     reconciler.write_text(code)
     message = r"E +KeyError: 'site'\s+E +raised in: .* function .* default/a"
     with pytest.raises(AssertionError, match=message):
-        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn")
+        run_tests(project, "withdrawn")
 
 
 SECOND_CHILD = """\
@@ -221,10 +225,9 @@ SECOND_CHILD = """\
 
 
 def test_second_child_of_a_new_project_does_not_hide_that_the_first_is_refused(
-    tmp_path: Path,
+    project: Path,
 ) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    reconciler = folder / "website_operator" / "reconciler.py"
+    reconciler = project / "website_operator" / "reconciler.py"
     code = reconciler.read_text()
     rule = '        Rule("", "configmaps", CRUD),\n'
     code = code.replace(rule, rule + '        Rule("", "serviceaccounts", CRUD),\n')
@@ -234,24 +237,23 @@ def test_second_child_of_a_new_project_does_not_hide_that_the_first_is_refused(
     assert "serviceaccounts" in code
     assert SECOND_CHILD in code
     reconciler.write_text(code)
-    run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "another_owner or refusal")
+    run_tests(project, "another_owner or refusal")
 
 
 def test_forgotten_permission_to_watch_is_named_by_the_tests_of_a_new_project(
-    tmp_path: Path,
+    project: Path,
 ) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    reconciler = folder / "website_operator" / "reconciler.py"
+    reconciler = project / "website_operator" / "reconciler.py"
     reconciler.write_text(
         reconciler.read_text().replace('        Rule("", "configmaps", CRUD),\n', "")
     )
-    tests = folder / "tests" / "test_operator.py"
+    tests = project / "tests" / "test_operator.py"
     tests.write_text(tests.read_text().replace("ready(timeout=20)", "ready(timeout=3)"))
     missing = r'ConfigMap\.v1 \(missing rule \{apiGroups: \[""\], resources: \["configmaps"\]'
     with pytest.raises(
         AssertionError, match=rf"manager is not ready after 3 s: .*not synced: {missing}"
     ):
-        run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "refusal")
+        run_tests(project, "refusal")
 
 
 THEME = """\
@@ -284,11 +286,10 @@ class ThemeReconciler:
 
 
 @pytest.fixture
-def project_of_two_kinds(tmp_path: Path) -> Path:
+def project_of_two_kinds(project: Path) -> Path:
     """A second kind is one module and one line, as the README of a project describes."""
-    folder = new_project(tmp_path / "project", "website-operator")
-    (folder / "website_operator" / "theme.py").write_text(THEME)
-    operator = folder / "website_operator" / "operator.py"
+    (project / "website_operator" / "theme.py").write_text(THEME)
+    operator = project / "website_operator" / "operator.py"
     code = operator.read_text()
     changed = code.replace("[WebsiteReconciler]", "[WebsiteReconciler, ThemeReconciler]").replace(
         "import WebsiteReconciler\n",
@@ -296,18 +297,16 @@ def project_of_two_kinds(tmp_path: Path) -> Path:
     )
     assert changed.count("ThemeReconciler") == 2
     operator.write_text(changed)
-    return folder
+    return project
 
 
 def test_manifests_and_tests_of_a_project_include_a_second_kind(project_of_two_kinds: Path) -> None:
-    folder = project_of_two_kinds
-    run(folder, "website_operator.generate")
-    crds = list(yaml.safe_load_all((folder / "config" / "crd.yaml").read_text()))
+    generate(project_of_two_kinds)
+    config, chart = project_of_two_kinds / "config", project_of_two_kinds / "chart"
+    crds = list(yaml.safe_load_all((config / "crd.yaml").read_text()))
     assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme"]
-    assert (folder / "chart" / "crds" / "crd.yaml").read_text() == (
-        folder / "config" / "crd.yaml"
-    ).read_text()
-    objects = list(yaml.safe_load_all((folder / "config" / "install.yaml").read_text()))
+    assert (chart / "crds" / "crd.yaml").read_text() == (config / "crd.yaml").read_text()
+    objects = list(yaml.safe_load_all((config / "install.yaml").read_text()))
     (role,) = [
         obj
         for obj in objects
@@ -315,19 +314,18 @@ def test_manifests_and_tests_of_a_project_include_a_second_kind(project_of_two_k
     ]
     assert "themes" in [resource for rule in role["rules"] for resource in rule["resources"]]
     # The operator of this test is ready only if the API server has the CRD, and the account the permission.
-    run(folder, "pytest", "-q", "-p", "no:cacheprovider", "-k", "withdrawn or current")
+    run_tests(project_of_two_kinds, "withdrawn or current", "tests")
 
 
 def test_reconciler_without_rules_cannot_be_forgotten_in_a_project(
     project_of_two_kinds: Path,
 ) -> None:
-    folder = project_of_two_kinds
-    theme = folder / "website_operator" / "theme.py"
+    theme = project_of_two_kinds / "website_operator" / "theme.py"
     theme.write_text(THEME.replace('    rules = (Rule("example.com", "themes", READ),)\n', ""))
     with pytest.raises(AssertionError, match="'ThemeReconciler' has no attribute 'rules'"):
-        run(folder, "website_operator.generate")
+        generate(project_of_two_kinds)
     with pytest.raises(AssertionError, match=r'missing following "ReconcilerClass".*\n.* rules'):
-        run(folder, "mypy", "website_operator/operator.py", "--cache-dir", str(TYPES))
+        run(project_of_two_kinds, "mypy", "website_operator/operator.py", "--cache-dir", str(TYPES))
 
 
 def test_files_of_a_project_are_formatted_whatever_the_lengths_of_its_names(tmp_path: Path) -> None:
@@ -362,11 +360,20 @@ spec:
 """
 
 
-def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -> None:
-    folder = website_project
+async def test_new_project_runs_on_the_embedded_control_plane(project: Path) -> None:
+    kubeconfig = project / "website-operator.kubeconfig"
+    arguments = ("--embedded", "--webhook-url", str(free_url()))
+    process = await PreloadedCommand.start(
+        *arguments, env=os.environ, cwd=project, merge=True, module="website_operator"
+    )
+    operator = OperatorProcess(process)
 
-    async def check_objects() -> None:
-        kubeconfig = folder / "website-operator.kubeconfig"
+    async def has_applied_the_sample() -> bool:
+        assert process.returncode is None, operator.output
+        return "Applied the sample" in operator.output
+
+    try:
+        await eventually(has_applied_the_sample, "the sample")
         async with connect(await load_config(str(kubeconfig)), field_manager="test") as client:
             (website,) = await client.list(GVK("example.com", "v1alpha1", "Website"))
             # the webhook set the default when the sample was created, not in a later update
@@ -375,43 +382,30 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
             await client.create(yaml.safe_load(WEB))
             key = NamespacedName("default", "web")
             await wait_for(client, DEPLOYMENT, key, has_condition("Available"), timeout=240)
-
-    log = folder / "log"
-    arguments = ["-m", "website_operator", "--embedded", "--webhook-url", str(free_url())]
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            [sys.executable, *arguments], cwd=folder, stdout=output, stderr=subprocess.STDOUT
-        ) as process,
-    ):
-        try:
-            wait_for_text(log, "Applied the sample", process)
-            anyio.run(check_objects)
-        finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, log.read_text()
-    assert yaml.safe_load((folder / "website-operator.kubeconfig").read_text())["kind"] == "Config"
-    result = CliRunner().invoke(cli, ["new", "website-operator", str(folder)])
+    finally:
+        process.send_signal(signal.SIGINT)
+    assert await operator.exit_code() == 0, operator.output
+    assert yaml.safe_load(kubeconfig.read_text())["kind"] == "Config"
+    result = CliRunner().invoke(cli, ["new", "website-operator", str(project)])
     assert result.exit_code == 2
     assert "must be an empty folder, or not exist" in result.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_make_dev_reloads_the_crd_and_leaves_no_process(
-    tmp_path: Path, number: signal.Signals
+    project: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C on a terminal interrupts make and all processes of its group; other programs terminate only make."""
-    folder = new_project(tmp_path / "project", "website-operator")
-    link_environment(folder)
-    makefile = (folder / "Makefile").read_text().replace("https://127.0.0.1:9443", str(free_url()))
-    (folder / "Makefile").write_text(makefile)
+    link_environment(project)
+    makefile = (project / "Makefile").read_text().replace("https://127.0.0.1:9443", str(free_url()))
+    (project / "Makefile").write_text(makefile)
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
 
     async def change_the_api() -> str:
-        config = await load_config(str(folder / "website-operator.kubeconfig"))
+        config = await load_config(str(project / "website-operator.kubeconfig"))
         async with connect(config, field_manager="test") as client:
-            api = folder / "website_operator" / "api.py"
+            api = project / "website_operator" / "api.py"
             api.write_text(api.read_text().replace("The text in the", "The new text in the"))
             key = NamespacedName("", "websites.example.com")
 
@@ -423,12 +417,12 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(
             await eventually(is_reloaded, "the CRD of the changed code")
         return config.server
 
-    log = folder / "log"
+    log = project / "log"
     with (
         log.open("w") as output,
         subprocess.Popen(
             ["make", "dev"],
-            cwd=folder,
+            cwd=project,
             env=environment,
             stdout=output,
             stderr=output,
@@ -456,20 +450,19 @@ def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    link_environment(folder)
-    lines = (folder / "Makefile").read_text().splitlines(keepends=True)
+def test_interrupt_while_the_api_server_starts_ends_make_dev(project: Path) -> None:
+    link_environment(project)
+    lines = (project / "Makefile").read_text().splitlines(keepends=True)
     (start,) = [index for index, line in enumerate(lines) if "/cfo envtest" in line]
     lines[start] = "\tsh -c 'echo starting; exec sleep 300' & server=$$!; \\\n"
-    (folder / "Makefile").write_text("".join(lines))
+    (project / "Makefile").write_text("".join(lines))
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
-    log = folder / "log"
+    log = project / "log"
     with (
         log.open("w") as output,
         subprocess.Popen(
             ["make", "-s", "dev"],
-            cwd=folder,
+            cwd=project,
             env=environment,
             stdout=output,
             stderr=output,
@@ -487,7 +480,7 @@ def test_interrupt_while_the_api_server_starts_ends_make_dev(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("shares_port", [True, False])
-def test_busy_port_of_the_webhooks_is_one_line(website_project: Path, shares_port: bool) -> None:
+def test_busy_port_of_the_webhooks_is_one_line(project: Path, shares_port: bool) -> None:
     with socket.socket() as busy:
         if shares_port:  # as replicas do; the answers show that it is another program
             busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -495,19 +488,13 @@ def test_busy_port_of_the_webhooks_is_one_line(website_project: Path, shares_por
         busy.listen()
         port = busy.getsockname()[1]
         url = f"https://127.0.0.1:{port}"
-        done = subprocess.run(
-            [sys.executable, "-m", "website_operator", "--embedded", "--webhook-url", url],
-            cwd=website_project,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    last_line = done.stderr.splitlines()[-1]
+        code, output = run_in_fork(project, "website_operator", "--embedded", "--webhook-url", url)
+    assert code == 1
+    last_line = output.splitlines()[-1]
     assert last_line.startswith("WebhookServer webhooks failed: AddressUnavailable: ")
     assert str(port) in last_line
     assert "in use" in last_line
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in output
 
 
 def test_name_of_an_installed_package_is_refused(tmp_path: Path) -> None:
@@ -518,16 +505,8 @@ def test_name_of_an_installed_package_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_kubeconfig_is_one_line(website_project: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "website_operator"],
-        cwd=website_project,
-        env={**os.environ, "KUBECONFIG": "/nonexistent"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr == "$KUBECONFIG: /nonexistent: no such file\n"
+    code, output = run_in_fork(website_project, "website_operator", KUBECONFIG="/nonexistent")
+    assert (code, output) == (1, "$KUBECONFIG: /nonexistent: no such file\n")
 
 
 def test_makefile_uses_the_active_environment_or_installs_the_library(

@@ -1,21 +1,24 @@
-"""Commands of cfo in a fork of a process in which its modules are loaded.
+"""Commands of cfo and of projects that use it, in forks: the process that forks has loaded the modules.
 
 The tests start more than a hundred operators, and most of the CPU time of a start goes to imports. The commands are
 separate processes as before, with arguments, environment, folder, signals and exit code of their own. Starts with all
-imports are tested by ``test_start``, ``test_entry_point`` and ``test_packaging``.
+imports are tested by ``test_start``, ``test_entry_point`` and ``test_packaging``, those of projects by
+``test_scaffold``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -49,19 +52,27 @@ class PreloadedCommand:
         cwd: Path,
         stdin: int | None = None,
         merge: bool = False,
+        module: str = "cfo",
     ) -> Self:
-        """Run ``cfo`` with these arguments; :attr:`stderr` is a pipe, with ``merge`` also of stdout.
+        """Run ``python -m module`` with these arguments; :attr:`stderr` is a pipe, with ``merge`` also of stdout.
 
-        Unless ``stdin`` is the number of a file, the process reads what this process reads.
+        Unless ``stdin`` is the number of a file, the process reads what this process reads. A ``module`` other than
+        ``cfo`` is one of a project in ``cwd``, or a tool that imports the project.
         """
         status, reported = os.pipe()
         output, written = os.pipe()
         request = json.dumps(
-            {"arguments": arguments, "env": dict(env), "cwd": str(cwd), "merge": merge}
+            {
+                "module": module,
+                "arguments": arguments,
+                "env": dict(env),
+                "cwd": str(cwd),
+                "merge": merge,
+            }
         ).encode()
-        socket.send_fds(
-            _server()[0], [request], [reported, written, *([] if stdin is None else [stdin])]
-        )
+        server, _ = _server(load_operator if module == "cfo" else load_tools_of_projects)
+        files = [reported, written, *([] if stdin is None else [stdin])]
+        socket.send_fds(server, [request], files)
         os.close(reported)
         os.close(written)
         (reader, pipe), (stderr, _) = await _connect(status), await _connect(output)
@@ -91,6 +102,21 @@ class PreloadedCommand:
         self.send_signal(signal.SIGKILL)
 
 
+async def run_preloaded(
+    *arguments: str,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: int | None = None,
+    module: str = "cfo",
+) -> tuple[int, str]:
+    """Run a command as :meth:`PreloadedCommand.start`; return its exit code and its output (stdout and stderr)."""
+    process = await PreloadedCommand.start(
+        *arguments, env=env, cwd=cwd, stdin=stdin, merge=True, module=module
+    )
+    output = (await process.stderr.read()).decode()
+    return await process.wait(), output
+
+
 async def _connect(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
     reader = asyncio.StreamReader()
     pipe = os.fdopen(descriptor, "rb", buffering=0)
@@ -100,11 +126,15 @@ async def _connect(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseT
 
 
 @cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Return the connection to a process that runs :func:`serve` until this process ends, and that process."""
+def _server(load: Callable[[], None]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Return the connection to a process that runs :func:`serve` until this process ends, and that process.
+
+    ``load`` is a function of this module that loads the modules.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        code = f"from test.support.preloaded import serve; serve({theirs.fileno()})"
+        name = load.__name__
+        code = f"from test.support.preloaded import {name}, serve; serve({theirs.fileno()}, {name})"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=Path(__file__).parents[2],
@@ -114,12 +144,13 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, process
 
 
-def serve(descriptor: int) -> None:
-    """Load the modules, then fork for each request, and report the pid and later the exit code to its first pipe."""
+def load_operator() -> None:
+    """Load what ``cfo run`` and ``cfo uninstall`` import."""
     from cfo.startup import tune_process
 
     # An operator imports the modules of its features when it starts; all of them take 0.2 s.
     with tune_process():
+        import cfo.cli
         import cfo.console.uninstall
         import cfo.controllers.appwrapper
         import cfo.controllers.flux
@@ -133,7 +164,6 @@ def serve(descriptor: int) -> None:
         import cfo.webhooks.flux
         import cfo.webhooks.inferencestack
         import cfo.webhooks.raycluster  # noqa: F401
-        from cfo.cli import main
         from cfo.features import all_views
         from cfo.manifests.overlays import COMPONENTS, render
 
@@ -141,6 +171,35 @@ def serve(descriptor: int) -> None:
         # "uninstall" renders all components. Schemas of our CRDs and compiled modules, which are kept, take a second.
         render(components=COMPONENTS)
         anyio.run(anyio.sleep, 0)  # imports the backend
+
+
+def load_tools_of_projects() -> None:
+    """Load what a project that ``cfo new`` writes imports: the public names of the library, envtest and pytest."""
+    import pytest_asyncio.plugin  # noqa: F401
+
+    from cfo import runtime
+    from cfo.runtime import client, controller, objects, webhook
+    from cfo.runtime.objects import custom_resource_definition
+    from envtest import ControlPlane
+    from test.support.website import Website
+
+    for package in (runtime, client, controller, objects, webhook):
+        for name in package.__all__:
+            getattr(package, name)
+
+    async def start_control_plane() -> None:
+        crd = custom_resource_definition(Website)
+        async with ControlPlane.embedded(crds=[crd], controllers=["all"]):
+            pass
+
+    anyio.run(start_control_plane)  # imports the rest of envtest
+
+
+def serve(descriptor: int, load: Callable[[], None]) -> None:
+    """Call ``load``, then fork for each request, and report the pid and later the exit code to its first pipe."""
+    load()
+    gc.collect()
+    gc.freeze()  # collections in the forks would read, and so copy, all modules
     requests = socket.socket(fileno=descriptor)
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
@@ -160,23 +219,25 @@ def serve(descriptor: int) -> None:
                 pid = os.fork()
                 if not pid:
                     selector.close()
-                    _become(json.loads(request), *streams)
+                    command = json.loads(request)
+                    _become(command, *streams)
                     for descriptor in (requests.detach(), *files):
                         os.close(descriptor)
-                    main()
+                    runpy.run_module(command["module"], run_name="__main__", alter_sys=True)
+                    sys.exit()
                 for descriptor in streams:
                     os.close(descriptor)
                 os.write(status, b"%d\n" % pid)
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
 
 
-def _become(request: dict[str, Any], stderr: int, stdin: int = 0) -> None:
+def _become(command: dict[str, Any], stderr: int, stdin: int = 0) -> None:
     """Give this process what a new one would have."""
     os.dup2(stdin, 0)
     os.dup2(stderr, 2)
-    if request["merge"]:
+    if command["merge"]:
         os.dup2(stderr, 1)
     os.environ.clear()
-    os.environ.update(request["env"])
-    os.chdir(request["cwd"])
-    sys.argv = ["cfo", *request["arguments"]]
+    os.environ.update(command["env"])
+    os.chdir(command["cwd"])
+    sys.argv = [command["module"], *command["arguments"]]

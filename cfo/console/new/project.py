@@ -10,11 +10,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 import click
@@ -41,7 +43,7 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         project = Project(name=name, kind=kind, group=group)
     except InvalidProject as error:
         raise InvalidInput(str(error)) from None
-    distributions = metadata.packages_distributions().get(project.package, ())
+    distributions = _distributions_of(project.package)
     installed = [other for other in distributions if other != name or not _is_local(other)]
     if installed:
         raise InvalidInput(
@@ -63,6 +65,13 @@ def command(name: str, directory: Path | None, kind: str, group: str) -> None:
         ) from None
     kind = f"{project.kind} ({project.plural}.{project.group})"
     click.echo(f"Created {target} for the kind {kind}. Next: cd {target} && make test && make run")
+
+
+def _distributions_of(package: str) -> Sequence[str]:
+    """Return the installed distributions with ``package``; the files of all are read only if one can have it."""
+    if find_spec(package) is None:
+        return ()
+    return metadata.packages_distributions().get(package, ())
 
 
 def _is_local(distribution: str) -> bool:
