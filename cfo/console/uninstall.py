@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Final, TypeVar
 
 import anyio
@@ -389,13 +389,21 @@ async def _watched_bindings(client: Client, namespaces: Set[str]) -> list[Namesp
     return await client.select(_ROLE_BINDING, key_if_own, label_selector=_SELECTOR)
 
 
-def _first_objects(namespace: str) -> list[Object]:
-    """Return all objects that an operator in ``namespace`` can have that is not an additional one."""
+@cache
+def _first_objects(namespace: str) -> Sequence[Object]:
+    """Return all objects that an operator in ``namespace`` can have that is not an additional one.
+
+    They are rendered once, and callers do not change them.
+    """
     return render(namespace=namespace, components=COMPONENTS, watch_namespaces=[namespace])
 
 
-def _additional_objects(namespace: str) -> list[Object]:
-    """Return the ClusterRoles and ClusterRoleBindings that only an additional operator in ``namespace`` has."""
+@cache
+def _additional_objects(namespace: str) -> Sequence[Object]:
+    """Return the ClusterRoles and ClusterRoleBindings that only an additional operator in ``namespace`` has.
+
+    They are rendered once, and callers do not change them.
+    """
     of_all = {name_of(obj) for obj in _first_objects(namespace)}
     part = {"watchNamespaces": [namespace]}
     objects = render(namespace=namespace, components=COMPONENTS, part=part)
