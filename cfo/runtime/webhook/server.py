@@ -259,21 +259,22 @@ class WebhookServer:
     async def _review(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
         """Answer a review within the limits. Raises :class:`TooManyReviews` beyond them."""
         address = request.remote or ""
-        taken = [(self._reviews, 1)]
-        if len(body) > MAX_INLINE:
-            taken += [(self._large_reviews, 1), (self._large_bytes, len(body))]
+        named = named_namespace(body)
         assert self._listener is not None
         with ExitStack() as shares:
-            for share, amount in taken:
-                shares.enter_context(share.of_address(address, amount))
+            shares.enter_context(self._reviews.of_address(address))
+            if len(body) > MAX_INLINE:
+                # before the body is read, so that those of one namespace that wait for the thread lock out no others
+                for share, amount in ((self._large_reviews, 1), (self._large_bytes, len(body))):
+                    shares.enter_context(share.of_address(address, amount))
+                    shares.enter_context(share.of_namespace(address, named, amount))
             shares.enter_context(self._listener.protected(request))
             seconds = _timeout(request.query.get("timeout", ""))
             deadline = asyncio.get_running_loop().time() + seconds
-            client = (address, named_namespace(body))
             try:
                 async with asyncio.timeout_at(deadline):
                     review = await self._worker.run(
-                        client, len(body), read_review, body, self._controllers
+                        (address, named), len(body), read_review, body, self._controllers
                     )
             except TimeoutError:
                 _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
@@ -284,8 +285,8 @@ class WebhookServer:
             # after the body was read, so that those which wait for the thread lock out no small ones of the webhook
             of_webhook = self._shares_of(webhook)
             shares.enter_context(of_webhook.of_address(address))
-            for share, amount in [*taken, (of_webhook, 1)]:
-                shares.enter_context(share.of_namespace(address, review.namespace, amount))
+            for share in (self._reviews, of_webhook):
+                shares.enter_context(share.of_namespace(address, review.namespace))
             return await self._respond_to(review, webhook, seconds, deadline)
 
     def _shares_of(self, webhook: Webhook) -> Shares:

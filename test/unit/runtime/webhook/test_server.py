@@ -93,16 +93,10 @@ def trust(certificates: CertificateSet) -> ssl.SSLContext:
 
 
 def review(name: str = "w", **fields: Any) -> bytes:
-    request = {
-        "uid": f"uid-{name}",
-        "operation": "CREATE",
-        "name": name,
-        "object": {"a": 1},
-        **fields,
-    }
-    return json.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    ).encode()
+    request = {"uid": f"uid-{name}", "operation": "CREATE", "name": name, **fields}
+    request.setdefault("object", {"a": 1})
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(document, separators=(",", ":")).encode()  # as API servers send it
 
 
 async def wait_until_listening(server: WebhookServer) -> None:
@@ -694,6 +688,35 @@ async def test_reviews_of_one_namespace_lock_out_no_others(
     assert ((await waiting)[0], (await second)[0]) == (200, 200)
     assert (await post(session, harness.url(), review(namespace="a")))[0] == 200
     assert harness.server._reviews.free == 5
+
+
+async def test_unread_reviews_of_one_namespace_lock_out_no_others(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
+    harness.server._large_reviews = Shares(5, "large reviews in flight")
+    computing = ComputingHandler()
+    harness.server._webhooks.add(computing.webhook())
+
+    def send(namespace: str) -> asyncio.Task[tuple[int, Any]]:
+        body = review("x", namespace=namespace, object={"a": "x" * 20_000})
+        return asyncio.create_task(post(session, harness.url(computing.path), body))
+
+    async def wait_until_free(expected: int) -> None:
+        while harness.server._large_reviews.free != expected:  # noqa: ASYNC110 (the server has no event for it)
+            await asyncio.sleep(0.01)
+
+    in_thread = send("a")
+    await wait_until_free(4)
+    unread = send("a")
+    await wait_until_free(3)
+    code, reply = await send("a")
+    limit = "limit is 2 large reviews in flight of one namespace, while others need the rest"
+    assert (code, limit in reply["response"]["status"]["message"]) == (429, True)
+    of_another = send("b")
+    await wait_until_free(2)
+    computing.release.set()
+    for accepted in (in_thread, unread, of_another):
+        assert (await accepted)[0] == 200
 
 
 async def test_client_that_names_the_namespace_of_others_locks_out_none_of_them(
