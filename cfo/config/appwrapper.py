@@ -73,6 +73,10 @@ class FaultToleranceConfiguration(Section):
     grace_period_ceiling: Annotated[
         Duration, "Maximum of all grace periods, including those in annotations."
     ] = Duration(hours=24)
+    unused_quota_limit: Annotated[
+        Duration,
+        "How long in all an AppWrapper in a queue keeps quota that no pod requests; at most `gracePeriodCeiling`.",
+    ] = Duration(minutes=30)
     success_ttl_ceiling: Annotated[Duration, "Maximum time to keep components after a success."] = (
         field(default=Duration(days=7), name="successTTLCeiling")
     )

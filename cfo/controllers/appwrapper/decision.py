@@ -52,7 +52,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     being deleted, if they are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does
     not change. ``others``: objects that the AppWrapper controls, that are no components, and from which pods with its
     label descend, as far as they are known. ``refusal``: why missing pods cannot be created, if that was asked for and
-    is known.
+    is known. ``unused_until``: until when it may keep quota that its pods do not request; ``None`` if they do.
     """
 
     wrapper: Object
@@ -71,11 +71,16 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     validation: ValidatedCondition | None = None
     others: Sequence[Deletion] = ()
     refusal: PodFailure | None = None
+    unused_until: datetime | None = None
 
     @property
     def suspended(self) -> bool:
         """Whether ``spec.suspend`` is set, so no components should exist."""
         return bool((self.wrapper.get("spec") or {}).get("suspend"))
+
+    def limited(self, deadline: datetime) -> datetime:
+        """Return ``deadline``, or an earlier one if it keeps quota that its pods do not request."""
+        return deadline if self.unused_until is None else min(deadline, self.unused_until)
 
     def status(self) -> WrapperStatus:
         """Return a copy of the current status, to be changed."""
@@ -207,7 +212,7 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     if observation.is_queued:
         decision.others = observation.others
     grace = forceful_grace(observation)
-    deadline = status.last_transition(DELETING_RESOURCES) + grace
+    deadline = observation.limited(status.last_transition(DELETING_RESOURCES) + grace)
     own = [pod for pod in observation.pods if pod.ancestor]
     if observation.now < deadline:
         own_from = own_pods_from(observation, status) or deadline
@@ -217,7 +222,7 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
         if not remaining and not waited and not has_unknown_owners:
             status.clear(DELETING_RESOURCES, "DeletionComplete")
             return True
-        decision.requeue_at(own_from if awaits_all else deadline)
+        decision.requeue_at(min(own_from, deadline) if awaits_all else deadline)
         return False
     # A component that is a pod too large for the cache is not among the pods.
     decision.deletions = [

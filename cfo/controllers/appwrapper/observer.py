@@ -46,6 +46,7 @@ from cfo.controllers.appwrapper.pods import (
 )
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.status import is_true
+from cfo.controllers.appwrapper.unused_quota import QuotaUse, UnusedQuota, use_of_quota
 from cfo.controllers.appwrapper.workload_decision import QueueState
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
@@ -118,6 +119,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     gate: ValidationGate
     reservations: Reservations | None = None
     _ancestors: dict[NamespacedName, _KnownPods] = msgspec.field(default_factory=dict)
+    _unused: dict[NamespacedName, UnusedQuota] = msgspec.field(default_factory=dict)
 
     async def observe(self, wrapper: Object, queue: QueueState) -> WrapperObservation:
         """Observe the current state of ``wrapper``, to which ``queue`` applies. Raises the errors of API requests."""
@@ -173,7 +175,26 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             knowledge=knowledge_of_pods(is_cached=self.pods.is_complete(namespace_of(wrapper))),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
         )
-        return self._with_others(await self._with_ancestors(observation, pods))
+        observation = self._with_others(await self._with_ancestors(observation, pods))
+        return self._with_unused_quota(observation)
+
+    def _with_unused_quota(self, observation: WrapperObservation) -> WrapperObservation:
+        """Return ``observation`` with the time until which quota is kept that no pod requests."""
+        key = key_of(observation.wrapper)
+        uid = uid_of(observation.wrapper)
+        use = use_of_quota(observation)
+        unused = self._unused.get(key)
+        if unused is None or unused.wrapper_uid != uid:
+            unused = UnusedQuota(uid)
+        unused = unused.after(use, observation.now)
+        if use is QuotaUse.NONE:
+            self._unused.pop(key, None)
+        else:
+            self._unused[key] = unused
+        unused_until = None
+        if use is QuotaUse.UNUSED:
+            unused_until = unused.ends_at(observation.settings.unused_quota_limit)
+        return structs.replace(observation, unused_until=unused_until)
 
     def _with_others(self, observation: WrapperObservation) -> WrapperObservation:
         """Return ``observation`` with the objects that the AppWrapper controls, as far as its pods led to them.
@@ -254,7 +275,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             has_unknown_owners=listed.has_unknown_owners(name),
         )
         observation = structs.replace(observation, knowledge=knowledge)
-        return self._with_forced_since(observation, pods.values())
+        return self._with_unused_quota(self._with_forced_since(observation, pods.values()))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
@@ -266,6 +287,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
 
         ``wrapper_uid`` is the uid of the AppWrapper that has the name now. Raises the errors of API requests.
         """
+        if not wrapper_uid:
+            self._unused.pop(key, None)
         known = self._ancestors.get(key)
         if known is None or known.wrapper_uid == wrapper_uid:
             return

@@ -238,7 +238,8 @@ class ReservationReconciler:
             (waiting.uid, *self._reservations.known_uids(request)), waiting.uid
         )
         own = [each.pod for each in pods.own_pods(ancestors) if each.pod.uid not in pods.succeeded]
-        grace = Settings.of(workload, self._fault_tolerance).forceful_deletion_grace
+        settings = Settings.of(workload, self._fault_tolerance)
+        grace = settings.forceful_deletion_grace
         ends_at = _release_began_at(workload) + grace
         if self._clock.now() >= ends_at:
             return await self._force_deletion(workload, waiting, own, grace)
@@ -246,6 +247,9 @@ class ReservationReconciler:
         if own:
             end = f"until they end, such as {own[0].name}"
         else:
+            ends_at = _release_began_at(workload) + min(grace, settings.unused_quota_limit)
+            if self._clock.now() >= ends_at:
+                return False
             earliest = time_or_none(workload["metadata"].get("creationTimestamp") or "")
             latest = _deleted_at(workload) + LAST_CREATION
             user = pods.candidate(_wrapper_name(workload), earliest, latest)

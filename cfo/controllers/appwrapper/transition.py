@@ -79,6 +79,11 @@ from cfo.runtime import POD, has_finalizer, is_deleting
 from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
+_KEEPING_PHASES: Final = (Phase.RESUMING, Phase.RUNNING, Phase.RESETTING)
+"""The phases in which an AppWrapper is to run, so that nothing else ends the time for which it keeps quota."""
+
+_DELETED_AFTER_FAILURE: Final = "Resources deleted for failed AppWrapper"
+
 _EXCESS_RETRIES: Final = 3
 """How many retries are allowed at most if a component has more pods than were admitted."""
 
@@ -139,7 +144,33 @@ def decide(observation: WrapperObservation) -> WrapperDecision:
     decision = WrapperDecision(status=observation.status())
     _record_validation(observation, decision)
     _STEPS[decision.status.phase](observation, decision)
+    _end_unused_quota(observation, decision)
     return decision
+
+
+def _end_unused_quota(observation: WrapperObservation, decision: WrapperDecision) -> None:
+    """Fail an AppWrapper that has kept quota for too long without pods that request it."""
+    status = decision.status
+    if observation.unused_until is None or status.phase not in _KEEPING_PHASES:
+        return
+    if observation.now < observation.unused_until:
+        decision.requeue_at(observation.unused_until)
+        return
+    limit = format_duration(observation.settings.unused_quota_limit)
+    message = (
+        f"not retried any more, because its pods have not requested the quota for {limit} in all"
+    )
+    if status.is_true(UNHEALTHY):
+        message = f"{status.message(UNHEALTHY)}; {message}"
+    elif status.message(PODS_READY):
+        message = f"{status.message(PODS_READY)}; {message}"
+    status.set(UNHEALTHY, True, "InsufficientPodsReady", message, restart=True)
+    decision.record_warning("Failed", f"InsufficientPodsReady: {message}")
+    decision.create = False
+    decision.unexplained = None
+    if not status.is_true(RESOURCES_DEPLOYED):
+        status.set(RESOURCES_DEPLOYED, False, "Failed", _DELETED_AFTER_FAILURE)
+    status.phase = Phase.FAILED
 
 
 def _record_validation(observation: WrapperObservation, decision: WrapperDecision) -> None:
@@ -772,7 +803,7 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
         if delay and not observation.suspended and not status.is_true(DELETING_RESOURCES):
             message = f"{DELETION_ON_FAILURE} has value {format_duration(delay)}"
             status.set(DELETING_RESOURCES, False, "DeletionPaused", message, restart=True)
-            deadline = status.last_transition(DELETING_RESOURCES) + delay
+            deadline = observation.limited(status.last_transition(DELETING_RESOURCES) + delay)
             excess = _excess_message(observation)
             if observation.now < deadline and not excess:
                 decision.requeue_at(deadline)
@@ -781,7 +812,7 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
                 _end_pause(decision, excess)
         if not delete_components(observation, decision):
             return
-        message = "Resources deleted for failed AppWrapper"
+        message = _DELETED_AFTER_FAILURE
         if delay and observation.suspended:
             message = "Kueue forced resource deletion by suspending AppWrapper"
         status.set(RESOURCES_DEPLOYED, False, "Failed", message)

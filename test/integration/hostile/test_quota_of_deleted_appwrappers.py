@@ -244,6 +244,26 @@ async def test_pod_of_another_owner_keeps_the_quota_no_longer_than_the_grace_per
     assert "ForcefulDeletion" not in reasons
 
 
+async def test_pod_of_another_owner_keeps_the_quota_for_half_an_hour_at_most(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """Users choose the grace period."""
+    clock = SteppedClock()
+    async with run_appwrapper_controllers(environment, QUEUED, clock=clock):
+        held = await start_held_pod(environment, "24h")
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            await create_decoy(tenant, "label")
+            await delete_wrapper(tenant, "finalizer removed")
+        await let_pod_end(environment, held)
+        await assert_kept(environment)
+        clock.step(1800)
+
+        async def is_released() -> bool:
+            return not await workloads(environment)
+
+        await eventually(is_released, "no Workload")
+
+
 async def test_grace_period_of_the_quota_passes_while_no_operator_runs(
     environment: AppWrapperEnvironment,
 ) -> None:

@@ -91,9 +91,9 @@ def deployment(replicas: int) -> Object:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "c"}, "spec": spec}
 
 
-async def admit(environment: AppWrapperEnvironment, component: Object) -> None:
+async def admit(environment: AppWrapperEnvironment, component: Object, **annotations: str) -> None:
     """Create an AppWrapper in a queue, and admit its Workload as Kueue does."""
-    obj = wrapper(component, retryLimit="0")
+    obj = wrapper(component, **{"retryLimit": "0", **annotations})
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     await environment.create(obj)
 
@@ -213,3 +213,46 @@ async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
         await environment.wait_until_idle()
         await environment.wait_for_condition("PodsReady", "True")
         await environment.wait_for_phases("", "Suspended", "Resuming", "Running")
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({"admissionGracePeriodDuration": "24h"}, id="grace period"),
+        pytest.param(
+            {"admissionGracePeriodDuration": "5m", "retryLimit": "100000"}, id="many retries"
+        ),
+        pytest.param({"retryPausePeriodDuration": "24h", "retryLimit": "3"}, id="pause"),
+        pytest.param({"deletionOnFailureGracePeriodDuration": "24h"}, id="after the failure"),
+    ],
+)
+async def test_annotations_keep_no_quota_without_pods_for_more_than_half_an_hour(
+    environment: AppWrapperEnvironment, annotations: dict[str, str]
+) -> None:
+    clock = SteppedClock()
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=clock):
+        await limit_gpus(environment, 0)
+        began = clock.now()
+        await admit(environment, job(parallelism=2, completions=2), **annotations)
+        await environment.wait_for_condition("ResourcesDeployed", "False", "Failed")
+        await wait_until_released(environment)
+        minutes = (clock.now() - began).total_seconds() / 60
+    assert minutes < 32 + 1
+
+
+async def test_pods_that_wait_keep_the_quota_for_longer(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """Pulling large images takes long, and a user lets the pods wait for them."""
+    clock = SteppedClock()
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=clock):
+        waiting = job(parallelism=2, completions=2)
+        metadata = waiting["spec"]["template"]["metadata"]
+        metadata["annotations"] = {"envtest.cfo/phase": "Pending"}
+        began = clock.now()
+        await admit(environment, waiting, warmupGracePeriodDuration="50m")
+        await wait_until_released(environment)
+        minutes = (clock.now() - began).total_seconds() / 60
+    assert minutes >= 50
