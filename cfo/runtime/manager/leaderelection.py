@@ -18,6 +18,9 @@ paused has not tried before. The gate stays closed meanwhile. The attempt only s
 resourceVersion of the last renewal, or of a later read that found no other holder. So no other replica is the leader,
 and the gate opens again; another one may have acquired and released the Lease before such a read.
 
+A renewal without an answer may have been stored, which an overloaded API server does. So the Lease is read next: if it
+is as it was sent, that renewal counts, because no other replica has held the Lease since.
+
 Limit: a write that was sent in time may be processed late by an API server that hangs. If a late write would be
 harmful, use a precondition (a resourceVersion).
 
@@ -120,6 +123,14 @@ class LeaderElectionOptions:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _UnansweredWrite:
+    """A write of the Lease whose outcome is not known: what was sent, and when, by the clock that includes suspends."""
+
+    spec: Mapping[str, Any]
+    began: float
+
+
 class LeadershipLost(StopImmediately):
     """Raised when this process loses leadership; all leader-only work must stop immediately."""
 
@@ -205,6 +216,8 @@ class LeaderElector:
         self._renewed_at = 0.0
         """When the last successful renewal started, by the clock that includes suspends."""
         self._lease: Object = {}
+        self._unanswered: _UnansweredWrite | None = None
+        """The last write, if it had no answer and the Lease was not read since."""
         self._observed_at = 0.0
         """When this process last observed a change of the Lease, by the same clock."""
         self._reported_leader = ""
@@ -318,13 +331,13 @@ class LeaderElector:
     async def _renew_late(self) -> bool:
         """Try once to renew the Lease after the deadline; return whether this process is the leader again.
 
-        The Lease is not read again: if it has a new resourceVersion, another replica may be the leader.
+        If the Lease has a new resourceVersion, another replica may be the leader, unless this process wrote it.
         """
         options = self.options
         late = self._longest_delay
         timeout = min(options.retry_period, options.lease_duration - options.renew_deadline)
         try:
-            await self._write(self._lease, timeout)
+            await self._write(await self._written_last(timeout), timeout)
         except (APIError, TransportError, orjson.JSONDecodeError) as error:
             _log.warning("Failed to renew lease", lease=self._lease_name, error=str(error))
             return False
@@ -337,10 +350,19 @@ class LeaderElector:
         )
         return True
 
+    async def _written_last(self, timeout: float) -> Object:
+        """Return the Lease as this process wrote it last."""
+        unanswered = self._unanswered
+        if unanswered is not None:
+            stored = await self._lock.get(timeout=timeout)
+            if stored is not None and stored.get("spec") == unanswered.spec:
+                return stored
+        return self._lease
+
     async def _try_acquire_or_renew(self, timeout: float) -> bool:
         """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
         try:
-            if self._leading:
+            if self._leading and self._unanswered is None:
                 # The Lease is not read first, so that the renewal of an unchanged Lease is one request.
                 try:
                     await self._write(self._lease, timeout)
@@ -369,6 +391,8 @@ class LeaderElector:
             return True
         known = self._lease
         self._observe(lease)
+        if self._was_renewed():
+            return True
         # A released Lease has no holder. We hold it already if the container was restarted in the same pod.
         if self.leader not in ("", self.options.identity) and self._is_held():
             _log.debug(
@@ -379,6 +403,16 @@ class LeaderElector:
             return False
         await self._write(lease, timeout)
         return True
+
+    def _was_renewed(self) -> bool:
+        """Return whether the Lease that was just read is the renewal without an answer, and count it then."""
+        unanswered = self._unanswered
+        self._unanswered = None
+        if unanswered is None or not self._leading or self._spec != unanswered.spec:
+            return False
+        self._renewed_at = unanswered.began
+        self._longest_delay = 0.0
+        return self._remaining() > 0
 
     def _observe(self, lease: Object) -> None:
         old_spec = self._spec
@@ -400,10 +434,15 @@ class LeaderElector:
         """Write the Lease with this process as the holder; create it if ``lease`` is empty."""
         began = self._clock.boottime()
         written = _with_holder(lease, self.options, self._clock.now())
-        if lease:
-            persisted = await self._lock.update(written, timeout=timeout)
-        else:
-            persisted = await self._lock.create(written, timeout=timeout)
+        try:
+            if lease:
+                persisted = await self._lock.update(written, timeout=timeout)
+            else:
+                persisted = await self._lock.create(written, timeout=timeout)
+        except TransportError:
+            self._unanswered = _UnansweredWrite(written["spec"], began)
+            raise
+        self._unanswered = None
         self._observe(persisted)
         # Other replicas count from their observation of this write, which is later than its start.
         self._renewed_at = began

@@ -41,7 +41,8 @@ from test.support.scheduling import run_until_idle
 class FakeLock(LeaseLock):
     """A Lease in memory, with optimistic concurrency.
 
-    Requests wait for ``gate``; then they fail while ``down`` is set, or raise the next of ``errors``.
+    Requests wait for ``gate``; then they fail while ``down`` is set, or raise the next of ``errors``. The next
+    ``lost_answers`` of updates are lost after the Lease was stored.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class FakeLock(LeaseLock):
         self.down = False
         self.gate = asyncio.Event()
         self.gate.set()
+        self.lost_answers = 0
         self.updates = 0
 
     async def _respond(self) -> None:
@@ -79,7 +81,11 @@ class FakeLock(LeaseLock):
             or self.lease["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]
         ):
             raise Conflict(409)
-        return self._store(lease)
+        stored = self._store(lease)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise TransportError("no answer", outcome_unknown=True)
+        return stored
 
     def _store(self, lease: Object) -> Object:
         self.updates += 1
@@ -350,6 +356,57 @@ async def test_renewal_counts_from_the_time_its_request_was_sent() -> None:
         assert one.can_write()
         clock.suspend(0.2)
         assert not one.can_write()
+
+
+async def test_renewal_that_was_stored_without_an_answer_counts_from_its_start() -> None:
+    lock, clock = FakeLock(), FakeClock()
+    one = Replica(lock, "one", clock)
+    async with running(one):
+        lock.lost_answers = 1
+        await one.advance(4)  # stored at 2 s, and read at 4 s
+        assert lock.updates == 2
+        assert metric_value(one, "leader_election_slowpath_total") == 0
+        lock.down = True
+        await one.advance(7.5)
+        assert one.can_write()
+        await one.advance(0.5)
+        assert not one.can_write()
+
+
+async def test_renewal_that_was_not_stored_is_repeated() -> None:
+    lock, clock = FakeLock(), FakeClock()
+    one = Replica(lock, "one", clock)
+    async with running(one):
+        lock.errors = [TransportError("no answer", outcome_unknown=True)]
+        await one.advance(4)
+        assert lock.spec["renewTime"] == "2026-01-01T00:00:04.000000Z"
+        assert one.is_leader()
+
+
+async def test_leader_that_is_suspended_after_a_lost_answer_remains_the_leader() -> None:
+    lock, clock = FakeLock(), FakeClock()
+    one = Replica(lock, "one", clock)
+    async with running(one):
+        lock.lost_answers = 1
+        await one.advance(2)
+        clock.suspend(600)
+        await one.advance(2)
+        assert one.can_write()
+        assert one.error is None
+
+
+async def test_leader_ends_if_another_replica_was_the_leader_after_a_lost_answer() -> None:
+    for other in (_lease("rival"), _lease("")):
+        lock, clock = FakeLock(), FakeClock()
+        one = Replica(lock, "one", clock)
+        async with running(one):
+            lock.lost_answers = 1
+            await one.advance(2)
+            lock._store(other)
+            clock.suspend(600)
+            await one.advance(2)
+            assert one.error is not None
+            assert not one.can_write()
 
 
 async def test_suspended_leader_remains_the_leader_if_no_other_replica_was() -> None:
