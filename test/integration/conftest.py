@@ -8,7 +8,7 @@ import structlog
 
 @pytest.fixture(autouse=True)
 def _log_level(request: pytest.FixtureRequest) -> None:
-    """Log no message for each request and reconcile, which took 4 % of the time; the fixture of all tests undoes it."""
+    """Log no message for each request and reconcile, which took 4 % of the time; the hook of all tests undoes it."""
     level = request.config.getoption("log_level") or "info"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
 

@@ -110,11 +110,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 _ASYNCHRONOUS: Final = ("api_client", "fork_client")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a synchronous test that has an asynchronous client as a parameter: it could not await the responses."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Check the fixtures of a test that uses the control plane; other tests take no time for it."""
     if not isinstance(item, pytest.Function):
-        return
+        return (yield)
+    if any(name in item.fixturenames for name in _ASYNCHRONOUS):
+        _check_is_asynchronous(item)
+    result = yield
+    if "_threaded_control_plane" in item.fixturenames:
+        _check_configuration(item)
+    return result
+
+
+def _check_is_asynchronous(item: pytest.Function) -> None:
+    """Fail a synchronous test that has an asynchronous client as a parameter: it could not await the responses."""
     # the test that hypothesis wraps can be asynchronous
     if hasattr(item.function, "hypothesis"):
         return
@@ -126,6 +136,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             message = (
                 f"fixture {name}: {item.name} must be `async def`, because the client is asynchronous; a synchronous "
                 "test can use any HTTP client with control_plane.url, ca_pem and token"
+            )
+            pytest.fail(message, pytrace=False)
+
+
+def _check_configuration(item: pytest.Function) -> None:
+    """Fail a test that overrides a fixture of the control plane after it was started without the override."""
+    for name, started_with in item.config.stash[_STARTED_WITH].items():
+        if name == "controllers" and item.config.getoption("--controllers"):
+            continue  # the option wins
+        wanted = item.funcargs[name]
+        if wanted != started_with:
+            message = (
+                f"fixture {name}: this test asks for {wanted!r}, but the control plane of the session was started "
+                f"with {started_with!r}; override the fixture only in the conftest.py of the root folder"
             )
             pytest.fail(message, pytrace=False)
 
@@ -206,23 +230,6 @@ def _threaded_control_plane(
         raise pytest.fail.Exception(str(error), pytrace=False) from None
     yield thread
     thread.stop()
-
-
-@pytest.fixture(autouse=True)
-def _same_configuration(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
-    """Fail a test that overrides a fixture of the control plane after it was started without the override."""
-    if "_threaded_control_plane" not in request.fixturenames:
-        return
-    for name, started_with in pytestconfig.stash[_STARTED_WITH].items():
-        if name == "controllers" and pytestconfig.getoption("--controllers"):
-            continue  # the option wins
-        wanted = request.getfixturevalue(name)
-        if wanted != started_with:
-            message = (
-                f"fixture {name}: this test asks for {wanted!r}, but the control plane of the session was started "
-                f"with {started_with!r}; override the fixture only in the conftest.py of the root folder"
-            )
-            pytest.fail(message, pytrace=False)
 
 
 @pytest.fixture(scope="session")
