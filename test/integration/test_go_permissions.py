@@ -28,10 +28,10 @@ from test.support.clocks import next_second
 from test.support.config_map_webhooks import free_url
 from test.support.installation import (
     create_config_map,
-    install,
     kubectl,
     operator_audit_events,
     run_in_cluster,
+    start_installation,
 )
 from test.support.network_policies import kuberay_role, kuberay_role_binding, wait_until_allowed
 from test.support.operator_process import OperatorProcess
@@ -42,7 +42,6 @@ from test.support.raycluster_environment import (
     Environment,
     eventually,
     ray_cluster,
-    start_environment,
 )
 
 _READ = ("get", "list", "watch")
@@ -230,8 +229,7 @@ async def test_cluster_gets_all_objects_with_permissions_of_go_operator(
     tmp_path: Path, openshift: bool
 ) -> None:
     extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
-    async with start_environment(*crds.load(), *extra) as env:
-        await install(env, tmp_path)
+    async with start_installation(*crds.load(), *extra) as env:
         await use_go_roles(env, tmp_path)
         await env.create_namespace()
         kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift}
@@ -325,8 +323,7 @@ async def _grant_missing_permissions(env: Environment, directory: Path, *, opens
 
 
 async def test_domain_is_empty_without_permission_to_read_it(tmp_path: Path) -> None:
-    async with start_environment(*crds.load(), ROUTE_CRD, INGRESS_CONFIG_CRD) as env:
-        await install(env, tmp_path)
+    async with start_installation(*crds.load(), ROUTE_CRD, INGRESS_CONFIG_CRD) as env:
         await use_go_roles(env, tmp_path)
         code, output = await kubectl(
             *(env, tmp_path, "get", "clusterrole", "codeflare-operator-manager-role", "-o", "yaml"),

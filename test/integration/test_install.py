@@ -47,11 +47,9 @@ from cfo.runtime.objects.kinds import (
     DEPLOYMENT,
     EVENT,
     INGRESS,
-    MUTATING_WEBHOOK_CONFIGURATION,
     NAMESPACE,
     NETWORK_POLICY,
     SECRET,
-    VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from cfo.runtime.objects.unstructured import (
     GVK,
@@ -70,13 +68,18 @@ from test.support.config_map_webhooks import free_url
 from test.support.installation import (
     ROOT,
     create_config_map,
+    delete_webhooks,
     install,
+    install_with_kubectl,
     kubectl,
     operator_audit_events,
     run_in_cluster,
     run_uninstall,
+    start_installation,
+    webhook_configurations,
 )
 from test.support.manifests import dump_all, load_all
+from test.support.planes import apply_all
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
@@ -229,7 +232,7 @@ async def _run_lifecycle(
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
     optional = ["appwrapper", "namespaces", "inferencestack", "openshift"] if openshift else []
-    await install(environment, directory, components=["flux", *optional])
+    await install_with_kubectl(environment, directory, components=["flux", *optional])
     kuberay: dict[str, Any] = {
         "rayDashboardOAuthEnabled": openshift,
         "ingressDomain": "apps.test",
@@ -351,8 +354,9 @@ async def test_rbac_permissions_are_sufficient_and_all_used(
 
 
 async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_path: Path) -> None:
-    async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
-        await install(environment, tmp_path, components=["openshift"])
+    async with start_installation(
+        *RAY_CLUSTERS, ROUTE_CRD, components=["openshift"]
+    ) as environment:
         wrappers = {"enabled": True, "kueueIntegration": True}
         kuberay = {
             "ingressDomain": "apps.test",
@@ -382,8 +386,7 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
 
 
 async def test_ray_clusters_are_protected_without_the_role_of_openshift(tmp_path: Path) -> None:
-    async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS, ROUTE_CRD) as environment:
         await create_config_map(environment, kuberay={"ingressDomain": "apps.test"})
         async with run_in_cluster(
             environment, tmp_path, "--webhook-url", str(free_url())
@@ -417,8 +420,7 @@ async def assert_accepted(
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
         for overlay in ("default", "e2e", "odh"):
             code, manifests = await kubectl(environment, tmp_path, "kustomize", f"config/{overlay}")
             assert code == 0, manifests
@@ -433,14 +435,14 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
 
 async def test_repeated_installation_changes_nothing(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
+        await install_with_kubectl(environment, tmp_path)
         kinds = {gvk_of(obj) for obj in render()}
         before = {
             (gvk, str(key_of(item))): item
             for gvk in kinds
             for item in await environment.client.list(gvk)
         }
-        await install(environment, tmp_path)
+        await install_with_kubectl(environment, tmp_path)
         after = {
             (gvk, str(key_of(item))): item
             for gvk in kinds
@@ -477,11 +479,17 @@ def lines_after(prefix: str, output: str) -> set[str]:
     return {line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix)}
 
 
-async def create_cluster_with_finalizer(environment: Environment) -> Object:
-    """Create the RayCluster ns/rc with the finalizer of the Go operator; return it."""
+def cluster_with_finalizer() -> Object:
+    """Return the RayCluster ns/rc with the finalizer of the Go operator."""
     cluster = ray_cluster()
     cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-    return await environment.create(cluster)
+    return cluster
+
+
+CLUSTER_WITH_FINALIZER = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}},
+    cluster_with_finalizer(),
+]
 
 
 def proxy_binding(name: str) -> Object:
@@ -516,28 +524,16 @@ async def apply_cluster_scoped(environment: Environment, namespace: str) -> None
             await environment.client.apply(obj)
 
 
-async def webhook_configurations(environment: Environment) -> list[Object]:
-    """Return all webhook configurations of the API server."""
-    found: list[Object] = []
-    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-        found += await environment.client.list(kind, live=True)
-    return found
-
-
 @pytest.mark.parametrize("everything", [False, True])
 async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everything: bool) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        # delete the webhooks, so that objects can be created without a running operator
-        await environment.create_namespace()
-        await install(environment, tmp_path, components=FEATURE_NAMES)
-        code, output = await kubectl(
-            environment, tmp_path, "delete", *_webhook_configuration_names()
-        )
-        assert code == 0, output
+    async with start_installation(
+        *RAY_CLUSTERS, before=CLUSTER_WITH_FINALIZER, components=FEATURE_NAMES
+    ) as environment:
+        await delete_webhooks(environment)
         await environment.create(
             app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"])
         )
-        cluster = await create_cluster_with_finalizer(environment)
+        cluster = await environment.get(RAY_CLUSTER, "rc")
         condition = {
             "type": EXPOSED,
             "status": "False",
@@ -548,7 +544,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         operator = environment.client.with_field_manager(FIELD_MANAGER)
         await apply_status(operator, cluster, {"conditions": [condition]})
         await environment.create(desired_binding("ns"))
-        await install(environment, tmp_path)
+        await install(environment)
         await environment.create(desired_default_deny("ns"))
         foreign = {
             **desired_default_deny("default"),
@@ -623,12 +619,12 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
-        await create_cluster_with_finalizer(environment)
+        await environment.create(cluster_with_finalizer())
         assert (
             "namespace openshift-operators has no operator, but 1 RayCluster (ns/rc) with the finalizer "
             "ray.openshift.ai/oauth-finalizer exist;"
         ) in await run_uninstall(environment, tmp_path, code=1)
-        await install(environment, tmp_path)
+        await install(environment)
         output = await run_uninstall(
             environment, tmp_path, "--namespace", "ns", "--leftovers", code=1
         )
@@ -691,10 +687,7 @@ async def test_uninstall_names_webhooks_of_an_ended_operator_outside_the_cluster
 
 async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: Path) -> None:
     """The manifests of a second namespace took permissions and webhooks from the first operator."""
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await environment.create_namespace()
-        await create_cluster_with_finalizer(environment)
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS, before=CLUSTER_WITH_FINALIZER) as environment:
         second = render(namespace="codeflare")
         for obj in second:
             await environment.client.apply(obj)
@@ -721,10 +714,7 @@ async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: P
 
 async def test_uninstall_removes_what_refers_to_a_deleted_namespace(tmp_path: Path) -> None:
     """No operator is in a namespace that does not exist, but its webhooks would block all writes."""
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await environment.create_namespace()
-        await create_cluster_with_finalizer(environment)
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS, before=CLUSTER_WITH_FINALIZER) as environment:
         await apply_cluster_scoped(environment, "codeflare")
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1")
@@ -751,8 +741,7 @@ async def test_uninstall_names_the_deleted_namespace_of_an_operator(tmp_path: Pa
 async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not_remove(
     tmp_path: Path,
 ) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
         holder = "codeflare-operator-manager-1_0"
         for key, identity in (
             (NamespacedName("openshift-operators", "codeflare-operator-lock"), holder),
@@ -791,11 +780,8 @@ async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not
 
 
 async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_path: Path) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await environment.create_namespace()
-        await create_cluster_with_finalizer(environment)
+    async with start_installation(*RAY_CLUSTERS, before=CLUSTER_WITH_FINALIZER) as environment:
         await environment.create(proxy_binding("rc-ns-auth"))
-        await install(environment, tmp_path)
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
         assert (
@@ -810,8 +796,7 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
 
 
 async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
         terminal, stdin = os.openpty()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
@@ -846,18 +831,10 @@ async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
                 os.close(descriptor)
 
 
-def _webhook_configuration_names() -> list[str]:
-    return [
-        f"{obj['kind'].lower()}/{obj['metadata']['name']}"
-        for obj in render()
-        if obj["kind"].endswith("WebhookConfiguration")
-    ]
-
-
-async def start_additional(environment: Environment, directory: Path) -> None:
+async def start_additional(environment: Environment) -> None:
     """Install the additional operator of docs/operations.md; create its ConfigMap as it does when it starts."""
     namespace = "codeflare-b"
-    await apply_additional(environment, directory)
+    await apply_additional(environment)
     deployment = await environment.get(DEPLOYMENT, DEPLOYMENT_NAME, namespace)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (argument,) = container["args"]
@@ -868,10 +845,8 @@ async def start_additional(environment: Environment, directory: Path) -> None:
     )
 
 
-async def apply_additional(environment: Environment, directory: Path) -> None:
-    """Run the command of docs/operations.md for the namespace ``team-b``, which is created."""
-    if await environment.client.get(NAMESPACE, NamespacedName("", "team-b")) is None:
-        await environment.create_namespace("team-b")
+def additional_manifests() -> tuple[str, list[str]]:
+    """Return what the command of docs/operations.md prints for the namespace ``team-b``, and how it applies that."""
     text = (ROOT / "docs" / "operations.md").read_text()
     section = text.split("### Several operators\n")[1].split("\n### ")[0]
     command = section.split("```sh\n")[1].split("```")[0]
@@ -879,8 +854,15 @@ async def apply_additional(environment: Environment, directory: Path) -> None:
     assert printing.startswith("cfo ")
     result = CliRunner().invoke(cli, printing.split()[1:], prog_name="cfo")
     assert result.exit_code == 0, result.output
-    code, output = await kubectl(environment, directory, *applying.split()[1:], stdin=result.stdout)
-    assert code == 0, output
+    return result.stdout, applying.split()
+
+
+async def apply_additional(environment: Environment) -> None:
+    """Apply the manifests of docs/operations.md for the namespace ``team-b``, which is created."""
+    if await environment.client.get(NAMESPACE, NamespacedName("", "team-b")) is None:
+        await environment.create_namespace("team-b")
+    manifests, _ = additional_manifests()
+    await apply_all(environment.plane, load_all(manifests))
 
 
 async def can_list_clusters(
@@ -896,13 +878,16 @@ async def can_list_clusters(
 
 async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_path: Path) -> None:
     second = "codeflare-b"
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
         first = [obj for obj in render() if not namespace_of(obj) or obj["kind"] == "Service"]
         before = [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in first]
         assert None not in before
 
-        await apply_additional(environment, tmp_path)
+        await environment.create_namespace("team-b")
+        manifests, (program, *arguments) = additional_manifests()
+        assert program == "kubectl"
+        code, applied = await kubectl(environment, tmp_path, *arguments, stdin=manifests)
+        assert code == 0, applied
 
         after = [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in first]
         assert after == before
@@ -939,9 +924,8 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
 async def test_manifests_of_an_additional_operator_applied_again_keep_its_configuration(
     tmp_path: Path,
 ) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
-        await start_additional(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
+        await start_additional(environment)
         config_map = await environment.get(CONFIG_MAP, CONFIG_MAP_NAME, "codeflare-b")
         assert yaml.safe_load(config_map["data"]["config.yaml"]) == {
             "webhook": {"enabled": False},
@@ -952,7 +936,7 @@ async def test_manifests_of_an_additional_operator_applied_again_keep_its_config
         code, output = await kubectl(environment, tmp_path, "--namespace", "codeflare-b", *patch)
         assert code == 0, output
 
-        await apply_additional(environment, tmp_path)
+        await apply_additional(environment)
 
         config_map = await environment.get(CONFIG_MAP, CONFIG_MAP_NAME, "codeflare-b")
         assert config_map["data"] == changed["data"]
@@ -960,12 +944,11 @@ async def test_manifests_of_an_additional_operator_applied_again_keep_its_config
 
 async def test_additional_operator_reconciles_its_part_next_to_the_first(tmp_path: Path) -> None:
     second = "codeflare-b"
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
         for namespace in ("team-a", "team-b", "team-c"):
             await environment.create_namespace(namespace)
         await create_config_map(environment, watchNamespaces=["team-a"])
-        await start_additional(environment, tmp_path)
+        await start_additional(environment)
         key = NamespacedName(second, CONFIG_MAP_NAME)
         config_map = await environment.client.get(CONFIG_MAP, key)
         assert config_map is not None
@@ -1011,9 +994,8 @@ async def wait_for_policies(environment: Environment, cluster: str, *namespaces:
 async def test_uninstall_of_the_first_operator_keeps_what_an_additional_one_needs(
     tmp_path: Path,
 ) -> None:
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
-        await start_additional(environment, tmp_path)
+    async with start_installation(*RAY_CLUSTERS) as environment:
+        await start_additional(environment)
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1")
 
@@ -1054,9 +1036,9 @@ async def test_uninstall_reports_finalizers_that_no_other_operator_removes(tmp_p
                 finalizers = ["test/other", "ray.openshift.ai/oauth-finalizer"]
                 cluster["metadata"]["finalizers"] = finalizers
                 await environment.create(cluster)
-        await install(environment, tmp_path)
+        await install(environment)
         await create_config_map(environment, watchNamespaces=["team-a"])
-        await apply_additional(environment, tmp_path)
+        await apply_additional(environment)
         options = ("--namespace", "codeflare-b", "--timeout", "1")
         planned = await run_uninstall(environment, tmp_path, *options, "--dry-run")
 
@@ -1073,10 +1055,7 @@ async def test_uninstall_reports_finalizers_that_no_other_operator_removes(tmp_p
         assert output.splitlines()[-1].startswith(
             "Error: the operator was removed, but not everything"
         )
-        code, deleted = await kubectl(
-            environment, tmp_path, "delete", *_webhook_configuration_names()
-        )  # no operator runs that serves them
-        assert code == 0, deleted
+        await delete_webhooks(environment)
         command = output.split("of the object: kubectl ")[1].splitlines()[0]
         patched = await kubectl(environment, tmp_path, *shlex.split(command))
         assert patched[0] == 0, patched
@@ -1121,8 +1100,8 @@ async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
     commands = [shlex.split(line, comments=True) for line in block.splitlines() if line.strip()]
     async with start_environment(*RAY_CLUSTERS, *KINDS_OF_COMPONENTS) as environment:
         await environment.create_namespace()
-        cluster = await create_cluster_with_finalizer(environment)
-        await install(environment, tmp_path, components=sorted(COMPONENTS))
+        cluster = await environment.create(cluster_with_finalizer())
+        await install_with_kubectl(environment, tmp_path, components=sorted(COMPONENTS))
         for command in commands:
             assert command[0] == "kubectl"
             arguments = [word.replace("NAME", "rc").replace("THEIRS", "ns") for word in command[1:]]
@@ -1237,12 +1216,8 @@ async def test_external_certificates_are_served_and_nothing_is_written(tmp_path:
     pair = CertificateAuthority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
-    async with start_environment(*RAY_CLUSTERS) as environment:
-        await install(environment, tmp_path)
-        code, output = await kubectl(
-            environment, tmp_path, "delete", *_webhook_configuration_names()
-        )
-        assert code == 0, output
+    async with start_installation(*RAY_CLUSTERS) as environment:
+        await delete_webhooks(environment)
         await create_config_map(
             environment,
             webhook={"bindAddress": "127.0.0.1:0"},

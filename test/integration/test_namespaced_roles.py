@@ -42,12 +42,13 @@ from test.support.appwrapper_environment import pod, wrapper
 from test.support.config_map_webhooks import free_url
 from test.support.installation import (
     create_config_map,
+    delete_webhooks,
     install,
-    kubectl,
     run_in_cluster,
     run_uninstall,
 )
-from test.support.planes import local_config
+from test.support.manifests import load_all
+from test.support.planes import apply_all, local_config
 from test.support.raycluster_environment import (
     Environment,
     eventually,
@@ -63,13 +64,11 @@ WITH_ROLES = ("--with", "appwrapper")
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
-async def apply_manifests(environment: Environment, directory: Path, command: str) -> None:
+async def apply_manifests(environment: Environment, command: str) -> None:
     """Run ``cfo manifests`` with these words, and apply what it prints."""
     result = CliRunner().invoke(cli, shlex.split(command), prog_name="cfo")
     assert result.exit_code == 0, result.output
-    apply = ("apply", "--server-side", "-f", "-")
-    code, output = await kubectl(environment, directory, *apply, stdin=result.stdout)
-    assert code == 0, output
+    await apply_all(environment.plane, load_all(result.stdout))
 
 
 async def create_configuration(environment: Environment, namespace: str, **settings: Any) -> None:
@@ -173,8 +172,8 @@ async def test_printed_roles_are_enough_in_the_namespaces_and_grant_nothing_in_o
         for name in ("a", "b", "c"):
             await environment.create_namespace(name)
         if not is_first:
-            await install(environment, tmp_path)  # with the CRDs
-        await apply_manifests(environment, tmp_path, command)
+            await install(environment)  # with the CRDs
+        await apply_manifests(environment, command)
         await create_configuration(
             environment,
             namespace,
@@ -184,7 +183,7 @@ async def test_printed_roles_are_enough_in_the_namespaces_and_grant_nothing_in_o
         (finding,) = await permission_findings(environment, tmp_path, namespace)
         assert finding["status"] == "ok", finding
         if not is_first:  # no one serves them here
-            await remove_webhooks(environment, tmp_path)
+            await delete_webhooks(environment)
 
         webhooks = ("--webhook-url", str(free_url())) if is_first else ()
         async with run_in_cluster(
@@ -221,7 +220,7 @@ async def test_operator_serves_its_other_namespaces_while_one_has_no_permissions
         if exists:
             await environment.create_namespace("a")
         first = ("--watch-namespace", "b")
-        await apply_manifests(environment, tmp_path, shlex.join(("manifests", *first, *WITH_ROLES)))
+        await apply_manifests(environment, shlex.join(("manifests", *first, *WITH_ROLES)))
         await create_config_map(
             environment,
             watchNamespaces=["a", "b"],
@@ -285,13 +284,6 @@ async def create_binding_of_a_tenant(environment: Environment, namespace: str) -
     return key_of(created)
 
 
-async def remove_webhooks(environment: Environment, directory: Path) -> None:
-    """Delete the webhook configurations of the first operator, which does not run."""
-    configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-    code, output = await kubectl(environment, directory, "delete", configurations, "--all")
-    assert code == 0, output
-
-
 async def check_events(environment: Environment, namespace: str) -> None:
     """Check that the operator reports Events about its own objects."""
 
@@ -309,7 +301,7 @@ async def test_remedy_of_role_bindings_by_hand_grants_nothing_in_the_whole_clust
     async with start_environment(*RAY_CLUSTERS) as environment:
         for name in ("a", "b"):
             await environment.create_namespace(name)
-        await install(environment, tmp_path, components=["appwrapper"])
+        await install(environment, components=["appwrapper"])
         bindings = await environment.client.list(CLUSTER_ROLE_BINDING, label_selector=SELECTOR)
         for binding in bindings:
             await environment.delete(binding)
@@ -327,7 +319,7 @@ async def test_remedy_of_role_bindings_by_hand_grants_nothing_in_the_whole_clust
         command = shlex.join(("manifests", *options))
         (remedy,) = {finding["remedy"] for finding in found}
         assert remedy == f"apply the manifests: cfo {command} | kubectl apply --server-side -f -"
-        await apply_manifests(environment, tmp_path, command)
+        await apply_manifests(environment, command)
         (finding,) = await permission_findings(environment, tmp_path, DEFAULT_NAMESPACE)
         assert finding["status"] == "ok"
         await check_isolation(environment, DEFAULT_NAMESPACE)
@@ -347,7 +339,7 @@ async def test_remedy_of_missing_permissions_grants_nothing_in_the_whole_cluster
     async with start_environment(*RAY_CLUSTERS) as environment:
         for name in ("a", "b"):
             await environment.create_namespace(name)
-        await apply_manifests(environment, tmp_path, command)
+        await apply_manifests(environment, command)
         await create_configuration(environment, namespace, appwrapper={"enabled": True})
         bindings = await environment.client.list(ROLE_BINDING, namespace="b")
         for binding in bindings:
@@ -360,6 +352,6 @@ async def test_remedy_of_missing_permissions_grants_nothing_in_the_whole_cluster
         assert "list, patch, watch secrets in namespace b" in found[0]["message"]
         (remedy,) = {finding["remedy"] for finding in found}
         assert remedy == f"apply the manifests: cfo {command} | kubectl apply --server-side -f -"
-        await apply_manifests(environment, tmp_path, command)
+        await apply_manifests(environment, command)
         (finding,) = await permission_findings(environment, tmp_path, namespace)
         assert finding["status"] == "ok"

@@ -1,4 +1,4 @@
-"""Install the operator: apply its manifests with kubectl and run ``cfo run`` with its service account."""
+"""Install the operator: apply its manifests, and run ``cfo run`` with its service account."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ import yaml
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.manifests.overlays import render
 from cfo.runtime.client.transport import APIRequest
+from cfo.runtime.objects.kinds import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+from cfo.runtime.objects.unstructured import Object
 from cfo.version import CONFIG_MAP_NAME
 from envtest import EmbeddedControlPlane
 from test.support.manifests import dump_all, load_all
 from test.support.operator_process import OperatorProcess
-from test.support.preloaded import PreloadedCommand
-from test.support.raycluster_environment import Environment
+from test.support.planes import apply_all
+from test.support.preloaded import PreloadedCommand, run_preloaded
+from test.support.raycluster_environment import Environment, start_environment
 
 ROOT = Path(__file__).parents[2]
 OPERATOR_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
-
-
-_kustomized: dict[str, str] = {}
-"""The output of ``kubectl kustomize`` for each folder, which tests do not change."""
 
 
 async def kubectl(
@@ -57,18 +59,44 @@ async def kubectl(
     return process.returncode, output.decode()
 
 
-async def install(
-    environment: Environment,
-    directory: Path,
-    folder: str = "config/default",
-    components: Sequence[str] = (),
+@asynccontextmanager
+async def start_installation(
+    *crds: Object, before: Sequence[Object] = (), components: Sequence[str] = ()
+) -> AsyncIterator[Environment]:
+    """Run a control plane with these CRDs, the objects ``before``, and then the operator with ``components``.
+
+    Without a running operator, its webhooks refuse objects of the kinds in ``before`` later.
+    """
+    objects = [*before, *render(components=components)]
+    async with start_environment(*crds, objects=objects) as environment:
+        yield environment
+
+
+async def install(environment: Environment, components: Sequence[str] = ()) -> None:
+    """Install the operator with ``components`` as :func:`install_with_kubectl`, but without the time of kubectl."""
+    await apply_all(environment.plane, render(components=components))
+
+
+async def webhook_configurations(environment: Environment) -> list[Object]:
+    """Return all webhook configurations of the API server."""
+    found: list[Object] = []
+    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+        found += await environment.client.list(kind, live=True)
+    return found
+
+
+async def delete_webhooks(environment: Environment) -> None:
+    """Delete the webhook configurations of an operator that does not run, so that objects can be written."""
+    for configuration in await webhook_configurations(environment):
+        await environment.delete(configuration)
+
+
+async def install_with_kubectl(
+    environment: Environment, directory: Path, components: Sequence[str] = ()
 ) -> None:
-    """Install the operator as the README describes: kustomize ``folder`` and apply the result, and ``components``."""
-    manifests = _kustomized.get(folder, "")
-    if not manifests:
-        code, manifests = await kubectl(environment, directory, "kustomize", folder)
-        assert code == 0, manifests
-        _kustomized[folder] = manifests
+    """Install the operator as the README describes: kustomize and apply ``config/default``, and ``components``."""
+    code, manifests = await kubectl(environment, directory, "kustomize", "config/default")
+    assert code == 0, manifests
     known = {(obj["kind"], obj["metadata"]["name"]) for obj in load_all(manifests)}
     added = [
         obj
@@ -155,11 +183,8 @@ async def run_uninstall(
         *arguments,
         *(["--yes"] if stdin is None else []),
     )
-    process = await PreloadedCommand.start(
-        *command, env=os.environ, cwd=ROOT, stdin=stdin, merge=True
-    )
-    output = (await process.stderr.read()).decode()
-    assert await process.wait() == code, output
+    found, output = await run_preloaded(*command, env=os.environ, cwd=ROOT, stdin=stdin)
+    assert found == code, output
     return output
 
 

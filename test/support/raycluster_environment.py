@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -58,7 +58,7 @@ from envtest.apimachinery.errors import GroupResource
 from envtest.endpoints.audit import AuditLog
 from test.support.clocks import SkippingClock
 from test.support.operator_roles import install_roles
-from test.support.planes import local_config, new_plane
+from test.support.planes import apply_all, local_config, new_plane
 
 TIMEOUT_SECONDS = 120.0
 """How long a test waits for a condition before it fails."""
@@ -475,19 +475,21 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
 
 @asynccontextmanager
 async def start_environment(
-    *crds: Object, clock: Clock | None = None
+    *crds: Object, clock: Clock | None = None, objects: Sequence[Object] = ()
 ) -> AsyncIterator[Environment]:
-    """Run a control plane with these CRDs, without the RayCluster controllers.
+    """Run a control plane with these CRDs and then ``objects``, without the RayCluster controllers.
 
     The user's client waits by ``clock`` before it repeats a request.
     """
     async with (
-        new_plane(crds) as plane,
+        new_plane(crds, objects=objects) as plane,
         Transport(local_config(plane), clock=clock) as transport,
     ):
         client = Client(
             transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester"
         )
+        if not isinstance(plane, EmbeddedControlPlane):
+            await apply_all(plane, objects)
         yield Environment(plane, client)
 
 
