@@ -52,6 +52,11 @@ _HOSTS: Final = (
     # OpenShift accepts upper case, which DNS ignores
     ".map(host, host.lowerAscii())"
 )
+# An ingress controller can serve, and an issuer order, a certificate for these hosts.
+_CERTIFICATES: Final = (
+    "(request.kind.kind == 'Ingress' && has(object.spec.tls) ? object.spec.tls : [])"
+    ".filter(entry, has(entry.hosts))"
+)
 _OWNERS: Final = (
     "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(owner,"
     " has(owner.controller) && owner.controller && owner.kind == 'RayCluster'"
@@ -85,25 +90,32 @@ def policy() -> list[Object]:
     ]
     prefixes = " and ".join(RESERVED_HOST_PREFIXES)
     belongs = f"({_MAY_RESERVE} || {_MAY_UPDATE_STATUS}) && variables.owners.exists(owner, {_belongs('host')})"
+    are_allowed = f"all(host, !({_is_reserved('host')}) || ({belongs}))"
+    reserved = {
+        "message": f"hosts with the prefixes {prefixes} are reserved for RayClusters of the namespace, and "
+        "written only by an operator",
+        "reason": "Forbidden",
+    }
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": match_constraints(rules),
         "matchConditions": [{"name": "spec-changes", "expression": _SPEC_CHANGES}],
         "variables": [
             {"name": "hosts", "expression": _HOSTS},
+            {"name": "certificates", "expression": _CERTIFICATES},
             {"name": "owners", "expression": _OWNERS},
         ],
         "validations": [
             {
-                "expression": f"size(variables.hosts) <= {MAX_HOSTS} && size({_RULES}) <= {MAX_HOSTS}",
+                "expression": f"size(variables.hosts) <= {MAX_HOSTS} && size({_RULES}) <= {MAX_HOSTS}"
+                f" && size(variables.certificates) <= {MAX_HOSTS}",
                 "message": f"must have at most {MAX_HOSTS} hosts and rules",
                 "reason": "Forbidden",
             },
+            {"expression": f"variables.hosts.{are_allowed}", **reserved},
             {
-                "expression": f"variables.hosts.all(host, !({_is_reserved('host')}) || ({belongs}))",
-                "message": f"hosts with the prefixes {prefixes} are reserved for RayClusters of the namespace, and "
-                "written only by an operator",
-                "reason": "Forbidden",
+                "expression": f"variables.certificates.all(entry, entry.hosts.{are_allowed})",
+                **reserved,
             },
         ],
     }

@@ -256,6 +256,15 @@ async def test_route_gets_no_reserved_host_in_upper_case() -> None:
         assert await denial(env, route) == ""
 
 
+async def test_ingress_gets_no_certificate_for_a_reserved_host() -> None:
+    async with start_policy() as env:
+        shop = ingress("shop", "attacker", "shop.apps.test")
+        shop["spec"]["tls"] = [{}, {"hosts": ["shop.apps.test"]}]
+        assert await denial(env, shop) == ""
+        shop["spec"]["tls"][1]["hosts"].append(VICTIMS_HOST)
+        assert "reserved for RayClusters" in await denial(env, shop)
+
+
 async def test_policy_limits_the_hosts_of_one_object() -> None:
     async with start_policy() as env:
         hosts = [f"{number}.a" for number in range(MAX_HOSTS + 1)]
