@@ -1,4 +1,7 @@
-"""The programs of examples/ behave as their READMEs promise; programs 01, 05 and 06 run as separate processes."""
+"""The programs of examples/ behave as their READMEs promise; programs 01, 05 and 06 run as separate processes.
+
+Those that end at once do so in forks.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,7 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
 from test.support.config_map_webhooks import free_url
+from test.support.preloaded import run_preloaded
 from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -211,16 +215,18 @@ def run(kubeconfig: Path, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+async def run_to_the_end(folder: str, *arguments: str, kubeconfig: Path) -> tuple[int, str]:
+    """Run the program in a fork; return its exit code and its output."""
+    program = program_of(folder)
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    return await run_preloaded(*arguments, module=program.stem, cwd=program.parent, env=environment)
+
+
 async def output_of(folder: str, *arguments: str, kubeconfig: Path) -> list[Object]:
     """Return the YAML documents that the program prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(program_of(folder)), *arguments),
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return list(yaml.safe_load_all(out))
+    code, output = await run_to_the_end(folder, *arguments, kubeconfig=kubeconfig)
+    assert code == 0, output
+    return list(yaml.safe_load_all(output))
 
 
 # 01-minimal
@@ -625,19 +631,13 @@ async def test_06_webhooks_ends_with_one_line_if_its_port_is_busy(kubeconfig: Pa
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         url = f"https://127.0.0.1:{busy.getsockname()[1]}"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(EXAMPLES / "06-webhooks" / "webhooks.py"),
-            "--webhook-url",
-            url,
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-            stderr=asyncio.subprocess.PIPE,
+        code, output = await run_to_the_end(
+            "06-webhooks", "--webhook-url", url, kubeconfig=kubeconfig
         )
-        _, printed = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 1
-    last_line = printed.decode().splitlines()[-1]
+    assert code == 1
+    last_line = output.splitlines()[-1]
     assert last_line.startswith("WebhookServer webhooks failed: AddressUnavailable: ")
-    assert "Traceback" not in printed.decode()
+    assert "Traceback" not in output
 
 
 async def test_06_webhooks_prints_the_webhook_configurations_of_a_deployment(
@@ -953,16 +953,9 @@ def test_sample_object_is_of_the_kind_of_the_crd(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-async def test_program_without_a_kubeconfig_prints_one_line(folder: str, tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(program_of(folder)),
-        env={**os.environ, "KUBECONFIG": "/nonexistent"},
-        cwd=tmp_path,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, err = await process.communicate()
-    assert (process.returncode, err.decode()) == (1, "$KUBECONFIG: /nonexistent: no such file\n")
+async def test_program_without_a_kubeconfig_prints_one_line(folder: str) -> None:
+    code, output = await run_to_the_end(folder, kubeconfig=Path("/nonexistent"))
+    assert (code, output) == (1, "$KUBECONFIG: /nonexistent: no such file\n")
 
 
 @pytest.mark.parametrize("folder", ["", *FOLDERS])

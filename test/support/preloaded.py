@@ -57,7 +57,7 @@ class PreloadedCommand:
         """Run ``python -m module`` with these arguments; :attr:`stderr` is a pipe, with ``merge`` also of stdout.
 
         Unless ``stdin`` is the number of a file, the process reads what this process reads. A ``module`` other than
-        ``cfo`` is one of a project in ``cwd``, or a tool that imports the project.
+        ``cfo`` is a program in ``cwd`` that uses the library, or a tool that imports such programs.
         """
         status, reported = os.pipe()
         output, written = os.pipe()
