@@ -81,13 +81,13 @@ def idle_since(
     for pod in observation.pods:
         if not pod.ancestor or not pod.is_read:
             return None
-        if pod.runs and _is_of_one(uses, pod):
+        if pod.runs and is_of_one(uses, pod):
             return None
     ended_at = last_end(observation.pods)
     return ready_since if ended_at is None else max(ready_since, ended_at)
 
 
-def _is_of_one(uses: Iterable[LeastUse], pod: WrapperPod) -> bool:
+def is_of_one(uses: Iterable[LeastUse], pod: WrapperPod) -> bool:
     """Return whether a pod requests what each of the pods with one of ``uses`` must request."""
     requests = requests_of_pod(pod.shape)
     return any(has_requests(requests, use.requests) for use in uses)

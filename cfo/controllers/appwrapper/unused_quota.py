@@ -7,12 +7,14 @@ administrators set. It begins again when the pods have run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
 import msgspec
 
 from cfo.api.appwrapper.names import DELETING_RESOURCES, PODS_READY, Phase, has_quota
+from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.api.pod_requests import requested_of, requests_of_pod
 from cfo.controllers.appwrapper.decision import (
     COUNTED_PHASES,
@@ -20,7 +22,8 @@ from cfo.controllers.appwrapper.decision import (
     has_unknown_owners,
     own_pods_from,
 )
-from cfo.controllers.appwrapper.pod_use import uses_of
+from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
+from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.status import is_true
 
 
@@ -30,7 +33,7 @@ class QuotaUse(Enum):
     NONE = auto()
     """It has no quota, or no pods need it."""
     RUNNING = auto()
-    """Its pods are ready, and at least one runs: they request some of each resource."""
+    """Its pods are ready, so they requested all that was admitted, and one of them runs; others may have succeeded."""
     REQUESTED = auto()
     """Its pods request some of each resource, also if they wait for a node or an image."""
     UNUSED = auto()
@@ -87,9 +90,13 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
         return QuotaUse.UNKNOWN
     if not has_unknown_owners(unfinished):
         pods = [pod for pod in pods if pod.ancestor]
-    unrequested = {name for use in uses_of(observation, unfinished) for name in use.requests}
+    uses = uses_of(observation, unfinished)
+    is_ready = is_true(observation.wrapper["status"]["conditions"], PODS_READY)
+    if is_ready and any(pod.runs and pod.is_read and _is_of_one(uses, pod) for pod in pods):
+        return QuotaUse.RUNNING
     if not pods:
         return QuotaUse.UNUSED
+    unrequested = {name for use in uses for name in use.requests}
     for pod in pods:
         if not pod.is_read:
             return QuotaUse.UNKNOWN
@@ -97,12 +104,12 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
             break
         requests = requests_of_pod(pod.shape)
         unrequested = {name for name in unrequested if not requested_of(requests, name)}
-    if unrequested:
-        return QuotaUse.UNUSED
-    is_ready = is_true(observation.wrapper["status"]["conditions"], PODS_READY)
-    if is_ready and any(pod.runs for pod in pods):
-        return QuotaUse.RUNNING
-    return QuotaUse.REQUESTED
+    return QuotaUse.UNUSED if unrequested else QuotaUse.REQUESTED
+
+
+def _is_of_one(uses: Sequence[LeastUse], pod: WrapperPod) -> bool:
+    """Return whether a pod requests what one of the templates does, if any of them requests something."""
+    return not uses or is_of_one(uses, pod)
 
 
 def _are_owners_known(observation: WrapperObservation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from datetime import datetime, timedelta
 from typing import Any
@@ -108,6 +109,16 @@ def test_ready_pods_that_run_use_the_quota() -> None:
     obj = with_condition(running(), PODS_READY, "True")
     assert use(obj, [requesting("Running", **BIG)]) is QuotaUse.RUNNING
     assert use(obj, [WITH_GPU]) is QuotaUse.REQUESTED
+    assert use(obj, [TINY]) is QuotaUse.UNUSED
+
+
+def test_pods_with_gpus_may_succeed_before_others_of_the_component() -> None:
+    """As in a JobSet that trains with GPUs, and evaluates without them."""
+    obj = with_condition(running(), PODS_READY, "True")
+    sets = obj["spec"]["components"]
+    sets.append(copy.deepcopy(sets[0]))
+    sets[1]["template"]["spec"]["template"] = pod_template(cpu="8")
+    assert use(obj, [requesting("Succeeded", **BIG), CPU_ONLY]) is QuotaUse.RUNNING
 
 
 @pytest.mark.parametrize(
