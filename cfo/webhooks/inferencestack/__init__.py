@@ -86,8 +86,10 @@ class InferenceStackWebhook(Validator[Object]):
 
         A stack that is being deleted is not validated, so that its finalizers can be removed.
         """
-        if is_deleting(obj) or not self.is_responsible(obj):
+        if is_deleting(obj):
             return []
+        if not self.is_responsible(obj):
+            return [] if _is_unchanged(old, obj) else self.version_warnings(obj)
         _weigh(old, request)
         _weigh(obj, request)
         # If the old stack is not ours, everything that this operator creates for the stack is new.
@@ -227,22 +229,28 @@ class OtherMajors(Validator[Object]):
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` if the user is not allowed to create what an operator would."""
-        await self.validate_update({}, obj, request)
-        if self.webhook.is_responsible(obj):
-            return []
-        return self.webhook.version_warnings(obj)
+        return await self.validate_update({}, obj, request)
 
-    async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
+    async def validate_update(
+        self, old: Object, obj: Object, request: AdmissionRequest
+    ) -> list[str]:
         """Like :meth:`validate_create`, for what an operator of the same version did not create for ``old``."""
         if is_deleting(obj) or self.webhook.is_responsible(obj):
-            return  # finalizers can be removed; the webhook for this version is called as well
+            return []  # finalizers can be removed; the webhook for this version is called as well
+        if old and _is_unchanged(old, obj):
+            return []  # such as an update by the operator of that version
         is_same = bool(old) and operator_version_of(old) == operator_version_of(obj)
-        if is_same and old.get("spec") == obj.get("spec"):
-            return  # such as an update by the operator of that version
         _weigh(old, request)
         _weigh(obj, request)
         resources = await request.compute(_new_resources, old if is_same else None, obj)
         FieldErrors.check(await self.webhook.reviewer.errors(resources, request))
+        return self.webhook.version_warnings(obj)
+
+
+def _is_unchanged(old: Object, stack: Object) -> bool:
+    """Return whether an update leaves the stack with its operator, and changes nothing that it reconciles."""
+    is_same_version = operator_version_of(old) == operator_version_of(stack)
+    return is_same_version and old.get("spec") == stack.get("spec")
 
 
 def _new_resources(old: Object | None, stack: Object) -> Mapping[GVR, Path]:

@@ -133,6 +133,35 @@ async def test_stack_of_a_version_that_no_operator_seems_to_have_causes_a_warnin
         )
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_warned"),
+    [
+        ({"version": "v2"}, {"version": "v9"}, True),
+        ({"version": "v1"}, {"version": "v9"}, True),
+        ({"version": "v2"}, {"version": "v12"}, True),
+        ({"version": "v9"}, {"version": "v9", "suspend": True}, True),
+        ({"version": "v9"}, {"version": "v9"}, False),  # such as a change of its annotations
+        ({"version": "v2"}, {"version": "v1"}, False),
+    ],
+)
+async def test_update_of_a_stack_that_waits_for_an_operator_causes_a_warning(
+    before: dict[str, Any], after: dict[str, Any], *, is_warned: bool
+) -> None:
+    validator = webhook()
+    leases = Leases({"inference-stack-operator-v1": "pod_1"})
+    validator.running.read(cast("Manager", Mock(cache=leases)))
+    warnings = [
+        warning
+        for each in (validator, OtherMajors(validator))
+        for warning in await each.validate_update(
+            stack(**before), stack(**after), AdmissionRequest()
+        )
+    ]
+    found = [warning for warning in warnings if "so the InferenceStack waits for one" in warning]
+    assert bool(found) is is_warned
+    assert len(set(found)) <= 1, "API servers pass on each warning once"
+
+
 async def test_stack_that_moves_to_this_operator_is_validated() -> None:
     with pytest.raises(FieldErrors, match="reserved"):
         await update({**stack(version="v1")}, invalid("v2"))
