@@ -62,11 +62,15 @@ class UserRole(msgspec.Struct, frozen=True):
 
 
 class Leftovers(msgspec.Struct, frozen=True):
-    """Objects outside the installation that an uninstall deletes: those with a label, and with ``name`` if given."""
+    """Objects outside the installation that an uninstall deletes: those with a label, and with ``name`` if given.
+
+    ``namespace_label`` is the label of cluster-scoped objects with the namespace of the object that they belong to.
+    """
 
     gvk: GVK
     label: str
     name: str = ""
+    namespace_label: str = ""
 
 
 class Feature(ABC):

@@ -13,6 +13,7 @@ from cfo.api.raycluster.names import (
     DEFAULT_DENY_NAME,
     FIELD_MANAGER,
     FINALIZER,
+    NAMESPACE_LABEL,
     RAY_CLUSTER,
     REQUESTER_ROLE,
     REQUESTER_RULES,
@@ -117,7 +118,7 @@ class Authentication(OptionalRole):
         Rule("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
     )
     # The finalizer of a RayCluster waits for the deletion of its binding.
-    retained = Leftovers(CLUSTER_ROLE_BINDING, CLUSTER_LABEL)
+    retained = Leftovers(CLUSTER_ROLE_BINDING, CLUSTER_LABEL, namespace_label=NAMESPACE_LABEL)
     release_rules = (Rule("rbac.authorization.k8s.io", "clusterrolebindings", "delete"),)
 
     def is_enabled(self, configuration: OperatorConfiguration) -> bool:

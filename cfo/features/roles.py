@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from cfo.config.part import Part
 from cfo.features import OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
 from cfo.features.scopes import probes
-from cfo.runtime import APIError, DiscoveryIncomplete, Object, Rule, TransportError, UnknownKind
+from cfo.runtime import (
+    APIError,
+    DiscoveryIncomplete,
+    Object,
+    Rule,
+    TransportError,
+    UnknownKind,
+    labels_of,
+)
 from cfo.runtime.client import is_allowed
 
 if TYPE_CHECKING:
@@ -38,17 +47,23 @@ async def enabled_roles(client: Client, configuration: OperatorConfiguration) ->
     return found
 
 
-async def retained_roles(client: Client, enabled: Sequence[OptionalRole]) -> list[OptionalRole]:
+async def retained_roles(
+    client: Client, enabled: Sequence[OptionalRole], configuration: OperatorConfiguration
+) -> list[OptionalRole]:
     """Return the roles that are not ``enabled``, but without which existing objects cannot be deleted.
 
+    Those of other namespaces than the ``watchNamespaces`` of ``configuration`` belong to another operator.
     Raises :class:`cfo.runtime.client.errors.APIError` and :class:`cfo.runtime.TransportError`.
     """
     found = []
+    part = Part.of(configuration, "")
     for role in OPTIONAL_ROLES:
         retained = role.retained
         if retained is None or role in enabled:
             continue
-        if await client.list(retained.gvk, label_selector=retained.label, live=True):
+        objects = await client.list(retained.gvk, label_selector=retained.label, live=True)
+        namespaces = {labels_of(obj).get(retained.namespace_label, "") for obj in objects}
+        if any(map(part.has_namespace, namespaces)):
             found.append(role)
     return found
 

@@ -32,7 +32,7 @@ async def check_outside_roles(client: Client, installation: Installation) -> lis
     Requires the permission to create SubjectAccessReviews.
     """
     enabled = await enabled_roles(client, installation.configuration)
-    retained = await retained_roles(client, enabled)
+    retained = await retained_roles(client, enabled, installation.configuration)
     user = service_account(installation.namespace, SERVICE_ACCOUNT)
     needed = [*enabled, *retained]
     missing: list[OptionalRole] = []

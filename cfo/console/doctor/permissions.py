@@ -61,7 +61,7 @@ async def read_permissions(
     enabled = await enabled_roles(client, configuration)
     for role in enabled:
         needed[role.name] = role.rules()
-    retained = await retained_roles(client, enabled)
+    retained = await retained_roles(client, enabled, configuration)
     for role in retained:
         needed[role.name] = role.release_rules
     scopes = Scopes.of(configuration, namespace) if configuration.watch_namespaces else None

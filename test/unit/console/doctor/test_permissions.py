@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
+
+import pytest
 
 from cfo import operator
 from cfo.config.document import ParsedConfiguration
@@ -13,16 +15,18 @@ from cfo.console.doctor.permissions import PermissionFacts, read_permissions
 from cfo.features import KINDS, OPTIONAL_ROLES
 from cfo.features.scopes import CLUSTER_SCOPED, probes
 from cfo.runtime import GVK, Client, Object, UnknownKind
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from envtest.builtins.catalog import all_resources
 
 _Answer = Callable[[dict[str, str]], bool]
 
 
 class ReviewingClient:
-    """Answers SubjectAccessReviews with ``allows``; no object exists, and no optional kind is served."""
+    """Answers SubjectAccessReviews with ``allows``; only ``bindings`` exist, and no optional kind is served."""
 
-    def __init__(self, allows: _Answer) -> None:
+    def __init__(self, allows: _Answer, bindings: Sequence[Object] = ()) -> None:
         self._allows = allows
+        self._bindings = bindings
         self.mapper = self
         self.reviews: list[dict[str, str]] = []
 
@@ -32,14 +36,16 @@ class ReviewingClient:
         return {"status": {"allowed": self._allows(attributes)}}
 
     async def list(self, kind: GVK, **_: Any) -> list[Object]:
-        return []
+        return list(self._bindings) if kind == CLUSTER_ROLE_BINDING else []
 
     async def resource(self, kind: GVK) -> None:
         raise UnknownKind(kind)
 
 
-async def permissions(allows: _Answer, **settings: Any) -> tuple[PermissionFacts, ReviewingClient]:
-    client = ReviewingClient(allows)
+async def permissions(
+    allows: _Answer, bindings: Sequence[Object] = (), **settings: Any
+) -> tuple[PermissionFacts, ReviewingClient]:
+    client = ReviewingClient(allows, bindings)
     configuration = OperatorConfiguration.from_document(settings)
     installation = Installation("ops", parsed=ParsedConfiguration(configuration, [], ""))
     return await read_permissions(cast("Client", client), installation, "manager"), client
@@ -106,6 +112,30 @@ async def test_events_are_reported_in_the_operators_namespace_too() -> None:
     of_webhooks = {text for text in in_namespaces if "secrets" in text}
     rest = in_namespaces - of_configuration - of_election - of_webhooks
     assert rest == {"create events ops", "patch events ops"}
+
+
+@pytest.mark.parametrize(
+    ("watched", "retained"),
+    [([], {"authentication"}), (["team-a", "c"], {"authentication"}), (["team-b"], set())],
+)
+async def test_bindings_of_clusters_in_other_namespaces_need_no_role(
+    watched: list[str], retained: set[str]
+) -> None:
+    """A binding of a RayCluster in team-a exists, and only another operator reconciles that namespace."""
+    labels = {
+        "ray.openshift.ai/cluster-name": "rc",
+        "ray.openshift.ai/cluster-namespace": "team-a",
+    }
+    binding = {"metadata": {"name": "proxy", "labels": labels}}
+    facts, client = await permissions(
+        lambda asked: asked["resource"] != "clusterrolebindings" or asked["verb"] != "delete",
+        [binding],
+        watchNamespaces=watched,
+    )
+    assert facts.retained == retained
+    assert set(facts.missing) == retained
+    asked = {review["verb"] for review in client.reviews if "bindings" in review["resource"]}
+    assert ("delete" in asked) == bool(retained)
 
 
 def test_roles_are_probed_where_they_are_needed() -> None:
