@@ -125,6 +125,20 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     assert not [path for path in files if "@@" in path.read_text(errors="replace")]
 
 
+@pytest.mark.parametrize("package", ["test_operator", "test_reconciler", "test_manifests"])
+def test_project_can_have_the_name_of_one_of_its_test_modules(tmp_path: Path, package: str) -> None:
+    folder = new_project(tmp_path / "project", package.replace("_", "-"))
+    tests = folder / "tests"
+    assert (tests / f"{package}.py").is_file()
+    code, output = run_in_fork(
+        *(folder, "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        PYTEST_PLUGINS="pytest_asyncio.plugin,cfo.runtime.pytest_plugin,envtest.pytest_plugin",
+    )
+    assert code == 0, output
+    assert all(path.name in output for path in tests.glob("test_*.py"))
+
+
 def test_make_format_repairs_what_make_lint_finds(project: Path) -> None:
     link_environment(project)
     api = project / "website_operator" / "api.py"
@@ -690,6 +704,7 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         ({"name": "a", "kind": "K" * 41}, "--kind: .*: must have at most 40 characters"),
         ({"name": "a\n"}, "NAME: "),
         ({"name": "tests"}, "NAME: 'tests': the Python package tests would hide another one"),
+        ({"name": "conftest"}, "NAME: 'conftest': the Python package conftest would hide another"),
         ({"name": "a", "group": "x"}, "--group: 'x': must be a domain name"),
         ({"name": "a", "group": "a.b\nc: d"}, "--group: "),
         (

@@ -113,8 +113,10 @@ _CLASS_SUFFIXES = ("", "Spec", "Status", "Reconciler", "Webhook")
 _PROTECTED = (".k8s.io", ".kubernetes.io")
 """API servers reject CRDs of these groups without an approval."""
 
-_RESERVED = frozenset({"build", "cfo", "chart", "config", "dist", "envtest", "test", "tests"})
-"""Names of folders in a project, and of packages that it imports."""
+_RESERVED = frozenset(
+    {"build", "cfo", "chart", "config", "conftest", "dist", "envtest", "test", "tests"}
+)
+"""Folders in a project, packages that it imports, and the module that pytest imports by itself."""
 
 
 class InvalidProject(ValueError):
