@@ -134,7 +134,9 @@ def _setup_facts(
     setup: Object, used: int, max_pods: int, admitted: int
 ) -> Iterator[tuple[str, str]]:
     waiting = number(path(setup, "status", "pendingWorkloads"))
-    yield "quota", f"{used} of {max_pods} pods used"
+    without_job = number(path(setup, "status", "usedWithoutJob"))
+    note = f", {without_job} of them by MiniClusters that no FluxJob created" if without_job else ""
+    yield "quota", f"{used} of {max_pods} pods used{note}"
     yield "jobs", f"{admitted} admitted, {waiting} waiting"
     yield "max jobs", text(path(setup, "spec", "max-jobs"), 20)
     yield "admitted by", "Kueue" if path(setup, "spec", "queue") == "Kueue" else "this operator"
@@ -355,9 +357,12 @@ def _queue_of_job(job: Object, related: Related) -> str:
 
 
 def _spec_problems(obj: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[Problem]:
+    again = "create it again"
+    if controller_of(obj) is not None:
+        again = "make it in a new FluxJob"
     for kind, remedy in (
         (VALID, "correct the spec"),
-        ("UpToDate", "create it again; the change does not apply to a job that was started"),
+        ("UpToDate", f"{again}; the change does not apply to a job that was started"),
         (OBJECTS_READY, DESCRIBE),
     ):
         known = tuple(condition for condition in conditions if condition.reason != "Creating")

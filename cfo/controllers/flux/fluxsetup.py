@@ -91,13 +91,16 @@ def desired_status(
         conditions.set(ACTIVE, False, REPLACED, message)
     else:
         conditions.set(ACTIVE, True, READY, "The FluxSetup governs FluxJobs")
-    return {
+    status: Object = {
         "conditions": conditions.as_list(),
         "observedGeneration": setup.generation,
         "usedResources": totals.pods,
         "admittedWorkloads": totals.admitted,
         "pendingWorkloads": totals.pending,
     }
+    if totals.without_job:
+        status["usedWithoutJob"] = totals.without_job
+    return status
 
 
 def _is_only_numbers(before: Object, after: Object) -> bool:

@@ -216,6 +216,10 @@ def test_fluxsetup_shows_used_and_total_quota() -> None:
         "12 of 20 pods used",
         "3 admitted, 4 waiting",
     )
+    status["usedWithoutJob"] = 5
+    summary = summarize(FLUX_SETUP, obj(FLUX_SETUP, spec={"max-size": 20}, status=status))
+    expected = "12 of 20 pods used, 5 of them by MiniClusters that no FluxJob created"
+    assert summary.fact("quota") == expected
     status["conditions"] = [condition("Active", "False", "Replaced", "FluxSetup n/y is newer")]
     summary = summarize(FLUX_SETUP, obj(FLUX_SETUP, status=status))
     assert (summary.state, summary.level) == ("Replaced", Level.WARNING)

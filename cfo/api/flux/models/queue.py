@@ -212,6 +212,9 @@ class FluxSetupStatus(APIModel):
     )
     pending_workloads: Int32 | None = optional("Number of jobs that wait.")
     used_resources: Int32 | None = optional("Number of pods that hold quota.")
+    used_without_job: Int32 | None = optional(
+        "Number of these pods whose MiniClusters no FluxJob created. They hold quota until these end or are deleted."
+    )
 
 
 _SETUP_COLUMNS = [

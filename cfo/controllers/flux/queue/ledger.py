@@ -83,11 +83,15 @@ _UNKNOWN_POD: Final = Demand(pods=1)
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The numbers of a setup: pods that hold quota, jobs that hold quota, and jobs that wait."""
+    """The numbers of a setup: pods that hold quota, jobs that hold quota, and jobs that wait.
+
+    ``without_job``: how many of these pods are of MiniClusters that no FluxJob created.
+    """
 
     pods: int = 0
     admitted: int = 0
     pending: int = 0
+    without_job: int = 0
 
 
 @dataclass(slots=True)
@@ -762,16 +766,19 @@ def _totals_of(groups: Iterable[Group]) -> Totals:
     pods = 0
     admitted = 0
     pending = 0
+    without_job = 0
     for group in groups:
         if group.holding is not None:
             pods += group.holding.demand.pods
+            if group.cluster is not None and not group.cluster.job_uid:
+                without_job += group.holding.demand.pods
         if group.job is None or group.job.is_finished:
             continue
         if group.job.is_reserved or group.is_assumed:
             admitted += 1
         else:
             pending += 1
-    return Totals(pods, admitted, pending)
+    return Totals(pods, admitted, pending, without_job)
 
 
 def _holds_without_pods(job: JobRecord | None) -> bool:

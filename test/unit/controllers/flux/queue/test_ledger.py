@@ -558,7 +558,7 @@ def test_minicluster_created_by_hand_counts_with_the_pods_that_exist() -> None:
     for number in range(3):
         queue.put_pod(f"manual-{number}", "manual")
     queue.put_job("b")
-    assert queue.decide().pods == 5
+    assert queue.decide() == Totals(pods=5, admitted=1, pending=1, without_job=3)
     assert queue.reason("b") == "InsufficientQuota"
 
 
