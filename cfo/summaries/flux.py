@@ -502,7 +502,8 @@ def _log_remedy(obj: Object, related: Related) -> str:
         return "read the log of the lead broker, if its pod still exists"
     return (
         "the pod of the lead broker no longer exists, so its log is not in the cluster: create the job again, and "
-        "follow the log while it runs (a FluxJob that fails keeps its pods for an hour, or its ttlSecondsAfterFinished)"
+        "follow the log while it runs (a FluxJob that fails keeps its pods for an hour, or its "
+        "ttlSecondsAfterFinished, unless a ResourceQuota has no room for another one)"
     )
 
 

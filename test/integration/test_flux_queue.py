@@ -21,7 +21,16 @@ from cfo.api.flux.names import (
 from cfo.controllers.flux.fluxjob.kept_failures import MAX_KEPT
 from cfo.runtime.client import name_checks
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
-from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, owner_reference
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    key_of,
+    name_of,
+    new_object,
+    owner_reference,
+    uid_of,
+)
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,
@@ -454,6 +463,7 @@ async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_o
         assert len(created) == 2
 
 
+RESOURCE_QUOTA = GVK("", "v1", "ResourceQuota")
 FAILING = {"pod": {**pod_annotations(phase="Failed", exit_code="3"), "restartPolicy": "Never"}}
 
 
@@ -502,6 +512,28 @@ async def test_pods_of_the_newest_failed_jobs_are_kept_and_hold_no_quota(
         assert await are_left(), "after a restart"
 
 
+async def test_failed_jobs_keep_their_objects_when_the_pods_of_another_are_replaced(
+    env: FluxEnvironment,
+) -> None:
+    async with run_flux_controllers(env):
+        setup = await env.create(flux_setup(mini_cluster=FAILING))
+        await fail(env, "kept")
+        await env.patch(setup, {"spec": {"mini-cluster": RUNNING}})
+        await env.create(flux_job("other"))
+        await wait_for_state(env, JobState.RUNNING, "other")
+        deleted = await env.get(MINICLUSTER, "other")
+        await env.delete(deleted)
+
+        async def is_created_again() -> bool:
+            found = await env.client.get(MINICLUSTER, key_of(deleted))
+            return found is not None and uid_of(found) != uid_of(deleted)
+
+        await eventually(is_created_again, "another MiniCluster")
+        await wait_for_state(env, JobState.RUNNING, "other")
+        await env.wait_until_idle()
+        assert await env.get(MINICLUSTER, "kept")
+
+
 @pytest.mark.parametrize(
     ("denial", "template", "reason"),
     [
@@ -514,10 +546,9 @@ async def test_pods_of_the_newest_failed_jobs_are_kept_and_hold_no_quota(
         ),
     ],
 )
-async def test_failed_jobs_do_not_keep_their_objects_when_those_of_another_are_refused(
+async def test_failed_jobs_keep_their_objects_when_those_of_another_are_refused(
     env: FluxEnvironment, denial: list[Object], template: Object, reason: str
 ) -> None:
-    """The objects that are kept may have exhausted a ResourceQuota."""
     async with run_flux_controllers(env):
         await env.create(flux_setup(mini_cluster=FAILING))
         await fail(env, "kept")
@@ -527,6 +558,22 @@ async def test_failed_jobs_do_not_keep_their_objects_when_those_of_another_are_r
         await wait_for_job(
             env, lambda obj: condition(obj, reason).get("status") == "False", reason, name="refused"
         )
+        await env.wait_until_idle()
+        assert await env.get(MINICLUSTER, "kept")
+
+
+@pytest.mark.parametrize("resource", ["count/miniclusters.flux-framework.org", "count/jobs.batch"])
+async def test_failed_jobs_make_room_for_another_in_the_quota_of_the_namespace(
+    env: FluxEnvironment, resource: str
+) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(mini_cluster=FAILING))
+        await fail(env, "kept")
+        hard = {resource: "1"}
+        quota = await env.create(new_object(RESOURCE_QUOTA, "one", "ns", spec={"hard": hard}))
+        counted = {**quota, "status": {"hard": hard, "used": hard}}
+        await env.client.update(counted, subresource="status")
+        await env.create(flux_job("other", size=1))
         await env.wait_until_removed(MINICLUSTER, "kept")
 
 

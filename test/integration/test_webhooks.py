@@ -177,9 +177,9 @@ async def test_burst_of_writes_is_reviewed_in_turns_and_none_is_refused(
     refused = asyncio.Event()
     too_many_requests = server._too_many_requests
 
-    def recorded(limit: str) -> web.Response:
+    def recorded(limit: str, *, closes: bool = True) -> web.Response:
         refused.set()
-        return too_many_requests(limit)
+        return too_many_requests(limit, closes=closes)
 
     async def validate_create(
         webhook: ColorWebhook, obj: Object, request: AdmissionRequest

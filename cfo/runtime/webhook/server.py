@@ -244,7 +244,8 @@ class WebhookServer:
             _log.info("Denied an object unread", webhook=request.path, error=str(error))
             document = write_review(error.uid, denied(str(error)))
         except TooManyReviews as limit:
-            return _too_many_requests(str(limit))
+            # kept open for the next attempt: each new connection costs a handshake
+            return _too_many_requests(str(limit), closes=False)
         except ConnectionError:
             return _error_response(400, "the connection was closed")  # the response is not sent
         except BadReview as error:
@@ -358,14 +359,15 @@ def _json(document: bytes, code: int = 200) -> web.Response:
     return web.Response(status=code, body=document, content_type="application/json")
 
 
-def _too_many_requests(limit: str) -> web.Response:
-    response = _error_response(429, f"too many requests: limit is {limit}")
+def _too_many_requests(limit: str, *, closes: bool = True) -> web.Response:
+    response = _error_response(429, f"too many requests: limit is {limit}", closes=closes)
     response.headers["Retry-After"] = str(_RETRY_SECONDS)
     return response
 
 
-def _error_response(code: int, message: str) -> web.Response:
-    """Return an error response that closes the connection, because part of the request may still be unread."""
+def _error_response(code: int, message: str, *, closes: bool = True) -> web.Response:
+    """Return an error response; it closes the connection if part of the request may still be unread."""
     response = _json(write_review("", errored(code, message)), code)
-    response.force_close()
+    if closes:
+        response.force_close()
     return response

@@ -19,6 +19,11 @@ MAX_KEPT: Final = 5
 """How many failed jobs of a namespace keep their MiniCluster, so that failing jobs do not fill the cluster."""
 
 
+def exceeds_quota(refusal: str) -> bool:
+    """Return whether a ResourceQuota refused an object; the objects of kept failures may have used it up."""
+    return "exceeded quota: " in refusal
+
+
 @dataclass(eq=False)
 class KeptFailures:
     """The failed jobs of each namespace that keep their MiniCluster.
@@ -45,7 +50,7 @@ class KeptFailures:
         return [NamespacedName(key.namespace, name) for _, name in kept[:-MAX_KEPT]]
 
     def release(self, namespace: str) -> list[NamespacedName]:
-        """Let no job of a namespace keep its MiniCluster, because other objects are refused; return these jobs."""
+        """Let no job of a namespace keep its MiniCluster, because its ResourceQuota is used up; return these jobs."""
         released = [NamespacedName(namespace, name) for _, name in self._kept.pop(namespace, ())]
         self._released.update(released)
         return released

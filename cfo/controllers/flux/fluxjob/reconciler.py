@@ -23,7 +23,11 @@ from cfo.api.flux.names import (
 from cfo.api.flux.validation import error_message
 from cfo.api.flux.validation.queue import validate_flux_job
 from cfo.controllers.flux.deletions import is_kept
-from cfo.controllers.flux.fluxjob.kept_failures import KEEP_FAILED_SECONDS, KeptFailures
+from cfo.controllers.flux.fluxjob.kept_failures import (
+    KEEP_FAILED_SECONDS,
+    KeptFailures,
+    exceeds_quota,
+)
 from cfo.controllers.flux.fluxjob.rendering import (
     desired_minicluster,
     keep_seconds,
@@ -125,7 +129,7 @@ class FluxJobReconciler:
         self._record(job, step)
         await self._act(job, cluster, step)
         self._count_failure(request, step)
-        if step.status.lacks_objects:
+        if step.exceeds_quota:
             self._release_failures(request.namespace)
         return Result(requeue_after=step.requeue_after)
 
@@ -139,9 +143,9 @@ class FluxJobReconciler:
         self.notifications.enqueue(displaced, reason="newer jobs have failed")
 
     def _release_failures(self, namespace: str) -> None:
-        """Let no failed job of a namespace keep its objects: they may have exhausted a ResourceQuota."""
+        """Let no failed job of a namespace keep its objects: they may have used up its ResourceQuota."""
         released = self._failures.release(namespace)
-        self.notifications.enqueue(released, reason="objects of another job were refused")
+        self.notifications.enqueue(released, reason="the ResourceQuota has no room for another job")
 
     async def _end(self, job: Object, cluster: Object | None) -> None:
         """Delete the MiniCluster of a job that is being deleted, and that a finalizer keeps."""
@@ -235,7 +239,8 @@ class FluxJobReconciler:
             refusal = refused_step(job, self.clock.now(), error.message)
             stored = await self._write_status(job, refusal)
             self._record(stored, refusal)
-            self._release_failures(key_of(job).namespace)
+            if exceeds_quota(error.message):
+                self._release_failures(key_of(job).namespace)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: JobStep) -> None:
         if step.action is MiniClusterAction.DELETE:

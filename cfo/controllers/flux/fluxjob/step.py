@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true
-from cfo.api.flux.names import OBJECTS_READY, PODS_MISSING, PODS_READY, STATES, JobState
+from cfo.api.flux.names import STATES, JobState
 from cfo.controllers.flux.queue.model import PodCounts, Verdict
 from cfo.runtime import EventType, Object, is_controlled_by, is_deleting, name_of, uid_of
 from cfo.runtime.objects import Conditions, ConditionStatus
@@ -46,12 +46,6 @@ class JobStatus(Conditions):
             **(job.get("status") or {}),  # may have a jobid, which is kept
         }
         self._fields["observedGeneration"] = int(job["metadata"].get("generation") or 0)
-
-    @property
-    def lacks_objects(self) -> bool:
-        """Whether objects or pods of the job, which holds quota, are refused."""
-        has_missing_pods = self.find(PODS_READY).get("reason") == PODS_MISSING
-        return has_missing_pods or self.find(OBJECTS_READY).get("status") == "False"
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a field of the status; ``None`` removes it."""
@@ -149,7 +143,8 @@ class JobStep:
 
     ``patch`` is for :attr:`MiniClusterAction.PATCH`. ``requeue_after`` is in seconds. ``delete_job``: delete the job
     itself, whose time to live has passed. ``keeps_failure``: the MiniCluster of a failed job is kept, although its spec
-    does not say so. ``kueue_queue`` is the LocalQueue of a MiniCluster that is created.
+    does not say so. ``exceeds_quota``: a ResourceQuota refuses objects or pods of its MiniCluster. ``kueue_queue`` is
+    the LocalQueue of a MiniCluster that is created.
     """
 
     status: JobStatus
@@ -159,6 +154,7 @@ class JobStep:
     requeue_after: float = 0.0
     delete_job: bool = False
     keeps_failure: bool = False
+    exceeds_quota: bool = False
     kueue_queue: str = ""
 
     def normal(self, reason: str, message: str) -> None:

@@ -37,6 +37,7 @@ from cfo.api.flux.names import (
     VALID,
     JobState,
 )
+from cfo.controllers.flux.fluxjob.kept_failures import exceeds_quota
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
@@ -532,6 +533,7 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     if problem.get("status") == "False":
         reason = str(problem.get("reason"))
         message = str(problem.get("message"))
+        step.exceeds_quota = step.exceeds_quota or exceeds_quota(message)
     elif status[READY_SINCE]:
         reason = BROKERS_READY
         message = "The brokers are ready"
@@ -700,3 +702,4 @@ def _report_missing_objects(step: JobStep, cluster: Object) -> None:
     if (known.get("reason"), known.get("message")) != (reason, message):
         step.warning(reason, message)
     status.set(OBJECTS_READY, False, reason, message)
+    step.exceeds_quota = exceeds_quota(message)

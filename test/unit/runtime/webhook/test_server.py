@@ -676,6 +676,7 @@ async def test_reviews_of_one_namespace_lock_out_no_others(
         harness.url(), data=review(namespace="a"), headers={"Content-Type": "application/json"}
     ) as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        assert "Connection" not in response.headers, "the next attempt needs no other handshake"
         reply = await response.json()
     limit = (
         "too many requests: limit is 2 reviews in flight of one namespace, while others need the "

@@ -458,7 +458,9 @@ def test_pods_that_the_minicluster_misses_a_moment_earlier_have_the_same_deadlin
     cluster["status"]["conditions"].append(problem)
     missed = after(obj, 29.5, named_cluster=cluster, pods=PodCounts())
     assert (condition(obj, "PodsReady")["reason"], missed.requeue_after) == ("PodsMissing", 300)
-    assert missed.status.lacks_objects
+    assert not missed.exceeds_quota
+    problem["message"] = "1 of 4 pods cannot be created: exceeded quota: q, requested: pods=1"
+    assert after(obj, 30, named_cluster=cluster, pods=PodCounts()).exceeds_quota
     after(obj, 329.5, named_cluster=cluster, pods=PodCounts())
     assert condition(obj, "Evicted")["reason"] == "StartTimeout"
 
