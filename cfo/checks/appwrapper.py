@@ -40,6 +40,11 @@ def check_kueue(
                 "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it",
                 remedy,
             )
+        elif configuration.appwrapper.enabled and configuration.appwrapper.default_queue_name:
+            yield warn(
+                "not installed, so AppWrappers with the queue of appwrapper.defaultQueueName run without a quota",
+                f"install Kueue {tested}, or unset appwrapper.defaultQueueName",
+            )
         else:
             yield not_needed("not installed, and not needed by the configuration")
         return

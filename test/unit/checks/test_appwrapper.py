@@ -36,6 +36,13 @@ def states(findings: Iterable[Finding]) -> list[str]:
             ["fail"],
         ),
         ("appwrapper: {kueueIntegration: true}", InstalledCRD(exists=False), [], ["skip"]),
+        (
+            "appwrapper: {enabled: true, defaultQueueName: team}",
+            InstalledCRD(exists=False),
+            [],
+            ["warn"],
+        ),
+        ("appwrapper: {defaultQueueName: team}", InstalledCRD(exists=False), [], ["skip"]),
         ("", CRD, [], ["warn"]),
         ("", CRD, ["kueue:v0.19.0"], ["ok"]),
     ],
