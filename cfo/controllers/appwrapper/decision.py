@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.inference import INFERRED_KINDS
 from cfo.api.appwrapper.kinds import known_kind
-from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY, Phase
+from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
@@ -52,7 +52,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     being deleted, if they are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does
     not change. ``others``: objects that the AppWrapper controls, that are no components, and from which pods with its
     label descend, as far as they are known. ``refusal``: why missing pods cannot be created, if that was asked for and
-    is known. ``unused_until``: until when it may keep quota that its pods do not request; ``None`` if they do.
+    is known. ``unused_until``: until when it may keep quota that its pods do not request; ``None`` if they do, or if
+    that is not known.
     """
 
     wrapper: Object
@@ -77,6 +78,11 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     def suspended(self) -> bool:
         """Whether ``spec.suspend`` is set, so no components should exist."""
         return bool((self.wrapper.get("spec") or {}).get("suspend"))
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has kept quota for too long that its pods do not request."""
+        return self.unused_until is not None and self.now >= self.unused_until
 
     def limited(self, deadline: datetime) -> datetime:
         """Return ``deadline``, or an earlier one if it keeps quota that its pods do not request."""
@@ -157,9 +163,6 @@ _COLLECTION: Final = timedelta(seconds=10)
 """How long the garbage collector has at least to delete what components own, so that it creates no pods."""
 
 
-COUNTED_PHASES: Final = (Phase.RESUMING, Phase.RUNNING, Phase.FAILED)
-"""The phases in which the controllers of components can create pods, so that their number matters."""
-
 EXCESS: Final = "ExcessPods"
 """The reason of the condition ``Unhealthy`` of an AppWrapper with more pods than its queue admitted."""
 
@@ -183,12 +186,13 @@ def own_pods_from(observation: WrapperObservation, status: WrapperStatus) -> dat
     if not status.is_true(DELETING_RESOURCES):
         return None
     wait = _LABEL_WAIT
-    if has_unknown_owners(observation.components) or any(map(_may_be_own, observation.pods)):
+    if has_unknown_owners(observation.components) or any(map(may_be_own, observation.pods)):
         wait = _OWNER_WAIT
     return status.last_transition(DELETING_RESOURCES) + min(wait, forceful_grace(observation))
 
 
-def _may_be_own(pod: WrapperPod) -> bool:
+def may_be_own(pod: WrapperPod) -> bool:
+    """Return whether a pod can descend from the AppWrapper, although its owners do not prove that."""
     return pod.has_controller and not pod.ancestor
 
 
@@ -255,7 +259,8 @@ def _must_wait(
     if observation.deletion_seen_at is not None:
         began = max(began, observation.deletion_seen_at)
     # Users can create pods faster than their owners are read.
-    resolved_at = began + forceful_grace(observation) + LAST_CREATION
+    deadline = observation.limited(began + forceful_grace(observation))
+    resolved_at = max(began, deadline) + LAST_CREATION
     must_wait = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN and now < resolved_at
     for _, obj in remaining:
         if not obj.deleting:

@@ -2,9 +2,9 @@
 
 Users can remove the label by which the pods of AppWrappers are cached. So before quota is released, the pods without it
 are listed. If the cache has no room for all pods of the namespace, those with the label are listed as well, and those
-that have succeeded; then also while an AppWrapper of a queue runs, because a user who fills the cache could otherwise
-hide pods that its queue has not admitted, or that request next to nothing. While Workloads wait whose AppWrappers no
-longer exist, all pods are listed.
+that have succeeded; then also while an AppWrapper has quota, because a user who fills the cache could otherwise hide
+pods that its queue has not admitted, or that request next to nothing. While Workloads wait whose AppWrappers no longer
+exist, all pods are listed.
 
 Lists have only the metadata of pods. So owners of pods are read one by one, and of AppWrappers that ask, pods that the
 cache lacks: in turns, a limited number for each list. Each namespace has the same limits, and one list at a time.
@@ -67,14 +67,21 @@ MAX_PODS: Final = 200
 _MAX_KEPT: Final = 1000
 """How many pods of a namespace that were read are kept."""
 
+_MIN_KEPT: Final = 8
+"""How many pods of each AppWrapper are kept nevertheless, because one can prove that the quota is requested."""
+
 _MAX_IDLE_NAMESPACES: Final = 256
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """``uid``: which AppWrapper asked; ``asked_at``: the number of the last list that began before."""
+    """``uid``: which AppWrapper asked; ``asked_at``: the number of the last list that began before.
+
+    ``releases``: it gives back its quota if no pod is found.
+    """
 
     uid: str
     asked_at: int
+    releases: bool
 
 
 class _ReadPod(msgspec.Struct, frozen=True):
@@ -150,15 +157,18 @@ class NamespacePods:
             await self._list(namespace, state)
         return state.pods
 
-    async def read_for(self, wrapper: NamespacedName, uid: str) -> ActivePods | None:
+    async def read_for(
+        self, wrapper: NamespacedName, uid: str, *, releases: bool = False
+    ) -> ActivePods | None:
         """Return the pods of a list that began after ``wrapper`` asked first; ``None``: ask again later.
 
-        An AppWrapper with the same name and another ``uid`` has not asked yet. Raises the errors of API requests.
+        An AppWrapper with the same name and another ``uid`` has not asked yet. Before it ``releases`` quota, it asks
+        again: its pods may have been created since it asked for another reason. Raises the errors of API requests.
         """
         state = self._state_of(wrapper.namespace)
         question = state.questions.get(wrapper.name)
-        if question is None or question.uid != uid:
-            question = _Question(uid, state.begun)
+        if question is None or question.uid != uid or question.releases < releases:
+            question = _Question(uid, state.begun, releases)
             state.questions[wrapper.name] = question
         pods = await self.read(wrapper.namespace, question.asked_at)
         if pods is not None:
@@ -189,12 +199,13 @@ class NamespacePods:
         same list share what may be read. Raises the errors of API requests.
         """
         state = self._state_of(namespace)
-        changed = [pod for pod in pods if not _is_same(state.read_pods.get(pod.uid), pod)]
-        changed.sort(key=lambda pod: _read_in(state.read_pods.get(pod.uid)))
+        unread = [pod for pod in pods if pod.uid not in state.read_pods]
+        known = [pod for pod in pods if pod.uid in state.read_pods]
+        room = max(_MAX_KEPT - len(state.read_pods), _MIN_KEPT - len(known), 0)
+        changed = [pod for pod in known if state.read_pods[pod.uid].version != pod.resource_version]
+        changed.sort(key=lambda pod: state.read_pods[pod.uid].read_in)
         share = min(state.can_read, max(state.can_read // (len(state.questions) + 1), 1))
-        for pod in changed[:share]:
-            if pod.uid not in state.read_pods and len(state.read_pods) >= _MAX_KEPT:
-                break
+        for pod in [*unread[:room], *changed][:share]:
             state.can_read -= 1
             found = await self._read(NamespacedName(namespace, pod.name), pod.uid)
             state.read_pods[pod.uid] = _ReadPod(pod.resource_version, state.begun, found)
@@ -338,14 +349,6 @@ def _lineage_in(lineages: Mapping[str, Lineage], pod: PodMeta) -> Lineage | None
     """Return the owners of a pod; ``None`` if they are not known yet."""
     controller = pod.controller
     return lineages.get(controller.uid) if controller is not None else NO_OWNER
-
-
-def _is_same(read: _ReadPod | None, pod: PodMeta) -> bool:
-    return read is not None and read.version == pod.resource_version
-
-
-def _read_in(read: _ReadPod | None) -> int:
-    return read.read_in if read is not None else 0
 
 
 def listed_pod(

@@ -28,7 +28,6 @@ from cfo.controllers.appwrapper.components import (
     recorded_uids,
 )
 from cfo.controllers.appwrapper.decision import (
-    COUNTED_PHASES,
     Deletion,
     WrapperObservation,
     own_pods_from,
@@ -187,12 +186,12 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         if unused is None or unused.wrapper_uid != uid:
             unused = UnusedQuota(uid)
         unused = unused.after(use, observation.now)
-        if use is QuotaUse.NONE:
+        if unused == UnusedQuota(uid):
             self._unused.pop(key, None)
         else:
             self._unused[key] = unused
         unused_until = None
-        if use is QuotaUse.UNUSED:
+        if use is not QuotaUse.UNKNOWN:
             unused_until = unused.ends_at(observation.settings.unused_quota_limit)
         return structs.replace(observation, unused_until=unused_until)
 
@@ -228,7 +227,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> WrapperObservation:
         """Return ``observation`` with the pods that descend from the AppWrapper and that it lacks.
 
-        ``listed`` has those that have lost the label, or that the cache has no room for; the latter are read with
+        ``listed`` has those that have lost the label, or that the cache has no room for; they are read with
         ``read_pods``. Those with the label of another AppWrapper are in the cache.
         """
         wrapper = observation.wrapper
@@ -254,9 +253,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             ancestor = ancestors.get(pod.uid) or ancestors.get(owner, "")
             pods[pod.uid] = replace(pod, ancestor=ancestor)
         uncached = [each for each in found if each.pod.uid not in pods]
-        read: Mapping[str, WrapperPod | None] = {}
-        if not is_cached:
-            read = await read_pods(namespace, [each.pod for each in uncached])
+        read = await read_pods(namespace, [each.pod for each in uncached])
         for each in uncached:
             uid = each.pod.uid
             whole = read.get(uid)
@@ -318,7 +315,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         """Return ``observation`` with the ancestors of its pods, if a decision depends on them.
 
         A deletion does after some time, and so does whether a running AppWrapper has ended, whether it has more pods
-        than admitted, and whether pods of one that has succeeded were created again: only its own pods count.
+        than admitted or uses its quota, and whether pods of one that has succeeded were created again: only its own
+        pods count.
         """
         deadline = own_pods_from(observation, observation.status())
         if deadline is not None:
@@ -327,11 +325,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             observation = structs.replace(observation, deletion_seen_at=known.deletion_seen_at)
         needs_owners = deadline is not None and observation.now >= deadline
         phase = observation.status().phase
-        is_revived = phase is Phase.SUCCEEDED and any(
-            pod.holds_resources for pod in observation.pods
-        )
-        is_counted = phase is Phase.RUNNING or (phase in COUNTED_PHASES and observation.is_queued)
-        if not pods or not (needs_owners or is_counted or is_revived):
+        if phase is Phase.SUCCEEDED:
+            is_counted = any(pod.holds_resources for pod in observation.pods)
+        else:
+            is_counted = phase is Phase.RUNNING or observation.is_queued
+        if not pods or not (needs_owners or is_counted):
             return observation
         found = await self._ancestors_of(observation, pods)
         own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]

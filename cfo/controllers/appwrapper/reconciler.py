@@ -164,7 +164,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 observation, decision, decision.unexplained
             )
         if releases(observation, decision):
-            listed = await self.namespaces.read_for(request, uid_of(wrapper))
+            listed = await self.namespaces.read_for(request, uid_of(wrapper), releases=True)
             if listed is None:
                 return Result(requeue_after=self.namespaces.retry_after(request.namespace))
             observation, decision = await self._confirmed(observation, decision, listed)
@@ -173,7 +173,9 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             retry_after = self.namespaces.retry_after(request.namespace)
             if listed is not None:
                 observation, decision = await self._confirmed(observation, decision, listed)
-            elif has_excess(observation):
+                if _is_deleted_early(observation, decision):
+                    return Result(requeue_after=retry_after)
+            elif has_excess(observation) or observation.is_overdue:
                 return Result(requeue_after=retry_after)
             decision.requeue_at(observation.now + timedelta(seconds=retry_after))
         if decision.create:
@@ -293,6 +295,12 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             self.metrics.transitions.labels(namespace_of(wrapper), phase.value).inc()
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
+
+
+def _is_deleted_early(observation: WrapperObservation, decision: WrapperDecision) -> bool:
+    """Return whether a deletion is complete by a list that may have begun before it: the next one confirms that."""
+    is_deleting = observation.status().is_true(DELETING_RESOURCES)
+    return is_deleting and releases(observation, decision)
 
 
 def _is_done(wrapper: Object, queue: QueueState) -> bool:

@@ -42,7 +42,6 @@ from cfo.controllers.appwrapper.components import (
     warnings_message,
 )
 from cfo.controllers.appwrapper.decision import (
-    COUNTED_PHASES,
     EXCESS,
     EXCESS_GRACE,
     MAX_NAME_LENGTH,
@@ -79,8 +78,11 @@ from cfo.runtime import POD, has_finalizer, is_deleting
 from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
-_KEEPING_PHASES: Final = (Phase.RESUMING, Phase.RUNNING, Phase.RESETTING)
-"""The phases in which an AppWrapper is to run, so that nothing else ends the time for which it keeps quota."""
+_KEEPING_PHASES: Final = (Phase.SUSPENDED, Phase.RESUMING, Phase.RUNNING, Phase.RESETTING)
+"""The phases in which an AppWrapper is to run, so that nothing else ends the time for which it keeps quota.
+
+One that its user suspends is to run while its Workload is admitted.
+"""
 
 _DELETED_AFTER_FAILURE: Final = "Resources deleted for failed AppWrapper"
 
@@ -127,7 +129,7 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
 def needs_list(observation: WrapperObservation, decision: WrapperDecision) -> bool:
     """Return whether pods that the cache leaves out can exceed the quota, or not use it."""
     status = decision.status
-    if status.phase not in COUNTED_PHASES or not status.is_true(RESOURCES_DEPLOYED):
+    if not status.is_true(RESOURCES_DEPLOYED) or not status.is_true(QUOTA_RESERVED):
         return False
     return observation.is_queued and observation.knowledge is PodKnowledge.LEFT_OUT
 
@@ -153,7 +155,10 @@ def _end_unused_quota(observation: WrapperObservation, decision: WrapperDecision
     status = decision.status
     if observation.unused_until is None or status.phase not in _KEEPING_PHASES:
         return
-    if observation.now < observation.unused_until:
+    is_evicted = observation.workload is None or observation.awaits_admission
+    if status.phase is Phase.SUSPENDED and is_evicted:
+        return  # its quota is given back
+    if not observation.is_overdue:
         decision.requeue_at(observation.unused_until)
         return
     limit = format_duration(observation.settings.unused_quota_limit)

@@ -2,7 +2,8 @@
 
 Its user chooses grace periods, the number of retries, and what keeps pods from being created, such as a ResourceQuota.
 All of these together must not keep quota that no pod requests, so the total of that time has a limit, which only
-administrators set. It begins again when the pods have run.
+administrators set. It counts while the Workload holds quota, whatever the phase is: users can suspend an AppWrapper at
+any time, and its Workload stays admitted. It begins again when the pods have run.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from enum import Enum, auto
 
 import msgspec
 
-from cfo.api.appwrapper.names import DELETING_RESOURCES, PODS_READY, Phase, has_quota
+from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED, Phase, has_quota
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.api.pod_requests import requested_of, requests_of_pod
 from cfo.controllers.appwrapper.decision import (
-    COUNTED_PHASES,
     WrapperObservation,
     has_unknown_owners,
+    may_be_own,
     own_pods_from,
 )
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.status import is_true
+from cfo.controllers.appwrapper.workload import holds_quota
 
 
 class QuotaUse(Enum):
@@ -32,14 +35,18 @@ class QuotaUse(Enum):
 
     NONE = auto()
     """It has no quota, or no pods need it."""
+    SUSPENDED = auto()
+    """It is suspended, and its Workload is not known: Kueue may keep its quota, and resume it."""
     RUNNING = auto()
     """Its pods are ready, so they requested all that was admitted, and one of them runs; others may have succeeded."""
     REQUESTED = auto()
     """Its pods request some of each resource, also if they wait for a node or an image."""
     UNUSED = auto()
-    """There is a resource of which no pod that runs or waits requests anything."""
+    """There is a resource of which no pod that is known to run or wait requests anything."""
+    NOT_LISTED = auto()
+    """The cache leaves out pods of its namespace, and they are not listed yet: what was known last applies."""
     UNKNOWN = auto()
-    """Its pods are not all known."""
+    """Pods that may be its own have owners that were deleted: for some minutes of a deletion."""
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):
@@ -58,7 +65,7 @@ class UnusedQuota(msgspec.Struct, frozen=True):
         match use:
             case QuotaUse.NONE | QuotaUse.RUNNING:
                 return UnusedQuota(self.wrapper_uid)
-            case QuotaUse.REQUESTED if self.since is not None:
+            case QuotaUse.REQUESTED | QuotaUse.SUSPENDED if self.since is not None:
                 total = self.before + max(now - self.since, timedelta(0))
                 return UnusedQuota(self.wrapper_uid, None, total)
             case QuotaUse.UNUSED if self.since is None:
@@ -73,38 +80,65 @@ class UnusedQuota(msgspec.Struct, frozen=True):
 
 
 def use_of_quota(observation: WrapperObservation) -> QuotaUse:
-    """Return whether the pods of an AppWrapper of a queue request what was admitted for its unfinished components."""
-    if not observation.is_queued or not has_quota(observation.wrapper):
-        return QuotaUse.NONE
-    unfinished = [
+    """Return whether the pods of an AppWrapper of a queue request what was admitted for its unfinished components.
+
+    What is not proved is not requested: users can create pods faster than they are read. If all components have
+    completed, and the quota is kept for pods that remain, these must request what was admitted for all.
+    """
+    status = observation.wrapper.get("status") or {}
+    if not _has_quota(observation):
+        is_suspended = observation.workload is None and status.get("phase") == Phase.SUSPENDED
+        return QuotaUse.SUSPENDED if is_suspended else QuotaUse.NONE
+    components = [
         component
         for component, obj in zip(observation.components, observation.objects, strict=True)
-        if obj is None or not obj.completed
+        if component.expected_pods and not (obj is not None and obj.completed)
     ]
-    if not any(component.expected_pods for component in unfinished):
+    components = components or [each for each in observation.components if each.expected_pods]
+    if not components:
         return QuotaUse.NONE
-    if observation.knowledge.lacks_pods:
-        return QuotaUse.UNKNOWN
-    pods = [pod for pod in observation.pods if pod.holds_resources]
-    if pods and not _are_owners_known(observation):
-        return QuotaUse.UNKNOWN
-    if not has_unknown_owners(unfinished):
+    pods = [pod for pod in observation.pods if _can_run(pod)]
+    if not has_unknown_owners(components):
+        if any(map(may_be_own, pods)) and not _are_owners_known(observation):
+            return QuotaUse.UNKNOWN
         pods = [pod for pod in pods if pod.ancestor]
-    uses = uses_of(observation, unfinished)
-    is_ready = is_true(observation.wrapper["status"]["conditions"], PODS_READY)
-    if is_ready and any(pod.runs and pod.is_read and _is_of_one(uses, pod) for pod in pods):
+    conditions = status.get("conditions")
+    # Without components, it has no pods.
+    if observation.knowledge is PodKnowledge.LEFT_OUT and is_true(conditions, RESOURCES_DEPLOYED):
+        return QuotaUse.NOT_LISTED
+    pods = [pod for pod in pods if pod.is_read]
+    uses = uses_of(observation, components)
+    is_ready = is_true(conditions, PODS_READY)
+    if is_ready and any(pod.runs and _is_of_one(uses, pod) for pod in pods):
         return QuotaUse.RUNNING
     if not pods:
         return QuotaUse.UNUSED
     unrequested = {name for use in uses for name in use.requests}
     for pod in pods:
-        if not pod.is_read:
-            return QuotaUse.UNKNOWN
         if not unrequested:
             break
         requests = requests_of_pod(pod.shape)
         unrequested = {name for name in unrequested if not requested_of(requests, name)}
     return QuotaUse.UNUSED if unrequested else QuotaUse.REQUESTED
+
+
+def _has_quota(observation: WrapperObservation) -> bool:
+    """Return whether an AppWrapper has been admitted, and its quota was not given back since."""
+    if not observation.is_queued:
+        return False
+    workload = observation.workload
+    if workload is None:
+        return has_quota(observation.wrapper)
+    if not holds_quota(workload):
+        return False
+    # Before the admission, Kueue's admission checks may take any time, such as to provide nodes.
+    conditions = workload["status"].get("conditions")
+    return has_quota(observation.wrapper) or is_true(conditions, "Admitted")
+
+
+def _can_run(pod: WrapperPod) -> bool:
+    """Return whether a pod runs or waits: one that is being deleted, and has no node, never gets one."""
+    return pod.holds_resources and (pod.has_node or not pod.deleting)
 
 
 def _is_of_one(uses: Sequence[LeastUse], pod: WrapperPod) -> bool:
@@ -113,9 +147,9 @@ def _is_of_one(uses: Sequence[LeastUse], pod: WrapperPod) -> bool:
 
 
 def _are_owners_known(observation: WrapperObservation) -> bool:
-    """Return whether the owners of the pods with the label were read (:mod:`.observer`)."""
-    status = observation.wrapper["status"]
-    if is_true(status["conditions"], DELETING_RESOURCES):
-        own_from = own_pods_from(observation, observation.status())
-        return own_from is not None and observation.now >= own_from
-    return Phase(status["phase"]) in COUNTED_PHASES
+    """Return whether pods with the label and without known owners are those of others.
+
+    In a deletion they can be own ones, whose owners were deleted before this process started.
+    """
+    own_from = own_pods_from(observation, observation.status())
+    return own_from is None or observation.now >= own_from

@@ -31,7 +31,9 @@ from test.support.clocks import SteppedClock
 from test.support.kueue_queue import (
     FLAVOR,
     WORKLOAD,
+    PodQueue,
     admission_of,
+    is_reserved,
     kueue_crds,
     workload_condition,
 )
@@ -239,6 +241,101 @@ async def test_annotations_keep_no_quota_without_pods_for_more_than_half_an_hour
         await wait_until_released(environment)
         minutes = (clock.now() - began).total_seconds() / 60
     assert minutes < 32 + 1
+
+
+async def test_suspending_an_appwrapper_again_and_again_keeps_no_quota(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """Its Workload stays admitted, so it is resumed each time."""
+    clock = SteppedClock()
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=clock):
+        await limit_gpus(environment, 0)
+        began = clock.now()
+        await admit(
+            environment,
+            job(parallelism=2, completions=2),
+            admissionGracePeriodDuration="24h",
+        )
+        for _ in range(3):
+            await environment.wait_until_idle()
+            clock.step(600)
+            await environment.set_suspend(True)
+            await environment.wait_until_idle()
+            await environment.wait_for_phase("Running", "Failed")
+        message = await wait_until_released(environment)
+        assert "have not requested the quota for 30m" in message
+        minutes = (clock.now() - began).total_seconds() / 60
+    assert minutes < 32 + 1
+
+
+async def evict(environment: AppWrapperEnvironment) -> None:
+    """Evict the only Workload as Kueue does, and wait until its quota is released."""
+    queue = PodQueue(environment, 2)
+    await queue.evict(0)
+
+    async def is_released() -> bool:
+        await environment.wait_until_idle()
+        (workload,) = await queue.workloads()
+        if is_reserved(workload):
+            await environment.skip_to_next_timer()
+        assert not is_reserved(workload)
+        return True
+
+    await eventually(is_released, "the quota is released")
+
+
+async def test_small_pod_without_the_label_keeps_no_quota_after_an_eviction(
+    environment: AppWrapperEnvironment,
+) -> None:
+    clock = SteppedClock()
+    integration = configuration(kueueIntegration=True)
+    async with run_appwrapper_controllers(environment, integration, clock=clock):
+        await limit_gpus(environment, 0)
+        began = clock.now()
+        await admit(
+            environment,
+            job(parallelism=2, completions=2),
+            forcefulDeletionGracePeriodDuration="24h",
+        )
+        owner = owner_reference(await environment.get_wrapper(), controller=True)
+        owner["blockOwnerDeletion"] = False
+        container = {**CONTAINER, "resources": TINY}
+        spec = {"containers": [container], "schedulingGates": [{"name": "example.com/never"}]}
+        pod = new_object(POD, "tiny", "ns", spec=spec)
+        pod["metadata"]["ownerReferences"] = [owner]
+        async with start_tenant_client(environment, Rule("", "pods", ("create",))) as tenant:
+            await tenant.create(pod)
+        await evict(environment)
+        minutes = (clock.now() - began).total_seconds() / 60
+    assert minutes < 32 + 1
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["", "full cache"])
+async def test_finalizer_of_a_component_keeps_no_quota_after_an_eviction(
+    environment: AppWrapperEnvironment, *, is_full: bool
+) -> None:
+    clock = SteppedClock()
+    integration = configuration(kueueIntegration=True, faultTolerance={"unusedQuotaLimit": "5m"})
+    async with run_appwrapper_controllers(environment, integration, clock=clock) as manager:
+        await limit_gpus(environment, 0)
+        began = clock.now()
+        await admit(
+            environment,
+            job(parallelism=2, completions=2),
+            forcefulDeletionGracePeriodDuration="24h",
+        )
+        finalizers = {"metadata": {"finalizers": ["example.com/keep"]}}
+        await environment.client.patch(JOB, NamespacedName("ns", "c"), finalizers)
+        await environment.wait_until_idle()
+        if is_full:
+            manager.cache.budget.max_bytes = 1
+            decoy = new_object(POD, "decoy", "ns", spec={"containers": [CONTAINER]})
+            decoy["metadata"]["labels"] = {APPWRAPPER_LABEL: "other"}
+            await environment.create(decoy)
+        await evict(environment)
+        minutes = (clock.now() - began).total_seconds() / 60
+    assert minutes < 7 + 1
 
 
 async def test_pods_that_wait_keep_the_quota_for_longer(

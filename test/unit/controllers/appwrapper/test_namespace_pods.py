@@ -376,6 +376,39 @@ async def test_appwrappers_that_wait_share_what_may_be_read(
     assert len(await pods.read_pods("crowded", own_pods(found))) == MAX_PODS // 2
 
 
+async def test_some_pods_of_each_appwrapper_are_kept(
+    pods: NamespacePods, server: Server, clock: FakeClock
+) -> None:
+    """One can prove that its quota is requested, however many pods the others of the namespace have."""
+    for number in range(1010):
+        server.add_pod(f"p-{number}", "own")
+    for number in range(10):
+        server.add_pod(f"q-{number}", "own-2")
+    for _ in range(6):
+        found = await list_crowded(pods, clock)
+        first = await pods.read_pods("crowded", own_pods(found)[:1010])
+    assert len(first) == 1000
+    found = await list_crowded(pods, clock)
+    assert len(await pods.read_pods("crowded", own_pods(found)[1010:])) == 8
+    server.pods[0]["metadata"]["resourceVersion"] = "2"
+    found = await list_crowded(pods, clock)
+    server.reads.clear()
+    await pods.read_pods("crowded", own_pods(found)[:1010])
+    assert server.reads == ["p-0"], "also if no more are kept"
+
+
+async def test_release_needs_a_list_that_began_after_it(
+    pods: NamespacePods, server: Server, clock: FakeClock
+) -> None:
+    await list_crowded(pods, clock)
+    assert await pods.read_for(CROWDED, "u") is None
+    clock.advance(300)
+    assert await pods.read_for(wrapper(1, "crowded"), "other") is not None
+    assert await pods.read_for(CROWDED, "u", releases=True) is None
+    clock.advance(300)
+    assert await pods.read_for(CROWDED, "u") is not None, "the later list is for both"
+
+
 async def test_large_pod_is_kept_in_a_small_form(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:

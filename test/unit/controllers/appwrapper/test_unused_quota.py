@@ -6,11 +6,19 @@ import copy
 import dataclasses
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock, Mock, call
 
 import msgspec
 import pytest
 
-from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phase
+from cfo.api.appwrapper.names import (
+    APPWRAPPER,
+    PODS_READY,
+    QUOTA_RESERVED,
+    RESOURCES_DEPLOYED,
+    UNHEALTHY,
+    Phase,
+)
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.pod_requests import PodShape
 from cfo.config.appwrapper import AppWrapperConfiguration
@@ -18,9 +26,11 @@ from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod
+from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.unused_quota import QuotaUse, UnusedQuota, use_of_quota
-from cfo.runtime.objects.unstructured import Object, find_condition
+from cfo.controllers.appwrapper.workload_decision import queue_state
+from cfo.runtime.objects.unstructured import Object, find_condition, key_of
 from test.support.observations import NOW, observe, seconds_later, with_decided_status, wrapper
 
 LIMIT = timedelta(minutes=30)
@@ -86,7 +96,16 @@ def use(obj: Object, pods: list[WrapperPod], **fields: Any) -> QuotaUse:
         pytest.param([CPU_ONLY], QuotaUse.UNUSED, id="only CPU"),
         pytest.param([requesting("Succeeded", **BIG)], QuotaUse.UNUSED, id="ended"),
         pytest.param([requesting("Failed", **BIG)], QuotaUse.UNUSED, id="failed"),
-        pytest.param([TINY, pod("Pending", is_read=False)], QuotaUse.UNKNOWN, id="not read"),
+        pytest.param([TINY, pod("Pending", is_read=False)], QuotaUse.UNUSED, id="not read"),
+        pytest.param([pod(is_read=False), WITH_GPU], QuotaUse.REQUESTED, id="read in part"),
+        pytest.param(
+            [dataclasses.replace(WITH_GPU, deleting=True)], QuotaUse.UNUSED, id="never scheduled"
+        ),
+        pytest.param(
+            [dataclasses.replace(WITH_GPU, deleting=True, has_node=True)],
+            QuotaUse.REQUESTED,
+            id="ends on a node",
+        ),
     ],
 )
 def test_quota_is_used_if_pods_request_some_of_each_resource(
@@ -122,36 +141,92 @@ def test_pods_with_gpus_may_succeed_before_others_of_the_component() -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "fields"),
+    "obj",
     [
-        pytest.param(running(queue=""), {}, id="no queue"),
-        pytest.param(with_condition(running(), QUOTA_RESERVED, "False"), {}, id="no quota"),
-        pytest.param(
-            running(),
-            {"objects": [ComponentObject(completed=True)]},
-            id="only completed components",
-        ),
+        pytest.param(running(queue=""), id="no queue"),
+        pytest.param(with_condition(running(), QUOTA_RESERVED, "False"), id="no quota"),
     ],
 )
-def test_no_quota_is_kept_unused(obj: Object, fields: dict[str, Any]) -> None:
-    assert use(obj, [], **fields) is QuotaUse.NONE
+def test_no_quota_is_kept_unused(obj: Object) -> None:
+    assert use(obj, []) is QuotaUse.NONE
 
 
-@pytest.mark.parametrize("knowledge", [PodKnowledge.LEFT_OUT, PodKnowledge.OWNERS_UNKNOWN])
-def test_pods_that_are_not_known_may_use_the_quota(knowledge: PodKnowledge) -> None:
-    assert use(running(), [], knowledge=knowledge) is QuotaUse.UNKNOWN
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([], QuotaUse.UNUSED, id="no pods"),
+        pytest.param([TINY], QuotaUse.UNUSED, id="tiny"),
+        pytest.param([WITH_GPU], QuotaUse.REQUESTED, id="with GPUs"),
+    ],
+)
+def test_pods_that_completed_components_leave_use_the_quota_of_all(
+    pods: list[WrapperPod], expected: QuotaUse
+) -> None:
+    assert use(running(), pods, objects=[ComponentObject(uid="c", completed=True)]) is expected
 
 
-def test_pods_with_unread_owners_may_use_the_quota() -> None:
-    """In a deletion, they are read only after some minutes."""
+def test_pods_that_are_not_listed_yet_may_use_the_quota() -> None:
+    obj = running()
+    assert use(obj, [], knowledge=PodKnowledge.LEFT_OUT) is QuotaUse.NOT_LISTED
+    obj = with_condition(obj, RESOURCES_DEPLOYED, "False")
+    assert use(obj, [], knowledge=PodKnowledge.LEFT_OUT) is QuotaUse.UNUSED
+
+
+def test_pods_with_owners_that_are_not_known_yet_do_not_use_the_quota() -> None:
+    """Users can create pods faster than their owners are read."""
+    knowledge = PodKnowledge.OWNERS_UNKNOWN
+    assert use(running(), [], knowledge=knowledge) is QuotaUse.UNUSED
+    assert use(running(), [WITH_GPU], knowledge=knowledge) is QuotaUse.REQUESTED
+
+
+def test_pods_with_lost_owners_may_use_the_quota_in_a_deletion() -> None:
     obj = running()
     obj["spec"]["suspend"] = True
     for _ in range(2):
         obj = with_decided_status(obj, decide(observe(obj, pods=[TINY])))
     assert obj["status"]["phase"] == Phase.SUSPENDING
-    assert use(obj, [dataclasses.replace(TINY)]) is QuotaUse.UNKNOWN
-    assert use(obj, []) is QuotaUse.UNUSED
-    assert use(obj, [TINY], now=seconds_later(600)) is QuotaUse.UNUSED
+    lost = dataclasses.replace(TINY, has_controller=True)
+    assert use(obj, [lost], owned=False) is QuotaUse.UNKNOWN
+    assert use(obj, [lost]) is QuotaUse.UNUSED
+    assert use(obj, [TINY], owned=False) is QuotaUse.UNUSED
+    assert use(obj, [lost], owned=False, now=seconds_later(600)) is QuotaUse.UNUSED
+
+
+def workload(*conditions: str, admission: bool = True) -> Object:
+    """Return a Workload of which these conditions are true."""
+    found = [{"type": kind, "status": "True"} for kind in conditions]
+    status = {"conditions": found, **({"admission": {"clusterQueue": "cq"}} if admission else {})}
+    return {"metadata": {}, "spec": {}, "status": status}
+
+
+SUSPENDED = {"phase": Phase.SUSPENDED.value}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "admission", "expected"),
+    [
+        pytest.param(["QuotaReserved", "Admitted"], True, QuotaUse.UNUSED, id="admitted"),
+        pytest.param(["QuotaReserved", "Admitted", "Evicted"], True, QuotaUse.UNUSED, id="evicted"),
+        pytest.param(["QuotaReserved"], True, QuotaUse.NONE, id="admission checks"),
+        pytest.param([], False, QuotaUse.NONE, id="waits"),
+        pytest.param(["Admitted", "Finished"], True, QuotaUse.NONE, id="finished"),
+    ],
+)
+def test_suspended_appwrapper_has_quota_while_its_workload_holds_it(
+    conditions: list[str], admission: bool, expected: QuotaUse
+) -> None:
+    """Its user can suspend it at any time, and it is resumed."""
+    obj = with_condition(running(), QUOTA_RESERVED, "False")
+    obj["status"] |= SUSPENDED
+    objects: list[ComponentObject | None] = [None]
+    found = workload(*conditions, admission=admission)
+    assert use(obj, [], objects=objects, workload=found) is expected
+
+
+def test_suspended_appwrapper_without_known_workload_may_have_quota() -> None:
+    obj = with_condition(running(), QUOTA_RESERVED, "False")
+    obj["status"] |= SUSPENDED
+    assert use(obj, [], objects=[None]) is QuotaUse.SUSPENDED
 
 
 def at(minutes: float) -> datetime:
@@ -163,9 +238,17 @@ def test_time_without_use_is_added_up_until_pods_run() -> None:
     for minute, use_then in ((0, QuotaUse.UNUSED), (10, QuotaUse.REQUESTED)):
         unused = unused.after(use_then, at(minute))
     assert unused.ends_at(LIMIT) is None
-    for minute, use_then in ((60, QuotaUse.UNUSED), (65, QuotaUse.UNUSED), (66, QuotaUse.UNKNOWN)):
+    for minute, use_then in (
+        (60, QuotaUse.UNUSED),
+        (65, QuotaUse.UNUSED),
+        (66, QuotaUse.UNKNOWN),
+        (67, QuotaUse.NOT_LISTED),
+    ):
         unused = unused.after(use_then, at(minute))
         assert unused.ends_at(LIMIT) == at(80)
+    suspended = unused.after(QuotaUse.SUSPENDED, at(70))
+    assert suspended.ends_at(LIMIT) is None
+    assert suspended.after(QuotaUse.UNUSED, at(100)).ends_at(LIMIT) == at(110)
     unused = unused.after(QuotaUse.REQUESTED, at(80)).after(QuotaUse.UNUSED, at(90))
     assert unused.ends_at(LIMIT) == at(90)
     unused = unused.after(QuotaUse.RUNNING, at(91)).after(QuotaUse.UNUSED, at(92))
@@ -215,6 +298,76 @@ def test_finalizers_of_components_keep_no_quota_beyond_the_limit() -> None:
     assert waiting.deadline == unused_until
     ended = decide(observe(obj, objects=deleting, unused_until=unused_until, now=unused_until))
     assert ended.status.phase is Phase.SUSPENDED
+
+
+@pytest.mark.parametrize("is_evicted", [False, True])
+def test_suspended_appwrapper_fails_at_the_limit_unless_its_quota_is_given_back(
+    *, is_evicted: bool
+) -> None:
+    """Its user can suspend it again before it is resumed."""
+    obj = with_condition(running(), RESOURCES_DEPLOYED, "False")
+    obj["status"] |= SUSPENDED
+    obj["spec"]["suspend"] = True
+    fields: dict[str, Any] = {
+        "objects": [None],
+        "workload": workload("Admitted"),
+        "awaits_admission": is_evicted,
+        "unused_until": NOW,
+    }
+    ended = decide(observe(obj, **fields))
+    assert ended.status.phase is (Phase.SUSPENDED if is_evicted else Phase.FAILED)
+
+
+def test_owners_that_are_not_known_keep_no_quota_long_after_the_limit() -> None:
+    """Users can create pods faster than their owners are read."""
+    obj = running(forcefulDeletionGracePeriodDuration="24h")
+    obj["spec"]["suspend"] = True
+    for _ in range(2):
+        obj = with_decided_status(obj, decide(observe(obj)))
+    fields: dict[str, Any] = {
+        "objects": [None],
+        "unused_until": seconds_later(1800),
+        "knowledge": PodKnowledge.OWNERS_UNKNOWN,
+    }
+    waiting = decide(observe(obj, now=seconds_later(1801), **fields))
+    assert waiting.status.phase is Phase.SUSPENDING
+    ended = decide(observe(obj, now=seconds_later(1800 + 600), **fields))
+    assert ended.status.phase is Phase.SUSPENDED
+
+
+@pytest.mark.parametrize("is_unused", [False, True])
+async def test_deletion_is_not_complete_by_a_list_that_may_have_begun_before_it(
+    *, is_unused: bool
+) -> None:
+    """Its components may have created pods since, which the cache leaves out."""
+    obj = running(forcefulDeletionGracePeriodDuration="24h")
+    obj["spec"]["suspend"] = True
+    deleting: list[ComponentObject | None] = [ComponentObject(uid="c-0", deleting=True)]
+    for _ in range(2):
+        obj = with_decided_status(obj, decide(observe(obj, objects=deleting)))
+    now = seconds_later(1801)
+    observation = observe(obj, objects=deleting, now=now, knowledge=PodKnowledge.LEFT_OUT)
+    unused_until = seconds_later(1800) if is_unused else None
+    listed = observe(
+        obj, objects=deleting, now=now, knowledge=PodKnowledge.LISTED, unused_until=unused_until
+    )
+    client = Mock(get=AsyncMock(return_value=obj))
+    observer = Mock(
+        hand_over_pods=AsyncMock(),
+        observe=AsyncMock(return_value=observation),
+        with_listed_pods=AsyncMock(return_value=listed),
+        has_unwatched_objects=Mock(return_value=False),
+    )
+    observer.clock.now.return_value = now
+    namespaces = Mock(read_for=AsyncMock(), retry_after=Mock(return_value=30.0))
+    read_queue = AsyncMock(return_value=queue_state(obj, None))
+    reconciler = AppWrapperReconciler(
+        client, Mock(), observer, Mock(), Mock(), namespaces, Mock(), read_queue
+    )
+    assert decide(listed).status.is_true(RESOURCES_DEPLOYED) is not is_unused
+    result = await reconciler.reconcile(key_of(obj))
+    assert result.requeue_after == 30
+    assert client.mock_calls == [call.get(APPWRAPPER, key_of(obj))]
 
 
 def test_limit_is_at_most_the_ceiling() -> None:
