@@ -61,8 +61,7 @@ _MAX_NAMED: Final = 3
 _ANSWERS: Final = {"True": "yes", "False": "no"}
 
 _VERSION_REMEDY: Final = (
-    "set the label operatorVersion to the major version of the operator that runs in this cluster; "
-    "the administrator knows it"
+    "set the label operatorVersion to the major version of the operator that runs in this cluster"
 )
 
 
@@ -76,6 +75,8 @@ def _summarize(stack: Object, related: Related) -> Summary:
     # A stack that waits for a queue is not pending, because that can take any time.
     if state not in ("Ready", WAITING):
         pending = f"is {state or 'new'}"
+    elif _is_outdated(stack):
+        pending = "was changed, and not reconciled since"
     summary = new_summary(
         stack,
         related,
@@ -113,7 +114,21 @@ def _level(stack: Object, conditions: tuple[SummaryCondition, ...]) -> Level:
         return Level.WAITING
     if _waits_for_quota(conditions):
         return Level.WAITING
+    if _is_outdated(stack):
+        return Level.PROGRESSING
     return Level.OK if is_true(conditions, "Ready") else Level.PROGRESSING
+
+
+def _is_outdated(stack: Object) -> bool:
+    """Return whether the status is that of an older spec."""
+    observed = number(path(stack, "status", "observedGeneration"))
+    return 0 < observed < number(path(stack, "metadata", "generation"))
+
+
+def _last_version(stack: Object) -> str:
+    """Return the major version of the operator that wrote the status; empty if it is not known."""
+    major = text(path(stack, "status", "operator", "major"), 20)
+    return major if is_operator_version(major) else ""
 
 
 def _waits_for_quota(conditions: tuple[SummaryCondition, ...]) -> bool:
@@ -234,9 +249,13 @@ def _claim_problems(
 ) -> Iterator[Problem]:
     """Yield that no operator reconciles the stack, or several."""
     version = text(operator_version_of(stack), 20)
+    last = _last_version(stack)
+    version_remedy = f"{_VERSION_REMEDY}; the administrator knows it"
+    if last:
+        version_remedy = f"{_VERSION_REMEDY}; that of version {last} reconciled it last"
     claimed = condition_of(conditions, "Claimed")
     if claimed is not None and claimed.status == "False":
-        remedy = _VERSION_REMEDY
+        remedy = version_remedy
         if claimed.reason == "ClaimedTwice":
             remedy = "ask the administrator to remove all but one of these operators"
         elif running := _running_versions(related):
@@ -247,14 +266,21 @@ def _claim_problems(
     elif not version:
         yield Problem(
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",
-            _VERSION_REMEDY,
+            version_remedy,
+        )
+    elif last and last != version and not is_deleting(stack):
+        yield Problem(
+            f"operatorVersion {version}: no operator of this version has reconciled the InferenceStack since the label "
+            "was changed",
+            f"if this stays, ask the administrator whether an operator of this version runs (cfo doctor); if not, "
+            f"{version_remedy}",
         )
     elif (
         not conditions and not is_deleting(stack) and seconds_until_overdue(stack, related.now) == 0
     ):
         yield Problem(
             f"operatorVersion {version}: no operator of this version has written a status",
-            f"ask the administrator whether an operator of this version runs (cfo doctor); if not, {_VERSION_REMEDY}",
+            f"ask the administrator whether an operator of this version runs (cfo doctor); if not, {version_remedy}",
         )
 
 

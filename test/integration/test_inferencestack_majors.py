@@ -288,23 +288,30 @@ async def eventually_unclaimed(
     await eventually(check, "the metric")
 
 
-async def test_operator_without_leader_election_reports_stacks_that_no_operator_has_reconciled(
+async def test_operator_without_leader_election_reports_stacks_that_no_operator_of_their_version_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """An operator that has no Lease either is known by the status that it writes."""
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
     async with start_inference_environment() as env:
-        await env.create(new_stack({}, name="left", version="v2"))
-        async with run_inference_controllers(env, "v2"):
-            await env.wait_for_condition("Ready", "True", name="left")
-        await env.label("v1", "left")  # of an operator that also runs without leader election
-        for name, version in (("future", "v9"), ("served", "v2")):
+        await env.create(new_stack({}, name="taken", version="v1"))
+        async with run_inference_controllers(env, "v1"):
+            await env.wait_for_condition("Ready", "True", name="taken")
+        for name, version in (("future", "v9"), ("served", "v2"), ("left", "v2"), ("bare", "v2")):
             await env.create(new_stack({}, name=name, version=version))
         async with run_inference_controllers(env, "v2") as manager:
-            await env.wait_for_condition("Claimed", "False", "Unclaimed", name="future")
+            for name in ("served", "left", "bare"):
+                await env.wait_for_condition("Ready", "True", name=name)
+            await env.label("v8", "left")
+            await env.label(None, "bare")
+            for name in ("future", "left", "bare"):
+                await env.wait_for_condition("Claimed", "False", "Unclaimed", name=name)
             await env.wait_for_event("Unclaimed", "No operator of version v9 is running", "to: v2")
-            await env.wait_for_condition("Ready", "True", name="served")
-            await eventually_unclaimed(env, manager, {("ns", "Unclaimed"): 1.0})
-            assert "Claimed" not in str(await env.stack("left"))
-            await env.label("v2", "future")
-            await env.wait_for_condition("Ready", "True", name="future")
-            await wait_until_claimed(env, "future")
+            await env.wait_for_event("Unclaimed", "No operator of version v8 is running", "to: v2")
+            await eventually_unclaimed(env, manager, {("ns", "Unclaimed"): 3.0})
+            assert not condition(await env.stack("taken"), "Claimed")
+            for name in ("future", "left", "bare"):
+                await env.label("v2", name)
+                await env.wait_for_condition("Ready", "True", name=name)
+                await wait_until_claimed(env, name)
+            await eventually_unclaimed(env, manager, {})

@@ -10,8 +10,8 @@ manager of its own, so it does not conflict with the status that the operator of
 removes it. A status whose conditions another manager owns as a whole, as with the CRD of the original operator, which
 has no schema, is left as it is.
 
-An operator without leader election holds no Lease, so others of its kind do not know it. Therefore it reports only
-stacks that no operator has ever reconciled.
+An operator without leader election holds no Lease, so others of its kind do not know it. Therefore such an operator
+does not report a stack whose status was written by an operator of its version, and gives one time to do so.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class ClaimReconciler:
     namespace: str
     is_elected: bool
     _written: dict[Request, tuple[str, _Problem]] = field(default_factory=dict, init=False)
+    _seen: dict[Request, tuple[str, float]] = field(default_factory=dict, init=False)
+    """The version of stacks without a known operator, and since when they have it."""
 
     async def reconcile(self, request: Request) -> Result:
         """Report a stack that no operator reconciles, or several; end the report of any other."""
@@ -107,9 +109,12 @@ class ClaimReconciler:
                 await self._remove_condition(entry.object())
             return Result()
         wait = GRACE_SECONDS - self.leases.unchanged_seconds(version)
+        if not self.is_elected:
+            wait = max(wait, GRACE_SECONDS - self._seconds_with(version, request))
         if wait > 0:
             return Result(requeue_after=wait)
-        if not self.is_elected and await self._was_reconciled(request):
+        if not self.is_elected and await self._is_reconciled(request, version):
+            self._forget_report(request)
             return Result()
         is_new = self.metrics.set(self.kind, request, problem.reason)
         if self._written.get(request) != (entry.meta.uid, problem):
@@ -120,15 +125,32 @@ class ClaimReconciler:
                 self.events.event(stack, "Warning", problem.reason, problem.note)
         return Result()
 
-    async def _was_reconciled(self, request: Request) -> bool:
-        """Return whether an operator has written the status of a stack before; it may run without a Lease."""
-        if request in self._written:
+    def _seconds_with(self, version: str, request: Request) -> float:
+        """Return for how long a stack has had this version, as far as that was observed."""
+        now = self.clock.monotonic()
+        known = self._seen.get(request)
+        if known is None or known[0] != version:
+            known = self._seen[request] = (version, now)
+        return now - known[1]
+
+    async def _is_reconciled(self, request: Request, version: str) -> bool:
+        """Return whether an operator of ``version`` has written the status of a stack; it may run without a Lease.
+
+        The original operator, which writes no version of its own, counts as one of any version.
+        """
+        if not version:
             return False
         stack = await self.client.get(self.kind, request, live=True)
-        conditions = ((stack or {}).get("status") or {}).get("conditions") or ()
-        return any(each.get("type") != _CONDITION for each in conditions)
+        status = (stack or {}).get("status") or {}
+        if all(each.get("type") == _CONDITION for each in status.get("conditions") or ()):
+            return False
+        return ((status.get("operator") or {}).get("major") or version) == version
 
     def _forget(self, request: Request) -> None:
+        self._seen.pop(request, None)
+        self._forget_report(request)
+
+    def _forget_report(self, request: Request) -> None:
         self._written.pop(request, None)
         self.metrics.set(self.kind, request, "")
 

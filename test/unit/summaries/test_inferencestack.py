@@ -225,3 +225,46 @@ def test_missing_kueue_is_no_problem_of_a_stack_with_admitted_pods_or_a_suspende
     missing = related(queue_problem=summaries.missing_kueue("team"))
     found = messages(summarize(gvk, obj(gvk, spec=spec, status=status, labels=labels), missing))
     assert any("Kueue is not installed" in message for message in found) is is_missing
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"operatorVersion": "v9"}, "operatorVersion v9: no operator of this version has"),
+        ({}, "the label operatorVersion is missing"),
+    ],
+)
+def test_ready_stack_that_its_operator_no_longer_reconciles_has_a_problem(
+    labels: dict[str, str], message: str
+) -> None:
+    status = {"conditions": [condition("Ready", "True")], "operator": {"major": "v1"}}
+    stack = obj(INFERENCE_STACKS[0], spec=APPLICATIONS, status=status, labels=labels)
+    summary = summarize(INFERENCE_STACKS[0], stack, related())
+    (problem,) = summary.problems
+    assert message in problem.message
+    assert problem.remedy.endswith("that of version v1 reconciled it last")
+    assert summary.level is Level.WARNING
+    stack["metadata"]["labels"] = {"operatorVersion": "v1"}
+    assert summarize(INFERENCE_STACKS[0], stack, related()).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("generation", "level", "pending"),
+    [
+        (2, Level.OK, ""),
+        (3, Level.PROGRESSING, "was changed, and not reconciled since"),
+    ],
+)
+def test_ready_stack_with_a_status_of_an_older_generation_is_in_progress(
+    generation: int, level: Level, pending: str
+) -> None:
+    status = {"conditions": [condition("Ready", "True")], "observedGeneration": 2}
+    stack = obj(
+        INFERENCE_STACKS[0],
+        spec=APPLICATIONS,
+        status=status,
+        labels={"operatorVersion": "v1"},
+        generation=generation,
+    )
+    summary = summarize(INFERENCE_STACKS[0], stack, related())
+    assert (summary.level, summary.pending) == (level, pending)
