@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.flux.names import DEFAULT_IMAGE, SUSPEND_ANNOTATION
+from cfo.api.flux.names import DEFAULT_IMAGE, FLUX_JOB, SUSPEND_ANNOTATION
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.reading import items, path
 from cfo.runtime import Object, find_condition, labels_of
@@ -51,6 +51,14 @@ def message_of(obj: Mapping[str, Any], kind: str) -> str:
 def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     # In a direct call of a webhook, the status of the old object has any type.
     return find_condition(items(path(obj, "status", "conditions")), kind) or {}
+
+
+def controlling_job(cluster: Mapping[str, Any]) -> Any:
+    """Return the uid of the FluxJob that controls a MiniCluster; ``None`` if none does. Fields can have any type."""
+    for owner in items(path(cluster, "metadata", "ownerReferences")):
+        if owner.get("controller") and owner.get("kind") == FLUX_JOB.kind:
+            return owner.get("uid")
+    return None
 
 
 def size_of(spec: Mapping[str, Any]) -> int:

@@ -198,8 +198,8 @@ class MiniClusterValidator(FluxValidator):
 
         Controllers may resume it: what is known of the FluxJob can be older than its admission.
         """
-        from cfo.api.flux.facts import is_true
-        from cfo.api.flux.validation.queue import controlling_job, runs_without_kueue
+        from cfo.api.flux.facts import controlling_job, is_true
+        from cfo.api.flux.validation.queue import runs_without_kueue
 
         if request.is_from_controller or not runs_without_kueue(new):
             return []

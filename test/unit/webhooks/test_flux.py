@@ -229,6 +229,35 @@ async def test_change_that_a_started_job_does_not_follow_causes_a_warning(
     assert not paths or found[0].startswith(f"{paths}: the Job of the MiniCluster has started")
 
 
+OF_FLUX_JOB: Object = {"kind": "FluxJob", "name": "a", "uid": "u", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("condition", "change", "owners", "warning"),
+    [
+        ("JobRunning", {"maxSize": 4}, [], "so a maximum above it has no effect until you delete"),
+        ("JobRunning", {"maxSize": 4}, [OF_FLUX_JOB], "has no effect; create a new FluxJob with"),
+        ("JobRunning", {"tasks": 2}, [OF_FLUX_JOB], "has no effect; create a new FluxJob with"),
+        ("JobRunning", {"maxSize": 3}, [], ""),
+        ("JobWaitingForResources", {"maxSize": 4}, [], ""),
+        ("JobFinished", {"size": 2}, [], "spec.size: the MiniCluster has ended, so the change"),
+    ],
+)
+async def test_size_that_a_started_job_cannot_have_causes_a_warning(
+    condition: str, change: Object, owners: list[Object], warning: str
+) -> None:
+    old = minicluster()
+    old["status"] = {
+        "conditions": [{"type": condition, "status": "True"}],
+        "maximumSize": 3,
+    }
+    new = minicluster(**change)
+    new["metadata"]["ownerReferences"] = owners
+    found = await flux.MiniClusterValidator().validate_update(old, new, AdmissionRequest())
+    assert len(found) == bool(warning)
+    assert warning in "".join(found)
+
+
 @pytest.mark.parametrize(
     ("condition", "change", "is_stuck"),
     [

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.container_resources import resource_errors
-from cfo.api.flux.facts import FOLLOWED_FIELDS, is_true, queue_of
+from cfo.api.flux.facts import FOLLOWED_FIELDS, controlling_job, is_true, queue_of
 from cfo.api.flux.names import COMMANDS, NOTHING_RESUMES, RESUME_REMEDY, JobState
 from cfo.api.flux.validation.containers import (
     MAX_CONTAINERS,
@@ -31,7 +31,7 @@ from cfo.api.flux.validation.syntax import (
     service_name,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.api.reading import mapping
+from cfo.api.reading import mapping, number
 from cfo.api.reading import path as value_at
 from cfo.runtime import FieldError, Object, labels_of
 from cfo.runtime.objects.field import (
@@ -226,7 +226,7 @@ def minicluster_warnings(obj: Object) -> list[str]:
 
 
 def change_warnings(old: Object, new: Object) -> list[str]:
-    """Return a message about changed fields that a started Job does not follow, or about a waiting Job without a queue.
+    """Return messages about changes that a started Job does not follow, or about a waiting Job without a queue.
 
     A Job has started if it has pods, or may have some.
     """
@@ -237,15 +237,30 @@ def change_warnings(old: Object, new: Object) -> list[str]:
         had_queue = bool(value_at(old, *_QUEUE))
         is_undecided = value_at(new, "spec", "suspend") is None and not value_at(new, *_QUEUE)
         return [f"{NOTHING_RESUMES}: {RESUME_REMEDY}"] if had_queue and is_undecided else []
+    return list(_ignored_changes(old, new))
+
+
+def _ignored_changes(old: Object, new: Object) -> Iterator[str]:
+    """Yield messages about the changes that a Job does not follow because it has started."""
     before = mapping(old.get("spec"))
     after = mapping(new.get("spec"))
+    effect = "has no effect until you delete the MiniCluster and create it again"
+    if controlling_job(new):
+        effect = "has no effect; create a new FluxJob with it"
     names = sorted({*before, *after} - FOLLOWED_FIELDS)
     changed = [name for name in names if (before.get(name) or None) != (after.get(name) or None)]
-    if not changed:
-        return []
-    paths = ", ".join(str(Path("spec").child(name[:MAX_NAME])) for name in changed[:_MAX_WARNINGS])
-    effect = "has no effect until you delete the MiniCluster and create it again"
-    return [f"{paths}: the Job of the MiniCluster has started, so the change {effect}"]
+    if changed:
+        paths = [str(Path("spec").child(name[:MAX_NAME])) for name in changed[:_MAX_WARNINGS]]
+        yield f"{', '.join(paths)}: the Job of the MiniCluster has started, so the change {effect}"
+    wanted = number(after.get("maxSize"))
+    known = number(value_at(old, "status", "maximumSize"))
+    if wanted != before.get("maxSize") and 0 < known < wanted:
+        yield (
+            "spec.maxSize: the brokers were started for a fixed number of hosts, so a maximum above it "
+            f"{effect}"
+        )
+    if is_true(old, JobState.FINISHED) and before.get("size") != after.get("size"):
+        yield f"spec.size: the MiniCluster has ended, so the change {effect}"
 
 
 def ignored_fields(spec: Mapping[str, Any], path: Path) -> list[str]:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.container_resources import resource_errors
-from cfo.api.flux.facts import is_suspended, is_true, own_queue, runners
-from cfo.api.flux.names import ACTIVE, FLUX_JOB, QUOTA_RESERVED, JobState, Queue
+from cfo.api.flux.facts import controlling_job, is_suspended, is_true, own_queue, runners
+from cfo.api.flux.names import ACTIVE, QUOTA_RESERVED, JobState, Queue
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
     cluster_name,
@@ -32,7 +32,6 @@ from cfo.api.flux.validation.syntax import (
     selector_errors,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.api.reading import items
 from cfo.api.reading import path as value_at
 from cfo.runtime import FieldError, Object, key_of, labels_of, namespace_of
 from cfo.runtime.objects import is_quantity
@@ -213,14 +212,6 @@ def is_idle_minicluster(cluster: Object) -> bool:
         return False
     has_been_seen = bool(value_at(cluster, "status", "conditions"))
     return not has_been_seen or is_true(cluster, JobState.WAITING)
-
-
-def controlling_job(cluster: Object) -> Any:
-    """Return the uid of the FluxJob that controls a MiniCluster; ``None`` if none does. Fields can have any type."""
-    for owner in items(value_at(cluster, "metadata", "ownerReferences")):
-        if owner.get("controller") and owner.get("kind") == FLUX_JOB.kind:
-            return owner.get("uid")
-    return None
 
 
 def runs_without_kueue(cluster: Object) -> bool:

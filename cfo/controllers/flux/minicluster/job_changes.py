@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from cfo.api.flux.facts import size_of
+from cfo.api.flux.facts import controlling_job, size_of
 from cfo.api.flux.names import USUAL_CREATION
 from cfo.controllers.flux.minicluster.plan import (
     JOB_LABELS_ANNOTATION,
@@ -95,6 +95,8 @@ def keeps_scripts(job: Mapping[str, Any], plan: Plan) -> bool:
 def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     """Return a message about the changes of the spec that a Job that has started cannot follow, or an empty string."""
     remedy = "Delete and recreate the MiniCluster to apply the change."
+    if controlling_job(cluster):
+        remedy = "Create a new FluxJob with the change."
     size = size_of(cluster.get("spec") or {})
     if end_condition(job) is not None and size != (job.get("spec") or {}).get("parallelism"):
         return f"spec.size: {size}: the MiniCluster has ended, and gets no more pods. {remedy}"
