@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from cfo.runtime import ConfigError
+from cfo_handlers.declarations import get_default_registry
 from cfo_handlers.errors import InvalidParameter, LoginError
 from cfo_handlers.program import configure, run
 
@@ -109,6 +110,10 @@ def run_command(
     except Exception as error:  # noqa: BLE001 - shown without the frames of this command
         traceback.print_exception(error.with_traceback(_frames_of_program(error)))
         raise SystemExit(1) from None
+    if not get_default_registry():
+        raise click.UsageError(
+            "no handlers are declared; name the file that declares them: cfo-handlers run -A operator.py"
+        )
     try:
         run(**options)
     except InvalidParameter as error:

@@ -18,7 +18,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     file = tmp_path / "program.py"
-    file.touch()
+    file.write_text(
+        "import cfo_handlers as kopf\n\n@kopf.on.startup()\ndef start(**_: object) -> None: ...\n"
+    )
     return str(file)
 
 
@@ -37,6 +39,18 @@ def test_invalid_arguments_are_one_line(program: str, arguments: list[str], mess
     assert result.exit_code == 2, result.output
     (line,) = result.output.splitlines()
     assert line.startswith(f"Error: {message}")
+
+
+@pytest.mark.parametrize("content", [None, "import cfo_handlers as kopf"])
+def test_program_without_handlers_is_an_error(
+    program: str, tmp_path: Path, content: str | None
+) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text(content or "")
+    paths = [] if content is None else [str(empty)]
+    result = CliRunner().invoke(command, ["run", "-A", *paths], prog_name="cfo-handlers")
+    assert result.exit_code == 2, result.output
+    assert result.output.startswith("Error: no handlers are declared; name the file")
 
 
 def test_missing_cluster_is_one_line(program: str) -> None:
