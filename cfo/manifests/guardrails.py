@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cfo.api.quantity import format_quantity
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
 from cfo.manifests import host_policy, job_pod_policy
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
+from cfo.runtime.objects import parse_quantity
+
+_PODS: Final = "pods"
+_PODS_WITH_ENDED: Final = "count/pods"
 
 _COMPUTE: Final = {
     "requests.cpu": "64",
@@ -22,8 +27,8 @@ _COMPUTE: Final = {
 }
 
 _COUNTS: Final = {
-    "pods": "200",
-    "count/pods": "400",  # with those that have ended, which "pods" and "requests" do not count
+    _PODS: "200",
+    _PODS_WITH_ENDED: "400",  # with those that have ended, which "pods" and "requests" do not count
     "persistentvolumeclaims": "50",
     "services.loadbalancers": "0",
     "services.nodeports": "0",
@@ -89,10 +94,20 @@ def is_quota_name(name: str) -> bool:
 def quota(namespace: str = "", adapted: Mapping[str, str] | None = None) -> Object:
     """Return the ResourceQuota, with other numbers for what is ``adapted``.
 
-    Without ``namespace``, kubectl's option decides where it is applied.
+    More pods leave more that have ended, so a higher number of ``pods`` raises ``count/pods`` in proportion, unless
+    that is adapted as well. Without ``namespace``, kubectl's option decides where it is applied.
     """
     hard = {**_COMPUTE, **_COUNTS, **(adapted or {})}
+    if adapted and _PODS in adapted and _PODS_WITH_ENDED not in adapted:
+        hard[_PODS_WITH_ENDED] = _number_with_ended(adapted[_PODS])
     return _guardrail("v1", "ResourceQuota", "quota", namespace, hard=hard)
+
+
+def _number_with_ended(pods: str) -> str:
+    """Return the number of pods, with those that have ended, for ``pods`` at a time: at least the default."""
+    default = parse_quantity(_COUNTS[_PODS_WITH_ENDED])
+    ratio = default / parse_quantity(_COUNTS[_PODS])
+    return format_quantity(max(default, parse_quantity(pods) * ratio))
 
 
 def limit_range(namespace: str = "") -> Object:

@@ -75,6 +75,26 @@ def test_numbers_of_the_quota_are_adapted_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("quotas", "expected"),
+    [
+        (["pods=500"], "1000"),
+        (["pods=1k"], "2000"),
+        (["pods=500", "count/pods=600"], "600"),
+        (["pods=50"], "400"),
+        (["limits.cpu=128"], "400"),
+    ],
+)
+def test_more_pods_raise_the_number_that_counts_those_that_have_ended(
+    quotas: list[str], expected: str
+) -> None:
+    """Otherwise the default of ``count/pods`` refuses pods that ``pods`` allows."""
+    options = [word for quota in quotas for word in ("--quota", quota)]
+    code, text = output("--tenant", "team-a", *options)
+    (quota,) = [obj for obj in yaml.safe_load_all(text) if obj["kind"] == "ResourceQuota"]
+    assert (code, quota["spec"]["hard"]["count/pods"]) == (0, expected)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--quota", "pods=1"], "Error: --quota: requires --tenant\n"),
