@@ -27,6 +27,7 @@ from cfo.console.execution import (
     log_errors,
     namespace_variable,
     not_installed,
+    seconds,
 )
 from cfo.version import __version__
 
@@ -198,9 +199,9 @@ def cli() -> None:
 )
 @click.option(
     "--until-settled",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="With --embedded: exit when every applied object has settled, and print a table of all; fail after SECONDS.",
+    type=seconds,
+    metavar="DURATION",
+    help="With --embedded: exit when every applied object has settled, and print a table of all; fail after DURATION.",
 )
 def run(**options: Any) -> None:
     """Run the operator until SIGTERM or SIGINT."""

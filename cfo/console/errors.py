@@ -74,15 +74,22 @@ def echo(line: str, *, err: bool = False) -> None:
 def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:
     """Return the error of a command that failed because of the cluster, its kubeconfig or its permissions.
 
-    The message ends with a remedy if no API server is at the address, or if it does not accept the credentials.
+    The message ends with a remedy if no API server is at the address, if it does not accept the credentials, or if they
+    lack a permission.
     ``embedded``: the command can also run on the embedded control plane, which the message says if there is no API
     server, or no kubeconfig is configured.
     """
-    return CommandFailed(one_line(error) + _remedy(error, embedded=embedded))
+    return CommandFailed(one_line(error) + remedy_of(error, embedded=embedded))
 
 
 _LOG_IN: Final = (
     "; the credentials are wrong or have expired: log in again, and check with kubectl auth whoami"
+)
+_NO_PERMISSION: Final = " is forbidden: User "
+"""In the message of RBAC; those of admission and quotas have the same code."""
+
+_ASK_ADMINISTRATOR: Final = (
+    "; ask an administrator of the cluster to run the command, or for this permission"
 )
 _CHECK_CONTEXT: Final = (
     "that this is the server of the context that you mean: kubectl config view --minify"
@@ -94,8 +101,9 @@ _NO_API_SERVER: Final = (
 _RUN_EMBEDDED: Final = "; no cluster available? Try: cfo run --embedded"
 
 
-def _remedy(error: BaseException, *, embedded: bool) -> str:
-    from cfo.runtime import NotFound, TransportError
+def remedy_of(error: BaseException, *, embedded: bool = False) -> str:
+    """Return what solves a problem with the cluster, to be added to its message; empty if that is unknown."""
+    from cfo.runtime import Forbidden, NotFound, TransportError
     from cfo.runtime.client import NoClusterConfigured, Unauthorized  # lazily: loads the API client
 
     run_embedded = _RUN_EMBEDDED if embedded else ""
@@ -103,6 +111,8 @@ def _remedy(error: BaseException, *, embedded: bool) -> str:
     while cause is not None:
         if isinstance(cause, Unauthorized):
             return _LOG_IN
+        if isinstance(cause, Forbidden) and _NO_PERMISSION in cause.message:
+            return _ASK_ADMINISTRATOR
         if isinstance(cause, NotFound) and cause.verb == "discover":
             return _NO_API_SERVER + run_embedded
         if isinstance(cause, TransportError) and cause.refused:

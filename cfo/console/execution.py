@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -39,14 +39,33 @@ def kubeconfig_option(
     )
 
 
-def timeout_option(default: float, text: str) -> Callable[[_F], _F]:
-    """Return the option ``--timeout`` in seconds, of which ``text`` is the help."""
+def seconds(value: str) -> float:
+    """Return the seconds in a duration, as kubectl and the configuration have it, or in a number; for options."""
+    found = _seconds_of(value)
+    if found is None or not found > 0:  # also NaN
+        raise click.BadParameter(
+            f"{value!r}: must be a duration such as 90s or 5m, or a number of seconds, above 0"
+        )
+    return found
+
+
+def _seconds_of(text: str) -> float | None:
+    from cfo.runtime.objects import parse_duration
+
+    for duration in (text, f"{text}s"):
+        with suppress(ValueError):
+            return parse_duration(duration).total_seconds()
+    return None
+
+
+def timeout_option(default: str, text: str) -> Callable[[_F], _F]:
+    """Return the option ``--timeout``, of which ``text`` is the help, and whose value is in seconds."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=seconds,
         default=default,
         show_default=True,
-        metavar="SECONDS",
+        metavar="DURATION",
         help=text,
     )
 

@@ -84,7 +84,7 @@ _INTERRUPTED_EXIT_CODE = 130
 @kubeconfig_option()
 @CONTEXT
 @timeout_option(
-    30.0, "Time in which everything must be read; what could not be read by then is left out."
+    "30s", "Time in which everything must be read; what could not be read by then is left out."
 )
 @click.pass_context
 def command(

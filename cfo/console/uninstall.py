@@ -104,7 +104,7 @@ from cfo.version import CONFIG_MAP_NAME, __version__
     help="Also delete our CRDs, and with them all AppWrappers and Flux objects.",
 )
 @timeout_option(
-    120.0,
+    "2m",
     "Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")

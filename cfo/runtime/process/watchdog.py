@@ -31,6 +31,7 @@ INTERVAL: Final = 0.25
 _LONG: Final = 5.0
 """Seconds after which a block is logged before it has ended, because it may never end."""
 
+_REMEDY: Final = "await what waits; run a function that blocks in a thread: ThreadPool.run of cfo.runtime.process"
 _LOG_INTERVAL: Final = 10.0
 _INNER_FRAMES: Final = 4
 _OUTER_FRAMES: Final = 2
@@ -41,9 +42,9 @@ _log = structlog.get_logger(__name__)
 class EventLoopWatchdog:
     """Reports the lag of the event loop that it runs in to ``lag``, and logs what blocks the loop.
 
-    One line is logged for each block, at its end or after 5 seconds, with its duration and both ends of the stack:
-    file, line and function, no values. At most one line is logged in 10 seconds; it contains the number of blocks in
-    between.
+    One line is logged for each block, at its end or after 5 seconds, with its duration, a remedy and both ends of the
+    stack: file, line and function, no values. At most one line is logged in 10 seconds; it contains the number of
+    blocks in between.
     """
 
     name = "event loop watchdog"
@@ -113,6 +114,7 @@ class EventLoopWatchdog:
             function=function,
             frames=list(stack),
             suppressed=self._suppressed,
+            remedy=_REMEDY,
         )
         self._suppressed = 0
         self._next_log = now + _LOG_INTERVAL

@@ -60,6 +60,16 @@ class _Group(click.Group):
         except click.UsageError as error:  # of a subcommand
             raise _InvalidArguments(error) from None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in self.list_commands(ctx) or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(
+            f"No such command {name!r}; without a command, {ctx.command_path} serves", ctx
+        )
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self.lazy_commands])
 

@@ -148,7 +148,10 @@ def test_scenario_is_the_behavior_of_pods_and_steps_are_what_chaos_executes() ->
     ("arguments", "error"),
     [
         (["--bad"], "No such option '--bad' (see envtest --help)"),
-        (["frob"], "No such command 'frob' (see envtest --help)"),
+        (
+            ["serve"],
+            "No such command 'serve'; without a command, envtest serves (see envtest --help)",
+        ),
         (["chaos"], "Missing argument 'COMMAND...' (see envtest chaos --help)"),
     ],
 )

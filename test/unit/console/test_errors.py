@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cfo.console.errors import cluster_failure
-from cfo.runtime import APIError, NotFound, TransportError
+from cfo.runtime import APIError, Forbidden, NotFound, TransportError
 from cfo.runtime.client import NoClusterConfigured, Unauthorized
 
 REFUSED = TransportError("cannot connect", outcome_unknown=False, refused=True)
+NO_PERMISSION = 'pods is forbidden: User "ann" cannot list resource "pods" in API group ""'
 RUN = "Try: cfo run --embedded"
 
 
@@ -20,6 +21,8 @@ RUN = "Try: cfo run --embedded"
         (NoClusterConfigured("no kubeconfig"), [RUN]),
         (TransportError("timeout", outcome_unknown=True), []),
         (APIError(500), []),
+        (Forbidden(403, {"message": NO_PERMISSION}), ["ask an administrator of the cluster"]),
+        (Forbidden(403, {"message": "admission webhook denied the request"}), []),
         (NotFound(404, verb="discover", resource="/api"), ["not a Kubernetes API server", RUN]),
         (NotFound(404, verb="get", resource="pods"), []),
     ],

@@ -11,7 +11,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
-from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
+from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line, remedy_of
 from cfo.console.execution import (
     CONTEXT,
     YES,
@@ -91,7 +91,7 @@ _INCOMPLETE_EXIT_CODE: Final = 3
     help="Namespace of the operator's configuration; by default that of the operator with the webhooks, otherwise of "
     f"the only one with a ClusterRoleBinding, or {DEFAULT_NAMESPACE}.",
 )
-@timeout_option(300.0, "Time to wait for the deletion of the pods of each RayCluster.")
+@timeout_option("5m", "Time to wait for the deletion of the pods of each RayCluster.")
 @kubeconfig_option("it needs cluster-admin permissions.")
 @CONTEXT
 @YES
@@ -205,6 +205,7 @@ async def _configuration(
     except Forbidden as error:
         raise InvalidInput(
             f"the configuration of the operator in namespace {namespace} cannot be read: {one_line(error)}"
+            f"{remedy_of(error)}"
         ) from None
     if config is None:
         echo(

@@ -64,6 +64,7 @@ async def test_blocking_function_is_logged_with_its_stack_and_duration(lag: obje
     (line,) = logs
     assert line["event"] == "Event loop was blocked"
     assert line["log_level"] == "warning"
+    assert "in a thread: ThreadPool.run of cfo.runtime.process" in line["remedy"]
     assert BLOCK_SECONDS - INTERVAL <= line["seconds"] < BLOCK_SECONDS + 5
     assert (
         line["function"]
