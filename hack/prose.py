@@ -204,7 +204,8 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    line, position = 1, 0
+    line = 1
+    position = 0
     for match in _TOKEN.finditer(text):
         line += text.count("\n", position, match.start())
         position = match.start()

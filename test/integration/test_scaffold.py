@@ -316,7 +316,8 @@ def project_of_two_kinds(project: Path) -> Path:
 
 def test_manifests_and_tests_of_a_project_include_a_second_kind(project_of_two_kinds: Path) -> None:
     generate(project_of_two_kinds)
-    config, chart = project_of_two_kinds / "config", project_of_two_kinds / "chart"
+    config = project_of_two_kinds / "config"
+    chart = project_of_two_kinds / "chart"
     crds = list(yaml.safe_load_all((config / "crd.yaml").read_text()))
     assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme"]
     assert (chart / "crds" / "crd.yaml").read_text() == (config / "crd.yaml").read_text()

@@ -8,7 +8,7 @@ any time, and its Workload stays admitted. It begins again when the pods have ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -111,15 +111,22 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     is_ready = is_true(conditions, PODS_READY)
     if is_ready and any(pod.runs and _is_of_one(uses, pod) for pod in pods):
         return QuotaUse.RUNNING
-    if not pods:
-        return QuotaUse.UNUSED
-    unrequested = {name for use in uses for name in use.requests}
+    if pods and _request_each_resource(uses, pods):
+        return QuotaUse.REQUESTED
+    return QuotaUse.UNUSED
+
+
+def _request_each_resource(uses: Iterable[LeastUse], pods: Iterable[WrapperPod]) -> bool:
+    """Return whether ``pods`` together request some of each resource of ``uses``."""
+    unrequested: set[str] = set()
+    for use in uses:
+        unrequested.update(use.requests)
     for pod in pods:
         if not unrequested:
             break
         requests = requests_of_pod(pod.shape)
         unrequested = {name for name in unrequested if not requested_of(requests, name)}
-    return QuotaUse.UNUSED if unrequested else QuotaUse.REQUESTED
+    return not unrequested
 
 
 def _has_quota(observation: WrapperObservation) -> bool:
