@@ -160,6 +160,8 @@ class AppWrapperEnvironment(Environment):
             seconds = self.clock.seconds_to_next_timer()
             if seconds > 0:
                 await self.plane.advance(seconds)
+                # A reconcile would take a step for a request of that duration, and pause accordingly.
+                await self.wait_until_queues_are_empty()
                 self.clock.step(seconds)
 
     async def _wait_for_informer(self, informer: Informer) -> None:

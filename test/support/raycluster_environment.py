@@ -323,7 +323,11 @@ class Environment:
             for informer in self.manager.cache.informers:
                 if informer.has_synced:
                     await self._wait_for_informer(informer)
-            await _until(self._is_idle, "idle controllers")
+            await self.wait_until_queues_are_empty()
+
+    async def wait_until_queues_are_empty(self) -> None:
+        """Wait until no controller has anything to do for what it has seen; when it returns, none has begun since."""
+        await _until(self._is_idle, "idle controllers")
 
     async def _wait_for_informer(self, informer: Informer) -> None:
         """Wait until the informer contains the versions that a list returns now, or newer ones.

@@ -6,7 +6,8 @@ after two minutes, when no component and no pod that descends from the AppWrappe
 
 After the grace period, pods that descend from the AppWrapper are deleted with a grace period of zero (a dead node never
 confirms a graceful deletion); other pods are not deleted, and the deletion no longer waits for them. The grace period
-starts when the condition ``DeletingResources`` becomes true, and only once.
+starts when the condition ``DeletingResources`` becomes true, and only once. If the AppWrapper itself is deleted, it
+starts then, also while the condition cannot be written: its user can change the AppWrapper faster than the status.
 
 Finalizers of tenants can keep objects without end. So after the grace period, only pods that can run are waited for
 (:func:`holds_after_grace`), and components that are not being deleted yet. One that is being deleted creates no pods:
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.inference import INFERRED_KINDS
 from cfo.api.appwrapper.kinds import known_kind
-from cfo.api.appwrapper.names import DELETING_RESOURCES, UNHEALTHY
+from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, UNHEALTHY
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.admission import ValidatedCondition
 from cfo.controllers.appwrapper.components import (
@@ -36,7 +37,7 @@ from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import PodFailure
-from cfo.runtime import GVK, POD, EventType, NamespacedName, Object
+from cfo.runtime import GVK, POD, EventType, NamespacedName, Object, is_deleting
 from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
 
@@ -49,7 +50,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
     ``awaits_admission``: whether it must wait for its queue. ``workload``: its Workload, if it has one.
     ``knowledge``: what is known of its pods. ``deletion_seen_at``: when this process first saw that the components are
-    being deleted, if they are. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does
+    being deleted, or must be. ``validation``: the new state of its condition ``Validated``, or ``None`` if that does
     not change. ``others``: objects that the AppWrapper controls, that are no components, and from which pods with its
     label descend, as far as they are known. ``refusal``: why missing pods cannot be created, if that was asked for and
     is known. ``unused_until``: until when it may keep quota that its pods do not request; ``None`` if they do, or if
@@ -181,14 +182,36 @@ def forceful_grace(observation: WrapperObservation) -> timedelta:
     return grace
 
 
+def must_delete(wrapper: Object, status: WrapperStatus) -> bool:
+    """Return whether the components are being deleted, or must be because the AppWrapper is."""
+    is_deployed = status.is_true(RESOURCES_DEPLOYED)
+    return status.is_true(DELETING_RESOURCES) or (is_deleting(wrapper) and is_deployed)
+
+
+def deletion_began(observation: WrapperObservation, status: WrapperStatus) -> datetime | None:
+    """Return when the deletion of the components began; ``None`` while nothing is being deleted.
+
+    ``status`` is the stored one or that of the decision, which may be refused again and again.
+    """
+    if not must_delete(observation.wrapper, status):
+        return None
+    began = observation.now
+    if status.is_true(DELETING_RESOURCES):
+        began = status.last_transition(DELETING_RESOURCES)
+    if is_deleting(observation.wrapper) and observation.deletion_seen_at is not None:
+        began = min(began, observation.deletion_seen_at)
+    return began
+
+
 def own_pods_from(observation: WrapperObservation, status: WrapperStatus) -> datetime | None:
     """Return from when on a deletion waits only for own pods; ``None`` while nothing is being deleted."""
-    if not status.is_true(DELETING_RESOURCES):
+    began = deletion_began(observation, status)
+    if began is None:
         return None
     wait = _LABEL_WAIT
     if has_unknown_owners(observation.components) or any(map(may_be_own, observation.pods)):
         wait = _OWNER_WAIT
-    return status.last_transition(DELETING_RESOURCES) + min(wait, forceful_grace(observation))
+    return began + min(wait, forceful_grace(observation))
 
 
 def may_be_own(pod: WrapperPod) -> bool:
@@ -216,7 +239,8 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     if observation.is_queued:
         decision.others = observation.others
     grace = forceful_grace(observation)
-    deadline = observation.limited(status.last_transition(DELETING_RESOURCES) + grace)
+    began = deletion_began(observation, status) or observation.now
+    deadline = observation.limited(began + grace)
     own = [pod for pod in observation.pods if pod.ancestor]
     if observation.now < deadline:
         own_from = own_pods_from(observation, status) or deadline
@@ -236,7 +260,7 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     decision.deletions += forced
     if forced:
         decision.events.append(forced_event(forced, grace))
-    if _must_wait(observation, decision, remaining, own):
+    if _must_wait(observation, decision, began, remaining, own):
         return False
     if remaining:
         names = _enumeration([component.display_name for component, _ in remaining])
@@ -250,12 +274,15 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
 def _must_wait(
     observation: WrapperObservation,
     decision: WrapperDecision,
+    began: datetime,
     remaining: Iterable[tuple[Component, ComponentObject]],
     own: Iterable[WrapperPod],
 ) -> bool:
-    """Return whether something holds quota after the grace period; ask for a reconcile when that may end."""
+    """Return whether something holds quota after the grace period; ask for a reconcile when that may end.
+
+    ``began``: when the deletion did.
+    """
     now = observation.now
-    began = decision.status.last_transition(DELETING_RESOURCES)
     if observation.deletion_seen_at is not None:
         began = max(began, observation.deletion_seen_at)
     # Users can create pods faster than their owners are read.

@@ -30,6 +30,7 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.decision import (
     Deletion,
     WrapperObservation,
+    must_delete,
     own_pods_from,
 )
 from cfo.controllers.appwrapper.namespace_pods import listed_pod
@@ -84,9 +85,9 @@ class _KnownPods(msgspec.Struct):
     """The pods of the AppWrapper ``wrapper_uid`` and their owners.
 
     ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
-    being deleted, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a pod with a
-    node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls, that were no
-    components, and from which its pods descend.
+    being deleted, or must be, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a
+    pod with a node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls,
+    that were no components, and from which its pods descend.
     """
 
     wrapper_uid: str
@@ -318,11 +319,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         than admitted or uses its quota, and whether pods of one that has succeeded were created again: only its own
         pods count.
         """
-        deadline = own_pods_from(observation, observation.status())
-        if deadline is not None:
+        if must_delete(observation.wrapper, observation.status()):
             known = self._known(observation.wrapper)
             known.deletion_seen_at = known.deletion_seen_at or observation.now
             observation = structs.replace(observation, deletion_seen_at=known.deletion_seen_at)
+        deadline = own_pods_from(observation, observation.status())
         needs_owners = deadline is not None and observation.now >= deadline
         phase = observation.status().phase
         if phase is Phase.SUCCEEDED:

@@ -79,6 +79,7 @@ from cfo.runtime import (
     Result,
     Rule,
     TerminalError,
+    TransportError,
     UnknownKind,
     has_finalizer,
     is_deleting,
@@ -228,7 +229,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     async def _carry_out(self, observation: WrapperObservation, decision: WrapperDecision) -> None:
         try:
             await self._write(observation, decision)
-        except APIError:
+        except (APIError, TransportError):
             if decision.remove_finalizer and self.reservations is not None:
                 # Nothing runs any more, so the quota does not depend on whether the AppWrapper can be written.
                 await self.reservations.delete_workload(observation.wrapper)
@@ -243,9 +244,17 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             wrapper = stored
         if decision.deletions:
             await self.observer.remember_owned_pods(observation)
-        wrapper = await self._write_status(wrapper, observation, decision)
-        for notice in decision.events:
-            self.events.event(wrapper, notice.type, notice.reason, notice.message)
+        refusal: Exception | None = None
+        try:
+            wrapper = await self._write_status(wrapper, observation, decision)
+        except (APIError, TransportError) as error:
+            if not is_deleting(wrapper):
+                raise
+            # Its user can change it all the time. That everything is deleted is stored in the AppWrapper already.
+            refusal = error
+        else:
+            for notice in decision.events:
+                self.events.event(wrapper, notice.type, notice.reason, notice.message)
         deleting = decision.status.is_true(DELETING_RESOURCES)
         if deleting and self.observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
@@ -253,6 +262,8 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             decision.requeue_at(observation.now)
         await delete_objects(self.client, decision.deletions[:DELETIONS_PER_STEP])
         await self._delete_others(wrapper, decision.others[:DELETIONS_PER_STEP])
+        if refusal is not None:
+            raise refusal
         if decision.remove_finalizer:
             if self.reservations is not None:
                 await self.reservations.release(wrapper)
@@ -274,7 +285,8 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
     ) -> Object:
         """Apply the status if it changed; return the AppWrapper as stored.
 
-        Nothing is deleted before the status is written. So of an AppWrapper that is full, the small form is written.
+        Unless the AppWrapper itself is deleted, nothing is deleted before the status is written. So of an AppWrapper
+        that is full, the small form is written.
         """
         is_shrunk = decision.status.shrink_pod_sets()
         status = decision.status.as_object()

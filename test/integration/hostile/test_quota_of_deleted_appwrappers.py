@@ -440,16 +440,19 @@ async def test_released_quota_costs_one_write_and_no_list(
         assert [each.resource for each in lists] == ["pods"]  # it proves the release
 
 
-async def refuse_to_remove_finalizers(environment: AppWrapperEnvironment) -> None:
-    """Create a policy of the cluster that refuses each update of an AppWrapper that is being deleted."""
-    resources = {
+async def refuse_updates(environment: AppWrapperEnvironment, *resources: str) -> None:
+    """Create a policy of the cluster that refuses each update of an AppWrapper that is being deleted.
+
+    A user who changes it all the time has the same effect: each update of the operator conflicts.
+    """
+    rule = {
         "apiGroups": [APPWRAPPER.group],
         "apiVersions": ["*"],
         "operations": ["UPDATE"],
-        "resources": ["appwrappers"],
+        "resources": list(resources),
     }
     policy = {
-        "matchConstraints": {"resourceRules": [resources]},
+        "matchConstraints": {"resourceRules": [rule]},
         "validations": [{"expression": "!has(object.metadata.deletionTimestamp)"}],
     }
     binding = {"policyName": "keep", "validationActions": ["Deny"]}
@@ -464,13 +467,38 @@ async def test_quota_is_released_although_the_finalizer_cannot_be_removed(
 ) -> None:
     async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
         held = await start_held_pod(environment)
-        await refuse_to_remove_finalizers(environment)
+        await refuse_updates(environment, "appwrappers")
         async with start_tenant_client(environment, *EDIT) as tenant:
             await tenant.delete(APPWRAPPER, WRAPPER)
         await assert_kept(environment)
         await let_pod_end(environment, held)
         await wait_until_released(environment)
         assert is_deleting(await environment.get_wrapper())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_quota_is_released_although_the_status_cannot_be_written(
+    environment: AppWrapperEnvironment, ends: bool
+) -> None:
+    clock = SteppedClock()
+    async with run_appwrapper_controllers(environment, QUEUED, clock=clock):
+        held = await start_held_pod(environment, stop_seconds=3600)
+        await refuse_updates(environment, "appwrappers", "appwrappers/status")
+        async with start_tenant_client(environment, *EDIT) as tenant:
+            began = clock.now()
+            await tenant.delete(APPWRAPPER, WRAPPER)
+        await assert_kept(environment)
+        if ends:
+            await let_pod_end(environment, held)
+        await wait_until_released(environment)
+        seconds = (clock.now() - began).total_seconds()
+        found = await environment.get_wrapper()
+        assert is_deleting(found)
+        assert found["status"]["phase"] == "Running"
+        if not ends:
+            pod_left = await environment.get(POD, held["metadata"]["name"])
+            assert pod_left["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert seconds <= 10 + 60 + 20
 
 
 async def test_workload_of_an_earlier_version_is_protected_with_one_write(
