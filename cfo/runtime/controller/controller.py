@@ -2,9 +2,10 @@
 
 Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not exist".
 For the same reason, the requests of a namespace that the cache leaves out wait until it is available.
-An exception in a reconcile affects only that request: it is logged once and counted, and the request is requeued with
-back-off. Namespaces take turns, and while several wait, none of them gets more than half of the workers. On
-:meth:`~Controller.stop` the workers stop accepting requests and finish the current ones.
+An exception in a reconcile affects only that request: it is logged and counted, and the request is requeued with
+back-off. Retries that fail in the same place are logged without the stack trace. Namespaces take turns, and while
+several wait, none of them gets more than half of the workers. On :meth:`~Controller.stop` the workers stop accepting
+requests and finish the current ones.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import InvalidArgument, require_parameters, wrong_result
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.large_objects import LargeObjects, RoomTaken
+from cfo.runtime.process.logged_stacks import LoggedStacks
 from cfo.runtime.process.printable import described
 
 _log = structlog.get_logger(__name__)
@@ -191,6 +193,7 @@ class Controller:
             max_share=(self.options.max_concurrent_reconciles + 1) // 2,
         )
         self._loops = ReconcileLoops()
+        self._stacks = LoggedStacks()
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = anyio.Event()
@@ -377,6 +380,7 @@ class Controller:
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:
         function_errors.report_success(self._function(request))
         self.queue.forget(request)
+        self._stacks.forget(request)
         if self._loops.record(request, self._clock.monotonic()):
             _log.warning(
                 "Object is reconciled continually, check whether the reconciler's own writes trigger it",
@@ -438,7 +442,8 @@ class Controller:
                 fields["hint"] = _SCHEMA_HINT
             _log.error("Reconcile failed, will retry", **fields)
         else:
-            _log.error("Reconcile failed, will retry", **fields, exc_info=error)
+            stack_trace = error if self._stacks.is_new(request, errors) else None
+            _log.error("Reconcile failed, will retry", **fields, exc_info=stack_trace)
 
     def _is_missing(self, request: Request, error: BaseException) -> bool:
         """Return whether the API server did not find the object of ``request``, as if it was deleted meanwhile."""

@@ -12,6 +12,7 @@ from .large_objects import count_values as count_values
 from .listener import AddressUnavailable as AddressUnavailable
 from .listener import bind_socket as bind_socket
 from .listener import free_port as free_port
+from .logged_stacks import LoggedStacks as LoggedStacks
 from .memory import memory_limit as memory_limit
 from .nested_json import decode_object as decode_object
 from .printable import printable as printable

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.runtime.objects import has_finalizer, is_deleting
+from cfo.runtime.objects import has_finalizer, is_deleting, uid_of
 from cfo_handlers.bodies import Body, BodyEssence, Patch
 from cfo_handlers.declarations import (
     ChangingHandler,
@@ -33,7 +33,10 @@ class Change:
 
 
 class Cause:
-    """Why handlers of the operator are called. ``specific`` are the keywords of this type of handlers."""
+    """Why handlers of the operator are called. ``specific`` are the keywords of this type of handlers.
+
+    ``uid`` is that of the object; empty if they are not called for an object.
+    """
 
     def __init__(
         self, environment: Environment, body: Mapping[str, Any] | None = None, **specific: Any
@@ -42,6 +45,7 @@ class Cause:
         self.specific = specific
         self.patch = Patch()
         self.logger = ObjectLogger(body)
+        self.uid = uid_of(body or {})
 
     def kwargs(self) -> dict[str, Any]:
         """Return the keywords for filters and handlers; indexes replace keywords of the same name."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from cfo.runtime.client import Client
 from cfo.runtime.manager import EventRecorder
-from cfo.runtime.process import Clock, SystemClock
+from cfo.runtime.process import Clock, LoggedStacks, SystemClock
 from cfo_handlers.bodies import Memo
 from cfo_handlers.declarations import IndexHandler, OperatorRegistry, get_default_registry
 from cfo_handlers.settings import OperatorSettings
@@ -137,6 +137,7 @@ class Environment:
             handler.id: Index() for handler in self.registry.of_type(IndexHandler)
         }
         self.patches = asyncio.Semaphore(_MAX_PATCHES)
+        self.stacks = LoggedStacks()
         self._threads: dict[str, HandlerThreads] = {}
 
     def connect(self, client: Client, recorder: EventRecorder) -> None:

@@ -133,7 +133,9 @@ def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Ou
         delay = environment.settings.execution.default_backoff
         if handler.backoff is not None:
             delay = handler.backoff
-        log = functools.partial(logger.error, exc_info=error)
+        is_new = environment.stacks.is_new((handler.id, invocation.cause.uid), [error])
+        stack_trace = error if is_new or state.retries == 0 else None
+        log = functools.partial(logger.error, exc_info=stack_trace)
         failure = f"{handler} failed with an exception"
         consequence = f" and will try again in {delay:g} seconds"
     if mode is ErrorsMode.IGNORED:

@@ -18,11 +18,12 @@ from cfo.runtime.client import TooManyRequests, WriteRejected
 from cfo.runtime.objects import merged
 from cfo.runtime.webhook import AdmissionRequest
 from cfo_handlers.admission import patch_operations, register_webhooks
-from cfo_handlers.causes import detect_change
+from cfo_handlers.causes import Cause, detect_change
 from cfo_handlers.command import command
 from cfo_handlers.declarations import ChangingHandler, TimerHandler
 from cfo_handlers.diffs import compute_diff, reduce_diff, remove, resolve
 from cfo_handlers.environment import Environment, Index
+from cfo_handlers.execution import call_handler
 from cfo_handlers.patching import apply_patch, make_plain, plain
 from cfo_handlers.progress import HandlerState
 from cfo_handlers.resource_selectors import Resource
@@ -398,3 +399,20 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
         "import no_such_module",
         "ModuleNotFoundError: No module named 'no_such_module'",
     ]
+
+
+async def test_stack_trace_is_logged_once_for_a_handler_that_is_retried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(retry: int, **_: Any) -> None:
+        raise ValueError(f"boom {retry}")
+
+    handler = TimerHandler(fn=fail, id="fail", interval=1)
+    cause = Cause(Environment(kopf.OperatorRegistry()))
+    state = HandlerState(started=cause.environment.now())
+    for _ in range(2):
+        outcome = await call_handler(handler, cause, state)
+        state = state.after(outcome, cause.environment.now())
+    await call_handler(handler, cause)  # for another change
+    assert [record.exc_info is not None for record in caplog.records] == [True, False, True]
+    assert [record.message[-6:] for record in caplog.records] == ["boom 0", "boom 1", "boom 0"]

@@ -350,6 +350,36 @@ async def test_error_is_logged_once_with_controller_object_and_reconcile_id() ->
     assert isinstance(line["exc_info"], ValueError)
 
 
+async def test_stack_trace_is_logged_once_for_an_error_that_is_retried() -> None:
+    actions = ["fail", "fail", "fail elsewhere", "fail elsewhere", "succeed", "fail elsewhere"]
+
+    async def script(_: Request) -> Result:
+        action = actions.pop(0)
+        if action == "fail":
+            raise ValueError(f"{len(actions)} left")
+        if action == "fail elsewhere":
+            raise ValueError(f"{len(actions)} left")
+        return Result()
+
+    with capture_context_logs() as lines:
+        async with running(Harness(script)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            while actions:
+                if not harness.controller.queue.num_requeues(A):
+                    harness.channel.enqueue([A])
+                harness.clock.advance(1)
+                await run_until_idle()
+    logged = [(line["error"], line["exc_info"] is not None) for line in error_lines(lines)]
+    assert logged == [
+        ("ValueError: 5 left", True),
+        ("ValueError: 4 left", False),
+        ("ValueError: 3 left", True),
+        ("ValueError: 2 left", False),
+        ("ValueError: 0 left", True),
+    ]
+
+
 async def test_log_lines_of_a_reconciler_contain_only_its_request() -> None:
     log = structlog.get_logger("test")
     reconcile_ids: dict[Request, str] = {}
