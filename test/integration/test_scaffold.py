@@ -377,18 +377,19 @@ spec:
 
 async def test_new_project_runs_on_the_embedded_control_plane(project: Path) -> None:
     kubeconfig = project / "website-operator.kubeconfig"
-    arguments = ("--embedded", "--webhook-url", str(free_url()))
+    arguments = ("--embedded", "--log-level", "info", "--webhook-url", str(free_url()))
     process = await PreloadedCommand.start(
         *arguments, env=os.environ, cwd=project, merge=True, module="website_operator"
     )
     operator = OperatorProcess(process)
 
-    async def has_applied_the_sample() -> bool:
+    async def has_reconciled_the_sample() -> bool:
         assert process.returncode is None, operator.output
-        return "Applied the sample" in operator.output
+        applied = "Applied the sample" in operator.output
+        return applied and "Reported the condition Ready" in operator.output
 
     try:
-        await eventually(has_applied_the_sample, "the sample")
+        await eventually(has_reconciled_the_sample, "the sample")
         async with connect(await load_config(str(kubeconfig)), field_manager="test") as client:
             (website,) = await client.list(GVK("example.com", "v1alpha1", "Website"))
             # the webhook set the default when the sample was created, not in a later update
@@ -703,6 +704,8 @@ async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
         ),
         ({"name": "a" * 5000}, r"^NAME: '.{83}': must be"),
         ({"name": "a", "kind": "K" * 41}, "--kind: .*: must have at most 40 characters"),
+        ({"name": "a", "plural": "x" * 41}, "--plural: .*: must have at most 40 characters"),
+        ({"name": "a", "plural": "Mice"}, "--plural: 'Mice': must be a lower-case DNS label"),
         ({"name": "a\n"}, "NAME: "),
         ({"name": "tests"}, "NAME: 'tests': the Python package tests would hide another one"),
         ({"name": "conftest"}, "NAME: 'conftest': the Python package conftest would hide another"),
@@ -761,6 +764,15 @@ def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_derived_kind_is_printed(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["new", "web-site-operator", str(tmp_path / "project")])
     assert "for the kind WebSite (websites.example.com)." in result.output
+
+
+def test_plural_can_be_irregular(tmp_path: Path) -> None:
+    folder = new_project(tmp_path / "project", "mouse", "--plural", "mice")
+    crd = yaml.safe_load((folder / "config" / "crd.yaml").read_text())
+    assert crd["spec"]["names"]["plural"] == "mice"
+    texts = [path.read_text() for path in folder.rglob("*") if path.suffix in (".py", ".yaml")]
+    assert not [text for text in texts if "mouses" in text]
+    assert 'Rule("example.com", "mice/status", "patch")' in "".join(texts)
 
 
 def test_invalid_kind_is_one_line(tmp_path: Path) -> None:

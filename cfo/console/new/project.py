@@ -32,15 +32,18 @@ from cfo.runtime.objects import SchemaError
 @click.option(
     "--kind", default="", help="Kind in CamelCase; by default derived from NAME without -operator."
 )
+@click.option(
+    "--plural", default="", help="Plural of the kind, in lower case; by default derived from it."
+)
 @click.option("--group", default="example.com", show_default=True, help="API group of the kind.")
-def command(name: str, directory: Path | None, kind: str, group: str) -> None:
+def command(name: str, directory: Path | None, kind: str, plural: str, group: str) -> None:
     """Write the project of an operator called NAME to DIRECTORY, by default a folder of that name.
 
     The project has a typed kind, a reconciler, a webhook, tests, manifests and a Helm chart that are generated from the
     code, a Dockerfile and a workflow. DIRECTORY must be empty or not exist.
     """
     try:
-        project = Project(name=name, kind=kind, group=group)
+        project = Project(name=name, kind=kind, plural=plural, group=group)
     except InvalidProject as error:
         raise InvalidInput(str(error)) from None
     distributions = _distributions_of(project.package)
@@ -128,11 +131,13 @@ class Project:
     """The names of a project. Raises :class:`InvalidProject` if one is invalid.
 
     ``name`` is a DNS label, which names the objects of the installation, too. ``kind`` is by default derived from it,
-    without the suffix ``-operator``. Both have at most 40 characters. ``group`` is the API group of the kind.
+    without the suffix ``-operator``, and ``plural``, its resource name, from the kind. They have at most 40 characters.
+    ``group`` is the API group of the kind.
     """
 
     name: str
     kind: str = ""
+    plural: str = ""
     group: str = "example.com"
 
     def __post_init__(self) -> None:
@@ -167,8 +172,12 @@ class Project:
             raise InvalidProject(
                 f"--group: {_shown(self.group)}: is reserved for Kubernetes: use a domain that you own"
             )
+        if len(self.plural) > _MAX_LENGTH:
+            raise InvalidProject(
+                f"--plural: {_shown(self.plural)}: must have at most {_MAX_LENGTH} characters"
+            )
         try:
-            _ = self.plural
+            object.__setattr__(self, "plural", self._declared_plural())
         except SchemaError as error:
             raise InvalidProject(str(error).replace(f"class {self.kind}: ", "--", 1)) from None
 
@@ -177,11 +186,16 @@ class Project:
         """The name of the Python package."""
         return self.name.replace("-", "_")
 
-    @property
-    def plural(self) -> str:
-        """The plural resource name."""
+    def _declared_plural(self) -> str:
+        """Return the plural resource name that the class of the kind declares."""
         declared = type(
-            self.kind, (CustomResource,), {}, group=self.group, version="v1alpha1", kind=self.kind
+            self.kind,
+            (CustomResource,),
+            {},
+            group=self.group,
+            version="v1alpha1",
+            kind=self.kind,
+            plural=self.plural,
         )
         plural: str = declared.declaration.plural  # type: ignore[attr-defined]
         return plural
