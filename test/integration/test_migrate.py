@@ -65,8 +65,11 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.version import CONFIG_MAP_NAME
+from test.support.config_map_webhooks import free_url
 from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
+from test.support.operator_process import LOOPBACK_ADDRESSES, create_config_map, run_operator
 from test.support.raycluster_environment import (
+    PLAIN_SETTINGS,
     ROUTE_CRD,
     Environment,
     crd,
@@ -460,6 +463,44 @@ async def assert_migrated(env: Environment, created: list[Object], before: dict[
         return len(pods) == 2
 
     await eventually(restarted, "the pods of go-both were restarted")
+
+
+async def test_operator_that_is_installed_again_reconciles_what_was_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    strict = {"name": "strict", "namespaceSelector": "", "networkPolicy": "enforced"}
+    settings = {**PLAIN_SETTINGS, "mTLSEnabled": False, "profiles": [strict]}
+    document = {**LOOPBACK_ADDRESSES, "kuberay": settings}
+    async with environment() as env:
+        cluster = injected(user_cluster("rc"), oauth=False)
+        await create(env, cluster, oauth=False, exposed=True)
+        async with run_kuberay(env):
+            await apply_until_complete(env, tmp_path, "-A", "--allow-downtime")
+        migrated = await env.get(RAY_CLUSTER, "rc", NAMESPACE)
+        assert migrated["spec"]["headGroupSpec"]["enableIngress"] is True
+        assert "ingressRules" in migrated["spec"]["networkPolicy"]["head"]
+
+        await create_config_map(env, {"config.yaml": yaml.safe_dump(document)})
+        takeover = await run(env, tmp_path, "--to", "cfo", "-A", "--operator-namespace", "default")
+        assert takeover.exit_code == 0, takeover.output
+        for feature in ("tlsOptions", "ingressOptions"):
+            assert f"add {feature} to kuberay.kubeRayFeatures" in takeover.stdout
+        async with run_operator(env, tmp_path, "--webhook-url", str(free_url())) as operator:
+            await operator.ready()
+            note = await env.wait_for_event("ProfileEnforced", namespace=NAMESPACE)
+            assert "spec.networkPolicy.head.ingressRules" in note
+
+            async def has_conditions() -> bool:
+                stored = await env.get(RAY_CLUSTER, "rc", NAMESPACE)
+                assert MUTUAL_TLS in str(stored.get("status"))
+                return True
+
+            await eventually(has_conditions, "the RayCluster is reconciled")
+            groups = migrated["spec"]["workerGroupSpecs"]
+            scaled = [{**group, "replicas": 2} for group in groups]
+            await env.patch(migrated, {"spec": {"workerGroupSpecs": scaled}})
+            assert "Reconcile failed" not in operator.output
 
 
 class Crash(Exception):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.names import (
     CLUSTER_LABEL,
     FIELD_MANAGER,
@@ -32,6 +33,7 @@ from cfo.runtime.objects.unstructured import (
     set_controller_owner,
     uid_of,
 )
+from cfo.summaries.conditions import condition_of, conditions_of
 from test.support.clocks import next_second
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
@@ -133,6 +135,55 @@ async def test_proxy_objects_are_created_and_deleted_with_the_cluster() -> None:
                     return await env.children(openshift=True) == {}
 
                 await eventually(all_deleted, "all children are deleted")
+
+
+NO_FINALIZERS: list[Object] = [
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-finalizers"},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": ["ray.io"],
+                        "apiVersions": ["*"],
+                        "operations": ["UPDATE"],
+                        "resources": ["rayclusters"],
+                    }
+                ]
+            },
+            "validations": [
+                {"expression": "!has(object.metadata.finalizers)", "message": "no finalizers"}
+            ],
+        },
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-finalizers"},
+        "spec": {"policyName": "no-finalizers", "validationActions": ["Deny"]},
+    },
+]
+
+
+async def test_refused_finalizer_is_reported() -> None:
+    async with start_environment(*OPENSHIFT_CRDS, objects=NO_FINALIZERS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS), wait=False):
+            await env.create(ray_cluster())
+            await env.wait_for_event(
+                "FailedToReconcile", "The operator cannot change the RayCluster", "no finalizers"
+            )
+
+            async def has_condition() -> bool:
+                cluster = await env.get(RAY_CLUSTER, "rc")
+                exposed = condition_of(conditions_of(cluster), EXPOSED)
+                assert exposed is not None
+                assert exposed.reason == "FailedToReconcile"
+                return True
+
+            await eventually(has_condition, "a condition with the reason")
 
 
 async def test_new_cluster_takes_one_write_per_child_and_one_for_the_finalizer() -> None:

@@ -24,12 +24,15 @@ from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.recent_events import RecentEvents
 from cfo.controllers.raycluster.watches import add_indexes, in_first_list
 from cfo.runtime import (
+    BadRequest,
     Channel,
     Controller,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EventType,
+    Forbidden,
     Informer,
+    Invalid,
     Manager,
     NotFound,
     Object,
@@ -147,18 +150,25 @@ class RayClusterReconciler:
         step: Decision | None = decision
         while step is not None:
             cluster = step.cluster
-            if step.spec_patch is not None and not await self._patch_spec(cluster, step.spec_patch):
-                return
+            if step.spec_patch is not None:
+                with events.refusals_reported(cluster):
+                    is_stored = await self._patch_spec(cluster, step.spec_patch)
+                if not is_stored:
+                    return
             for notice in step.notices:
                 events.event(cluster, notice.type, notice.reason, notice.message, notice.about)
             outcome.retry(step.retry_after)
-            if step.needs_finalizer and not await self._set_finalizer(cluster):
-                return
+            if step.needs_finalizer:
+                with events.refusals_reported(cluster):
+                    may_have_children = await self._set_finalizer(cluster)
+                if not may_have_children:
+                    return
             results = await reconcile_children(self._client, cluster, step.children, events=events)
             outcome.retry(results.retry_after)
             outcome.errors += results.errors
             if step.removes_finalizer and not results.errors:
-                await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
+                with events.refusals_reported(cluster):
+                    await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
             if step.conditions is not None:
                 await self._conditions.write(cluster, step.conditions)
             step = step.decide_next(results) if step.decide_next is not None else None
@@ -249,6 +259,16 @@ class _CollectedEvents:
         if type_ == "Warning":
             self._warnings.append(Notice(type_, reason, message))
         self._events.event(obj, type_, reason, message, about)
+
+    @contextmanager
+    def refusals_reported(self, cluster: Object) -> Iterator[None]:
+        """Record an Event if the API server refuses a change of the RayCluster itself, as a webhook can; then raise."""
+        try:
+            yield
+        except (BadRequest, Forbidden, Invalid) as error:
+            message = f"The operator cannot change the RayCluster: {error.message}"
+            self.event(cluster, "Warning", "FailedToReconcile", message)
+            raise
 
 
 class _Outcome:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -100,9 +100,9 @@ def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> 
         return []
     errors = json_type_errors(cluster)
     if errors:
-        # Clusters that were stored without the webhooks can exceed the limits. Their metadata can still be changed, and
-        # Kueue can suspend them.
-        if _without_suspend(cluster) == _without_suspend(old) and count_errors(cluster):
+        # Clusters that were stored without the webhooks can have these errors. Their metadata can still be changed,
+        # also by the operator, and Kueue can suspend them.
+        if _without_suspend(cluster) == _without_suspend(old):
             return _version_errors(old, cluster)
         return errors
     return [
@@ -141,7 +141,7 @@ def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
 def _errors(
     cluster: Object, old: Object | None, settings: InjectionSettings
 ) -> Iterator[FieldError]:
-    yield from _ingress_errors(cluster, settings)
+    yield from _ingress_errors(cluster, old, settings)
     plan = plan_injection(cluster, old, settings)
     yield from _enforcement_errors(plan, settings)
     steps: dict[int, list[InjectionStep]] = {}
@@ -171,10 +171,24 @@ def _errors(
             yield from _step_errors(step, must_be_equal=must_be_equal)
 
 
-def _ingress_errors(cluster: Object, settings: InjectionSettings) -> Iterator[FieldError]:
-    head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
-    if head.get("enableIngress") and "ingressOptions" not in settings.kuberay_features:
-        yield invalid("spec.headGroupSpec.enableIngress", head["enableIngress"], _NO_INGRESS)
+def _ingress_errors(
+    cluster: Object, old: Object | None, settings: InjectionSettings
+) -> Iterator[FieldError]:
+    """Yield the error if a RayCluster enables KubeRay's Ingress, which the configuration does not.
+
+    One that was stored with it, without the webhook or with another configuration, is not refused: otherwise KubeRay,
+    its autoscaler and the operator itself could not change it, either.
+    """
+    if "ingressOptions" in settings.kuberay_features:
+        return
+    value = _enabled_ingress(cluster)
+    if value and not (old is not None and _enabled_ingress(old)):
+        yield invalid("spec.headGroupSpec.enableIngress", value, _NO_INGRESS)
+
+
+def _enabled_ingress(cluster: Object) -> Any:
+    """Return the value with which a RayCluster enables KubeRay's Ingress; one that is false if it does not."""
+    return mapping(mapping(cluster.get("spec")).get("headGroupSpec")).get("enableIngress")
 
 
 def _enforcement_errors(plan: InjectionPlan, settings: InjectionSettings) -> Iterator[FieldError]:

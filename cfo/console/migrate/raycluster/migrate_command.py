@@ -277,12 +277,13 @@ async def _show_takeover(
     assumption = "that finalizers are needed"
     config = await _configuration(observer, operator_namespace, assumption=assumption)
     has_proxies = config is None or await _has_proxies(client, config)
+    features = (config or KubeRayConfiguration()).kuberay_features
     totals = Totals()
     are_managed = True
     for key in keys:
         observed = await observer.cluster(key)
         if observed is not None:
-            plan = plan_takeover(observed, has_proxies=has_proxies)
+            plan = plan_takeover(observed, has_proxies=has_proxies, active_features=features)
             _echo_plan(plan)
             totals.add(plan)
             are_managed = are_managed and is_managed_by_cfo(observed)

@@ -14,7 +14,7 @@ The order of the steps keeps a RayCluster protected at each moment, and lets any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from typing import Final
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
 from cfo.api.raycluster.conditions import CONDITION_TYPES
+from cfo.api.raycluster.facts import Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
 from cfo.console.conditions import without_conditions
 from cfo.console.migrate.raycluster.children import (
@@ -328,13 +329,17 @@ def _released(cluster: Object) -> Object:
     return result
 
 
-def plan_takeover(observed: ObservedCluster, *, has_proxies: bool) -> ObjectPlan:
+def plan_takeover(
+    observed: ObservedCluster, *, has_proxies: bool, active_features: Collection[str] = ()
+) -> ObjectPlan:
     """Return what this operator changes of one RayCluster when it starts.
 
-    ``has_proxies``: whether the operator injects proxies for dashboards, which need the finalizer.
+    ``has_proxies``: whether the operator injects proxies for dashboards, which need the finalizer. ``active_features``:
+    ``kuberay.kubeRayFeatures`` of its configuration.
     """
     cluster = observed.cluster
     plan = ObjectPlan(cluster)
+    plan.notes += dict.fromkeys(_unconfirmed_settings(cluster, active_features))
     release: list[Step] = []
     if not has_proxies and has_finalizer(cluster, FINALIZER) and not is_deleting(cluster):
         text = "remove the finalizer, which nothing needs"
@@ -362,6 +367,24 @@ def plan_takeover(observed: ObservedCluster, *, has_proxies: bool) -> ObjectPlan
         "the RayCluster is not valid for a Service"
     )
     return plan
+
+
+def _unconfirmed_settings(cluster: Object, active_features: Collection[str]) -> Iterator[str]:
+    """Yield a note about each setting, such as those of a migration to KubeRay, on which the operator will not rely.
+
+    Whether KubeRay creates NetworkPolicies is observed, so ``networkPolicy`` need not be configured.
+    """
+    if not has_json_types(cluster):
+        return
+    facts = RayClusterFacts(cluster)
+    for concern in Concern:
+        delegation = facts.unconfirmed_delegation(concern, active_features)
+        if delegation is None or concern is Concern.NETWORK_POLICY:
+            continue
+        yield (
+            f"sets {delegation.setting}: if {delegation.actor.value} acts on it, add {delegation.feature} to "
+            "kuberay.kubeRayFeatures in the operator's configuration, otherwise the operator acts as well"
+        )
 
 
 def is_managed_by_cfo(observed: ObservedCluster) -> bool:

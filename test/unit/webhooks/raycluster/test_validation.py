@@ -72,6 +72,19 @@ def test_enable_ingress_is_rejected_with_message_of_the_go_operator(
     assert creation_errors(invalid, settings) == []
 
 
+def test_cluster_that_was_stored_with_enable_ingress_can_be_changed() -> None:
+    stored = defaulted_cluster(worker())
+    stored["spec"]["headGroupSpec"]["enableIngress"] = True
+    scaled = copy.deepcopy(stored)
+    scaled["metadata"]["finalizers"] = ["example.com/mine"]
+    scaled["spec"]["workerGroupSpecs"][0]["replicas"] = 7
+    assert update_error_messages(stored, scaled) == []
+    without = copy.deepcopy(scaled)
+    without["spec"]["headGroupSpec"]["enableIngress"] = False
+    assert update_error_messages(stored, without) == []
+    assert len(update_error_messages(without, scaled)) == 1
+
+
 @pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY, NO_INJECTION])
 @pytest.mark.parametrize("containers", [{"containers": []}, {"containers": None}, {}])
 def test_group_without_containers_is_rejected_with_index(
@@ -400,6 +413,18 @@ def test_unexpected_values_never_raise() -> None:
                 update_error_messages(malformed, default(valid, malformed, OAUTH_AND_MTLS).cluster),
                 list,
             )
+
+
+def test_metadata_of_each_stored_cluster_can_be_changed() -> None:
+    valid = defaulted_cluster(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
+    valid["spec"]["headGroupSpec"]["enableIngress"] = True
+    for path in all_paths(valid["spec"], ("spec",)):
+        for unexpected in UNEXPECTED_VALUES:
+            stored = replace_value(valid, path, unexpected)
+            changed = copy.deepcopy(stored)
+            changed["metadata"]["finalizers"] = ["example.com/mine"]
+            admitted = default(changed, stored, OAUTH_AND_MTLS).cluster
+            assert update_error_messages(stored, admitted) == [], path
 
 
 def test_running_cluster_is_not_given_to_multikueue_or_taken_from_it() -> None:

@@ -341,6 +341,19 @@ def test_cluster_of_this_operator_is_already_managed(
     assert (texts(plan), plan.notes) == (expected, ["already managed by cfo"])
 
 
+def test_takeover_names_settings_that_the_configuration_does_not_confirm() -> None:
+    cluster = user_cluster("rc", tlsOptions={"enabled": True}, networkPolicy={})
+    cluster["spec"]["headGroupSpec"]["enableIngress"] = True
+    plan = plan_takeover(observed(cluster), has_proxies=False, active_features=["tlsOptions"])
+    (note, _) = plan.notes
+    assert note == (
+        "sets spec.headGroupSpec.enableIngress: if KubeRay acts on it, add ingressOptions to "
+        "kuberay.kubeRayFeatures in the operator's configuration, otherwise the operator acts as well"
+    )
+    cluster["spec"]["tlsOptions"] = "unreadable"
+    assert len(plan_takeover(observed(cluster), has_proxies=False).notes) == 1
+
+
 def test_finalizers_of_others_are_kept() -> None:
     cluster = injected(user_cluster("rc"), go=True)
     cluster["metadata"]["finalizers"] = ["example.com/a", FINALIZER, "example.com/b"]
