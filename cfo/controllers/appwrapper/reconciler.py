@@ -244,31 +244,32 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             wrapper = stored
         if decision.deletions:
             await self.observer.remember_owned_pods(observation)
-        refusal: Exception | None = None
-        try:
-            wrapper = await self._write_status(wrapper, observation, decision)
-        except (APIError, TransportError) as error:
-            if not is_deleting(wrapper):
+        if decision.remove_finalizer and self.reservations is not None:
+            await self.reservations.release(wrapper)
+        if is_deleting(wrapper):
+            # Its deletion is stored. Its user can change it all the time, so that no write of the status succeeds.
+            try:
+                await self._delete(wrapper, decision)
+            except Exception:
+                await self._report(wrapper, observation, decision)
                 raise
-            # Its user can change it all the time. That everything is deleted is stored in the AppWrapper already.
-            refusal = error
+            wrapper = await self._report(wrapper, observation, decision)
         else:
-            for notice in decision.events:
-                self.events.event(wrapper, notice.type, notice.reason, notice.message)
+            wrapper = await self._report(wrapper, observation, decision)
+            await self._delete(wrapper, decision)
         deleting = decision.status.is_true(DELETING_RESOURCES)
         if deleting and self.observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
         if max(len(decision.deletions), len(decision.others)) > DELETIONS_PER_STEP:
             decision.requeue_at(observation.now)
-        await delete_objects(self.client, decision.deletions[:DELETIONS_PER_STEP])
-        await self._delete_others(wrapper, decision.others[:DELETIONS_PER_STEP])
-        if refusal is not None:
-            raise refusal
         if decision.remove_finalizer:
-            if self.reservations is not None:
-                await self.reservations.release(wrapper)
             await set_finalizer(self.client, wrapper, FINALIZER, present=False)
             self.observer.forget(wrapper)
+
+    async def _delete(self, wrapper: Object, decision: WrapperDecision) -> None:
+        """Delete the first objects of those that are to be deleted."""
+        await delete_objects(self.client, decision.deletions[:DELETIONS_PER_STEP])
+        await self._delete_others(wrapper, decision.others[:DELETIONS_PER_STEP])
 
     async def _delete_others(self, wrapper: Object, others: Iterable[Deletion]) -> None:
         """Delete objects that users made the AppWrapper control: they would replace the pods that are deleted."""
@@ -279,6 +280,15 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
                 # Its kind may not be one of this operator's components. Its pods are deleted.
                 _log.warning("Permission denied", kind=other.gvk.kind, object=str(other.key))
             self.observer.forget_other(wrapper, other)
+
+    async def _report(
+        self, wrapper: Object, observation: WrapperObservation, decision: WrapperDecision
+    ) -> Object:
+        """Write the status, and then record the Events; return the AppWrapper as stored."""
+        written = await self._write_status(wrapper, observation, decision)
+        for notice in decision.events:
+            self.events.event(written, notice.type, notice.reason, notice.message)
+        return written
 
     async def _write_status(
         self, wrapper: Object, observation: WrapperObservation, decision: WrapperDecision
