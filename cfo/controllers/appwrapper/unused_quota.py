@@ -8,15 +8,17 @@ any time, and its Workload stays admitted. It begins again when the pods have ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from typing import Any
 
 import msgspec
 
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED, Phase, has_quota
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.api.pod_requests import requested_of, requests_of_pod
+from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import (
     WrapperObservation,
     has_unknown_owners,
@@ -82,27 +84,17 @@ class UnusedQuota(msgspec.Struct, frozen=True):
 def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     """Return whether the pods of an AppWrapper of a queue request what was admitted for its unfinished components.
 
-    What is not proved is not requested: users can create pods faster than they are read. If all components have
-    completed, and the quota is kept for pods that remain, these must request what was admitted for all.
+    What is not proved is not requested: users can create pods faster than they are read.
     """
-    status = observation.wrapper.get("status") or {}
     if not _has_quota(observation):
-        is_suspended = observation.workload is None and status.get("phase") == Phase.SUSPENDED
-        return QuotaUse.SUSPENDED if is_suspended else QuotaUse.NONE
-    components = [
-        component
-        for component, obj in zip(observation.components, observation.objects, strict=True)
-        if component.expected_pods and not (obj is not None and obj.completed)
-    ]
-    components = components or [each for each in observation.components if each.expected_pods]
+        return _use_without_quota(observation)
+    components = _components_with_quota(observation)
     if not components:
         return QuotaUse.NONE
-    pods = [pod for pod in observation.pods if _can_run(pod)]
-    if not has_unknown_owners(components):
-        if any(map(may_be_own, pods)) and not _are_owners_known(observation):
-            return QuotaUse.UNKNOWN
-        pods = [pod for pod in pods if pod.ancestor]
-    conditions = status.get("conditions")
+    pods = _own_pods(observation, components)
+    if pods is None:
+        return QuotaUse.UNKNOWN
+    conditions = _stored_status(observation).get("conditions")
     # Without components, it has no pods.
     if observation.knowledge is PodKnowledge.LEFT_OUT and is_true(conditions, RESOURCES_DEPLOYED):
         return QuotaUse.NOT_LISTED
@@ -114,6 +106,42 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     if pods and _request_each_resource(uses, pods):
         return QuotaUse.REQUESTED
     return QuotaUse.UNUSED
+
+
+def _use_without_quota(observation: WrapperObservation) -> QuotaUse:
+    is_suspended = _stored_status(observation).get("phase") == Phase.SUSPENDED
+    is_unknown = is_suspended and observation.workload is None
+    return QuotaUse.SUSPENDED if is_unknown else QuotaUse.NONE
+
+
+def _stored_status(observation: WrapperObservation) -> Mapping[str, Any]:
+    return observation.wrapper.get("status") or {}
+
+
+def _components_with_quota(observation: WrapperObservation) -> Sequence[Component]:
+    """Return the components whose pods must request what was admitted for them.
+
+    If all have completed, and the quota is kept for pods that remain, these are all.
+    """
+    components = [component for component in observation.components if component.expected_pods]
+    unfinished = []
+    for component in components:
+        obj = observation.objects[component.index]
+        if obj is None or not obj.completed:
+            unfinished.append(component)
+    return unfinished or components
+
+
+def _own_pods(
+    observation: WrapperObservation, components: Sequence[Component]
+) -> Sequence[WrapperPod] | None:
+    """Return the pods of the AppWrapper that run or wait; ``None`` while that is not known."""
+    pods = [pod for pod in observation.pods if _can_run(pod)]
+    if has_unknown_owners(components):
+        return pods
+    if any(map(may_be_own, pods)) and not _are_owners_known(observation):
+        return None
+    return [pod for pod in pods if pod.ancestor]
 
 
 def _request_each_resource(uses: Iterable[LeastUse], pods: Iterable[WrapperPod]) -> bool:
