@@ -226,7 +226,7 @@ class APIClient:
         ) as response:
             if response.status != 200:
                 text = (await response.text())[:_MAX_STATUS]
-                hint = _hint(path, response.status)
+                hint = await self._hint(path, response.status)
                 raise AssertionError(
                     f"{path}: watch refused with {response.status}: {text!r}{hint}"
                 )
@@ -242,34 +242,69 @@ class APIClient:
     ) -> Response:
         """Repeat a GET every 20 ms until the response has status ``code`` and its body fulfils ``condition``.
 
-        Raises TimeoutError, with the path and the last response, if this takes more than ``timeout`` seconds, and
-        TypeError for a ``condition`` that is not a function, or a coroutine function, because the coroutine that it
-        returns is always true.
+        A LookupError of ``condition`` means that the body does not fulfil it: fields are missing until they are
+        written. Raises TimeoutError, with the path, the last response and this error, if this takes more than
+        ``timeout`` seconds; TypeError for a ``code`` that is not a number, and for a ``condition`` that is not a
+        function, or a coroutine function, because the coroutine that it returns is always true.
         """
         __tracebackhide__ = True  # pytest shows the line of the test
+        if not isinstance(code, int):
+            raise TypeError(f"code: {code!r}: must be a status code; pass condition= by name")
         if condition is not None and not callable(condition):
             raise TypeError(f"condition: {condition!r}: must be a function that takes the body")
         if inspect.iscoroutinefunction(condition):
             raise TypeError("condition: must not be a coroutine function")
         last: Response | None = None
+        error: LookupError | None = None
         try:
             async with asyncio.timeout(timeout):
                 while True:
                     last = await self.get(path)
-                    if last.code == code and (condition is None or condition(last.body)):
-                        return last
+                    if last.code == code:
+                        is_fulfilled, error = _evaluate(condition, last.body)
+                        if is_fulfilled:
+                            return last
                     await asyncio.sleep(0.02)
         except TimeoutError:
             wanted = f"no response {code}"
             if condition is not None:
                 wanted += " that fulfils the condition"
             message = f"{path}: {wanted} within {timeout:g} s; {_described(last)}"
-            hint = ""
+            if error is not None:
+                message += f"; the condition raised {type(error).__name__}: {error}"
             if last is not None:
-                hint = _hint(path, last.code)
+                message += await self._hint(path, last.code)
                 if condition is not None:
-                    hint += self._controllers_hint(last.body)
-            raise TimeoutError(message + hint) from None
+                    message += self._controllers_hint(last.body)
+            raise TimeoutError(message) from error
+
+    async def _hint(self, path: str, code: int) -> str:
+        """Return why a request got 404, if the resource in its path is not served; otherwise an empty string."""
+        if code != 404:
+            return ""
+        from envtest.builtins.api_paths import served_elsewhere
+
+        found = served_elsewhere(path) or await self._missing_resource(path)
+        return f"; {found}" if found else ""
+
+    async def _missing_resource(self, path: str) -> str:
+        """Return what is not served: the group and version in ``path``, or its resource; empty if both are."""
+        match path.partition("?")[0].strip("/").split("/"):
+            case ["apis", group, version, "namespaces", _, resource, *_]:
+                pass
+            case ["apis", group, version, resource, *_]:
+                pass
+            case _:
+                return ""
+        listed = await self.get(f"/apis/{group}/{version}")
+        if listed.code == 404:
+            return f"{group}/{version} is not served: install the CRD of {resource}"
+        if listed.code != 200:
+            return ""
+        names = [found["name"] for found in listed.body["resources"] if "/" not in found["name"]]
+        if resource in names:
+            return ""
+        return f"{group}/{version} serves no {resource}, only {', '.join(names)}"
 
     def _controllers_hint(self, body: Any) -> str:
         """Return which controllers would write the status of an object, if the control plane does not run them."""
@@ -286,14 +321,16 @@ class APIClient:
         return f"; the control plane runs without the controllers that write this status: {wanted}"
 
 
-def _hint(path: str, code: int) -> str:
-    """Return where a built-in resource is, if a request for it got 404 at another path; otherwise an empty string."""
-    if code != 404:
-        return ""
-    from envtest.builtins.api_paths import served_elsewhere
-
-    found = served_elsewhere(path)
-    return f"; {found}" if found else ""
+def _evaluate(
+    condition: Callable[[Any], object] | None, body: Any
+) -> tuple[bool, LookupError | None]:
+    """Return whether ``body`` fulfils the condition, and the error if a field that it reads is missing."""
+    if condition is None:
+        return True, None
+    try:
+        return bool(condition(body)), None
+    except LookupError as error:
+        return False, error
 
 
 def _described(response: Response | None) -> str:

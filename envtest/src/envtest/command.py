@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
+from envtest.configuration.controller_names import missing_controllers
 from envtest.configuration.controllers_option import controller_names, controllers_option
 from envtest.configuration.kubernetes_version import LATEST, SUPPORTED
 from envtest.version import __version__
@@ -264,6 +265,15 @@ def _write_kubeconfig(plane: ControlPlane, path: Path) -> str:
         raise ValueError(f"--kubeconfig {path}: cannot be written: {reason}") from None
 
 
+def _controllers(plane: ControlPlane) -> str:
+    """Return which controllers run, and how to get the others if a Deployment would have no pods."""
+    running = ", ".join(plane.running_controllers) or "none"
+    missing = missing_controllers("apps/v1", "Deployment", plane.running_controllers)
+    if not missing:
+        return running
+    return f"{running}; --controllers all runs all others, such as {' and '.join(missing)}"
+
+
 async def _serve(plane: ControlPlane, kubeconfig: Path | None, *, is_usable: bool) -> None:
     """Serve until a signal arrives. ``is_usable`` says whether the user knows a token."""
     stop = asyncio.Event()
@@ -283,6 +293,7 @@ async def _serve(plane: ControlPlane, kubeconfig: Path | None, *, is_usable: boo
                 "The token of user admin is random and not shown: set --kubeconfig FILE, or --token TOKEN",
                 err=True,
             )
+        click.echo(f"Controllers: {_controllers(plane)}")
         try:
             await stop.wait()
         finally:

@@ -56,3 +56,70 @@ async def test_timeout_names_the_controllers_that_do_not_run(
 
 async def test_timeout_of_a_deletion_names_no_controllers() -> None:
     assert "controllers" not in await timeout_of(["gc"], 404)
+
+
+NAMESPACE = "/api/v1/namespaces/default"
+EXAMPLES = "/apis/example.com/v1/namespaces/default/examples/a"
+CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+                "subresources": {"status": {}},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("crds", "hint"),
+    [
+        ([], "example.com/v1 is not served: install the CRD of examples"),
+        ([CRD], "example.com/v1 serves no examples, only widgets"),
+    ],
+)
+async def test_resource_that_is_not_served_is_named(crds: list[Any], hint: str) -> None:
+    async with ControlPlane.auto(crds=crds) as plane, APIClient(plane) as client:
+        with pytest.raises(TimeoutError, match=f"404 page not found.*; {hint}$"):
+            await client.until(EXAMPLES, timeout=3)
+        with pytest.raises(AssertionError, match=f"404 page not found.*; {hint}$"):
+            async with client.watch(EXAMPLES.removesuffix("/a")):
+                pass
+        if crds:
+            with pytest.raises(TimeoutError, match=r"widgets.* not found'$"):
+                await client.until(EXAMPLES.replace("examples", "widgets"), timeout=3)
+
+
+async def test_field_that_is_missing_does_not_fulfil_a_condition() -> None:
+    async with ControlPlane.auto() as plane, APIClient(plane) as client:
+        created = await client.post(
+            "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}}
+        )
+        assert created.code == 201
+        path = "/api/v1/namespaces/default/configmaps/a"
+
+        def has_color(body: Any) -> bool:
+            return bool(body["data"]["color"] == "blue")
+
+        error = "ConfigMap 'a' .*; the condition raised KeyError: 'data'"
+        with pytest.raises(TimeoutError, match=error) as failed:
+            await client.until(path, condition=has_color, timeout=3)
+        assert isinstance(failed.value.__cause__, KeyError)
+        await client.merge(path, {"data": {"color": "blue"}})
+        assert (await client.until(path, condition=has_color)).body["data"] == {"color": "blue"}
+
+
+async def test_condition_in_the_place_of_the_code_is_refused() -> None:
+    async with ControlPlane.auto() as plane, APIClient(plane) as client:
+        with pytest.raises(TypeError, match=r"code: .*: must be a status code"):
+            await client.until(NAMESPACE, lambda body: True)  # type: ignore[arg-type]

@@ -283,7 +283,9 @@ def test_missing_programs_are_one_line(
     pytester.makepyfile("def test_any(control_plane): pass")
     result = run_pytest(pytester)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"etcd not found in {pytester.path}"])
+    result.stdout.fnmatch_lines(
+        [f"etcd not found in {pytester.path}, the folder that KUBEBUILDER_ASSETS or assets names"]
+    )
     assert "During handling" not in result.stdout.str()
 
 

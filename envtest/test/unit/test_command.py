@@ -113,9 +113,15 @@ def test_start_without_a_known_token_names_the_options(
         assert process.stderr is not None
         served = process.stdout.readline()
         hint = process.stderr.readline() if is_hinted else ""
+        if "--kubeconfig" in options:
+            process.stdout.readline()
+        controllers = process.stdout.readline()
         process.terminate()
         remaining = process.stderr.read()
     assert served.startswith("Serving on https://127.0.0.1:")
+    assert controllers == (
+        "Controllers: none; --controllers all runs all others, such as deployment and pods\n"
+    )
     assert ("set --kubeconfig FILE, or --token TOKEN" in hint) is is_hinted
     assert remaining == ""
     assert process.returncode == 0

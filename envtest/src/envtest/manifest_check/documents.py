@@ -59,12 +59,11 @@ class Document:
         try:
             value = load_json(self._data) if self._json else load(self._data)
         except JSONError as error:
-            return None, [Problem(self.line + error_line(self._data) - 1, f"json: {error}")]
+            line = self.line + error_line(self._data) - 1
+            return None, [self._syntax_problem(line, f"json: {error}")]
         except YAMLError as error:
-            problem = split_place(str(error))[1]
-            if b"{{" in self._data:
-                problem += f"; {_TEMPLATE}"
-            return None, [Problem(self._line_of(str(error)), problem)]
+            line = self._line_of(str(error))
+            return None, [self._syntax_problem(line, split_place(str(error))[1])]
         if value is None:
             return None, []
         try:
@@ -75,6 +74,11 @@ class Document:
             Problem(self._line_of(text), text.partition(": ")[2]) for text in self._repeated_keys()
         ]
         return value, repeated
+
+    def _syntax_problem(self, line: int, message: str) -> Problem:
+        if b"{{" in self._data:
+            message += f"; {_TEMPLATE}"
+        return Problem(line, message)
 
     def _repeated_keys(self) -> list[str]:
         try:

@@ -168,7 +168,9 @@ class RealServer(BaseControlPlane):
     def _binary(self, name: str) -> str:
         path = self._assets / name
         if not path.is_file():
-            raise StartFailed(f"{name} not found in {self._assets}")
+            raise StartFailed(
+                f"{name} not found in {self._assets}, the folder that KUBEBUILDER_ASSETS or assets names"
+            )
         return str(path)
 
     async def start(self) -> None:

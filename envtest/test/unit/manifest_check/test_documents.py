@@ -160,8 +160,14 @@ def test_objects_of_a_file(
     assert source.others == others
 
 
-def test_template_of_helm_is_recognized() -> None:
-    text = b"apiVersion: v1\nkind: {{ .Values.kind }}\nmetadata: {name: {{ .Release.Name }}}\n"
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"apiVersion: v1\nkind: {{ .Values.kind }}\nmetadata: {name: {{ .Release.Name }}}\n",
+        b"{{- if .Values.enabled }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n",
+    ],
+)
+def test_template_of_helm_is_recognized(text: bytes) -> None:
     (problem,) = read_source("a.yaml", text).problems
     hint = (
         "if this is a template of Helm, check its result: helm template FOLDER | envtest validate -"
