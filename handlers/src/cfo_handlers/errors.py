@@ -38,7 +38,7 @@ class LoginError(Exception):
 
 
 class InvalidParameter(ValueError):
-    """Raised by :func:`~cfo_handlers.operator` for parameters that are not valid."""
+    """Raised by :func:`~cfo_handlers.operator` for parameters and settings that are not valid."""
 
 
 class SubhandlersPending(TemporaryError):

@@ -136,6 +136,18 @@ class Selector:
             raise TypeError("the name of a resource must not be empty")
         return cls(**values)
 
+    def __str__(self) -> str:
+        if self.function is not None:
+            return getattr(self.function, "__qualname__", "a function")
+        if self.any_name is EVERYTHING:
+            name = "EVERYTHING"
+        elif self.category is not None:
+            name = f"category {self.category}"
+        else:
+            names = (self.any_name, self.plural, self.kind, self.singular, self.shortcut)
+            name = next((str(each) for each in names if each is not None), "any")
+        return ".".join(filter(None, (name, self.version, self.group)))
+
     @property
     def is_specific(self) -> bool:
         """Whether one resource is meant, so that several matches are ambiguous."""

@@ -19,6 +19,7 @@ from cfo.runtime.webhook import (
     WebhookOptions,
     WebhookURL,
 )
+from cfo_handlers.errors import InvalidParameter
 
 
 class WebhookServer:
@@ -55,7 +56,10 @@ class WebhookServer:
             certificate = Path(self.certfile)
             key = Path(self.pkeyfile)
             if certificate.parent != key.parent:
-                raise ValueError("certfile and pkeyfile must be in the same directory")
+                raise InvalidParameter(
+                    f"settings.admission.server: certfile {certificate}, pkeyfile {key}: "
+                    "must be in the same directory"
+                )
             ca = Path(self.cafile).name if self.cafile else certificate.name
             certificates = CertificateFiles(
                 directory=certificate.parent, certificate=certificate.name, key=key.name, ca=ca
@@ -89,12 +93,13 @@ class WebhookMinikubeServer(WebhookServer):
 
 
 class WebhookNgrokTunnel(WebhookServer):
-    """Not supported: raises :class:`NotImplementedError` when the operator starts."""
+    """Not supported: raises :class:`~cfo_handlers.errors.InvalidParameter` when the operator starts."""
 
     def options(self, namespace: str, name: str) -> WebhookOptions:
-        """Raise :class:`NotImplementedError`."""
-        raise NotImplementedError(
-            "tunnels are not supported: use WebhookServer with a host that the cluster reaches"
+        """Raise :class:`~cfo_handlers.errors.InvalidParameter`."""
+        raise InvalidParameter(
+            "settings.admission.server: tunnels are not supported: "
+            "use WebhookServer with a host that the cluster reaches"
         )
 
 
@@ -131,13 +136,18 @@ def _options(
 
 
 def webhook_options(server: Any, managed: str | None, namespace: str) -> WebhookOptions:
-    """Return the options for ``settings.admission``. Raises :class:`TypeError` for a server of another type."""
+    """Return the options for ``settings.admission``.
+
+    Raises :class:`~cfo_handlers.errors.InvalidParameter` without a server, for one of another type, and for parameters
+    of it that are not valid.
+    """
     if server is None:
-        raise TypeError(
-            "admission handlers need settings.admission.server, such as WebhookServer()"
+        raise InvalidParameter(
+            "settings.admission.server: is not set, but there are admission handlers: "
+            "set it in a startup handler, such as to WebhookServer()"
         )
     if not isinstance(server, WebhookServer):
-        raise TypeError(
+        raise InvalidParameter(
             f"settings.admission.server: {type(server).__name__}: must be a WebhookServer"
         )
     return server.options(os.environ.get("POD_NAMESPACE") or namespace, managed or "handlers")

@@ -53,6 +53,46 @@ def test_program_without_handlers_is_an_error(
     assert result.output.startswith("Error: no handlers are declared; name the file")
 
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters: [{name: test, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: test, user: {token: test}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        ("None", "is not set, but there are admission handlers: set it in a startup handler"),
+        ("'x'", "str: must be a WebhookServer"),
+        ("kopf.WebhookNgrokTunnel()", "tunnels are not supported"),
+        (
+            "kopf.WebhookServer(certfile='/a/crt', pkeyfile='/b/key')",
+            "certfile /a/crt, pkeyfile /b/key: must be in the same directory",
+        ),
+    ],
+)
+def test_admission_server_that_cannot_serve_is_one_line(
+    program: str, tmp_path: Path, server: str, problem: str
+) -> None:
+    (tmp_path / "missing").write_text(KUBECONFIG)
+    Path(program).write_text(
+        "import cfo_handlers as kopf\n"
+        "@kopf.on.startup()\n"
+        f"def start(settings, **_): settings.admission.server = {server}\n"
+        "@kopf.on.validate('configmaps')\n"
+        "def check(**_): ...\n"
+    )
+    result = CliRunner().invoke(command, ["run", "-A", program], prog_name="cfo-handlers")
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    *_, line = result.output.splitlines()  # after log messages
+    assert line.startswith(f"Error: settings.admission.server: {problem}")
+
+
 def test_missing_cluster_is_one_line(program: str) -> None:
     result = CliRunner().invoke(command, ["run", program])
     assert result.exit_code == 1, result.output

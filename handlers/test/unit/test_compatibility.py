@@ -169,6 +169,28 @@ RESOURCES = [
 ]
 
 
+def is_wanted(_: Resource) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "text"),
+    [
+        (("kopfexamples",), {}, "kopfexamples"),
+        (("kopf.dev", "v1", "kopfexamples"), {}, "kopfexamples.v1.kopf.dev"),
+        ((), {"group": "kopf.dev", "kind": "KopfExample"}, "KopfExample.kopf.dev"),
+        (("v1", "pods"), {}, "pods.v1"),
+        (("apps", handlers.EVERYTHING), {}, "EVERYTHING.apps"),
+        ((), {"category": "all"}, "category all"),
+        ((is_wanted,), {}, "is_wanted"),
+    ],
+)
+def test_selector_is_shown_as_kubectl_names_resources(
+    arguments: tuple[Any, ...], fields: dict[str, Any], text: str
+) -> None:
+    assert str(Selector.of(arguments, **fields)) == text
+
+
 @pytest.mark.parametrize(("arguments", "fields"), SELECTORS)
 def test_selector_selects_the_same_resources(
     arguments: tuple[Any, ...], fields: dict[str, Any]
