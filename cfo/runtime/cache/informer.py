@@ -58,6 +58,7 @@ from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.process.large_objects import call_uncounted
+from cfo.runtime.process.printable import described, printable
 
 _log = structlog.get_logger(__name__)
 
@@ -66,6 +67,10 @@ Handler = Callable[[Event], None]
 
 Typically it adds a request to a work queue.
 """
+
+
+_MAX_ERROR_SHOWN: Final = 300
+"""The maximum number of characters of a condition's error in a timeout."""
 
 
 class WaitTimeoutError(TimeoutError):
@@ -395,13 +400,15 @@ class Informer:
     ) -> Object | None:
         """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
 
-        ``condition`` is called after each change of the object. Raises :class:`TimeoutError` after ``timeout`` seconds
-        (``None``: waits forever), whose message contains the conditions of the object, and :class:`LookupError` if the
-        informer is removed from the cache.
+        ``condition`` is called after each change of the object; a :class:`LookupError` of it means that it is not met,
+        because fields are missing until they are written. Raises :class:`TimeoutError` after ``timeout`` seconds
+        (``None``: waits forever), whose message contains the conditions of the object and this error, and
+        :class:`LookupError` if the informer is removed from the cache.
         """
         require_wait_arguments(key, condition, timeout)
         changed = anyio.Event()
         last: Object | None = None
+        missing: LookupError | None = None
 
         def notify(event: Event) -> None:
             if event.key == key:
@@ -418,15 +425,23 @@ class Informer:
                 while True:
                     changed = anyio.Event()
                     last = self.reader.get(key)
-                    if truth_of("wait_for: condition", condition(last)):
-                        return last
+                    missing = None
+                    try:
+                        result = condition(last)
+                    except LookupError as error:
+                        missing = error
+                    else:
+                        if truth_of("wait_for: condition", result):
+                            return last
                     await changed.wait()
         finally:
             self._state_handlers.remove(notify_state)
             self.remove_handler(notify)
         problem = f" ({self.problem})" if self.problem else ""
         summary = f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}"
-        raise WaitTimeoutError(summary, last)
+        if missing is not None:
+            summary += f"; it raised {printable(described(missing), _MAX_ERROR_SHOWN)}"
+        raise WaitTimeoutError(summary, last) from missing
 
     def add_handler(self, handler: Handler, *, left_out: bool = False) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change.

@@ -42,9 +42,10 @@ async def wait_for(
 
     Uses an informer of the client's cache if it holds the object, and else lists and watches this one object; the
     latter needs the permissions to list and watch. Raises :class:`TimeoutError` after ``timeout`` seconds (``None``:
-    waits forever), and the exceptions of ``condition``. The timeout's message contains the object's conditions, pods in
-    its namespace that do not run, and the newest Warning Events there, if the user is allowed to list them. Do not wait
-    in a reconciler: return, and let the event of the object queue the next reconcile.
+    waits forever), and the exceptions of ``condition``, except a :class:`LookupError`, which means that it is not met:
+    fields are missing until they are written. The timeout's message contains this error, the object's conditions, pods
+    in its namespace that do not run, and the newest Warning Events there, if the user is allowed to list them. Do not
+    wait in a reconciler: return, and let the event of the object queue the next reconcile.
     """
 
     def decode(obj: Object | None) -> T | None:
@@ -68,7 +69,8 @@ async def wait_for(
     except WaitTimeoutError as error:
         pods = await _listed(client, POD, key.namespace, _NOT_RUNNING)
         warnings = await _listed(client, CORE_EVENT, key.namespace, "type=Warning")
-        raise TimeoutError(f"{error.summary}{last_state(error.last, pods, warnings)}") from None
+        message = f"{error.summary}{last_state(error.last, pods, warnings)}"
+        raise TimeoutError(message) from error.__cause__
     return decode(obj)
 
 

@@ -17,7 +17,7 @@ from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.client.errors import TransportError
-from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from test.support.clocks import SkippingClock, SleepForeverClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
@@ -99,6 +99,27 @@ async def test_handler_receives_all_objects_whenever_it_is_added() -> None:
         await watch.send("DELETED", ray_cluster("a", 11))
         await wait_for_events(informer, lambda: len(late) == 3)
         assert len(early) == 2
+
+
+async def test_field_that_is_missing_does_not_end_a_wait() -> None:
+    key = NamespacedName("ns", "a")
+
+    def has_x(obj: Object | None) -> bool:
+        assert obj is not None
+        return bool(obj["spec"]["x"] == 1)
+
+    async with running_informer() as (server, informer):
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        watch = server.respond_with_watch()
+        await wait_for_sync(informer)
+        message = r"condition not met after 0\.01 s; it raised KeyError: "
+        with pytest.raises(TimeoutError, match=message) as caught:
+            await informer.wait_for(key, has_x, timeout=0.01)
+        assert isinstance(caught.value.__cause__, KeyError)
+
+        waiting = asyncio.create_task(informer.wait_for(key, has_x, timeout=TIMEOUT_SECONDS))
+        await watch.send("MODIFIED", ray_cluster("a", 10, spec={"x": 1}))
+        assert await waiting is not None
 
 
 def left_out_version(event: Event) -> str:
