@@ -16,7 +16,13 @@ _MAX_LINE: Final = 10_000
 MANIFESTS: Final = "cfo manifests"
 """The command in remedies, to which the report adds the options that the installation needs."""
 
-APPLY: Final = f"apply the manifests: {MANIFESTS} | kubectl apply --server-side -f -"
+PIPED: Final = "| kubectl apply --server-side --force-conflicts -f -"
+"""The command that applies manifests from a pipe.
+
+What another field manager has changed, such as the replicas with ``kubectl scale``, would refuse them otherwise.
+"""
+
+APPLY: Final = f"apply the manifests: {MANIFESTS} {PIPED}"
 
 MIGRATION: Final = (
     "to replace the Go operator, follow docs/migration.md, section Upgrade from the Go operator: "

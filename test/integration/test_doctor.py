@@ -440,7 +440,7 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
             cli, ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)], prog_name="cfo"
         )
     )
-    command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side -f -"
+    command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side --force-conflicts -f -"
     assert f"-> apply the manifests: {command}\n" in result.stdout
 
 

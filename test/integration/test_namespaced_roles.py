@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.checks.findings import PIPED
 from cfo.cli import cli
 from cfo.console.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
@@ -232,7 +233,7 @@ async def test_operator_serves_its_other_namespaces_while_one_has_no_permissions
         found = await permission_findings(environment, tmp_path, DEFAULT_NAMESPACE)
         assert {finding["status"] for finding in found} == {"fail"}
         options = shlex.join(("--namespace", DEFAULT_NAMESPACE, *WATCHED, *WITH_ROLES))
-        apply = f"apply the manifests: cfo manifests {options} | kubectl apply --server-side -f -"
+        apply = f"apply the manifests: cfo manifests {options} {PIPED}"
         (remedy,) = {finding["remedy"] for finding in found}
         assert apply in remedy
         assert remedy.startswith("create what is missing, then ") is not exists
@@ -318,7 +319,7 @@ async def test_remedy_of_role_bindings_by_hand_grants_nothing_in_the_whole_clust
         options = ("--namespace", DEFAULT_NAMESPACE, *WATCHED, *WITH_ROLES)
         command = shlex.join(("manifests", *options))
         (remedy,) = {finding["remedy"] for finding in found}
-        assert remedy == f"apply the manifests: cfo {command} | kubectl apply --server-side -f -"
+        assert remedy == f"apply the manifests: cfo {command} {PIPED}"
         await apply_manifests(environment, command)
         (finding,) = await permission_findings(environment, tmp_path, DEFAULT_NAMESPACE)
         assert finding["status"] == "ok"
@@ -351,7 +352,7 @@ async def test_remedy_of_missing_permissions_grants_nothing_in_the_whole_cluster
         assert [finding["status"] for finding in found] == ["fail", "fail"]
         assert "list, patch, watch secrets in namespace b" in found[0]["message"]
         (remedy,) = {finding["remedy"] for finding in found}
-        assert remedy == f"apply the manifests: cfo {command} | kubectl apply --server-side -f -"
+        assert remedy == f"apply the manifests: cfo {command} {PIPED}"
         await apply_manifests(environment, command)
         (finding,) = await permission_findings(environment, tmp_path, namespace)
         assert finding["status"] == "ok"

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from cfo.checks.findings import Finding, not_needed, skip
+from cfo.checks.findings import PIPED, Finding, not_needed, skip
 from cfo.console.doctor.facts import Installation
 from cfo.console.doctor.installed import has_divided_roles, watch_options
 from cfo.features.contract import OptionalRole
@@ -80,7 +80,7 @@ def _command(options: Iterable[str], roles: Iterable[OptionalRole]) -> str:
     words = ["cfo", "manifests", "--roles-only", *options]
     for role in roles:
         words += ["--with", role.name]
-    return f"{shlex.join(words)} | kubectl apply --server-side -f -"
+    return f"{shlex.join(words)} {PIPED}"
 
 
 async def _is_additional(
