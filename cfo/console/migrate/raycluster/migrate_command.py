@@ -320,8 +320,9 @@ def _echo_plan(plan: ObjectPlan) -> None:
 
 def _echo_summary(totals: Totals) -> int:
     """Print how many RayClusters there are in each state; return the exit code."""
+    kept = f", {totals.kept} with objects that are kept until another run" if totals.kept else ""
     echo(
         f"{counted(totals.clusters, 'RayCluster')}: {totals.changes} to change, {totals.blocked} blocked, "
-        f"{totals.restarts} with downtime"
+        f"{totals.restarts} with downtime{kept}"
     )
     return _INCOMPLETE_EXIT_CODE if totals.is_incomplete else 0

@@ -131,17 +131,25 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
     restarts = _pod_part(conversion.cluster) != _pod_part(cluster)
     suspended_here = SUSPENDED_ANNOTATION in annotations_of(cluster)
     before, after = _restart_steps(observed, restarts=restarts)
+    manager = ""
     if restarts and not is_suspended(cluster):
         plan.restarts = True
-        plan.blockers += _restart_blockers(cluster, allow_downtime=options.allow_downtime)
-    if plan.blockers:
-        if suspended_here:
-            plan.notes.append("the migration has suspended it, and will resume it")
-        return plan
-    plan.notes += conversion.notes
-    children = _child_steps(plan, own, conversion, observed)
+        manager = _manager_of(cluster)
+        plan.blockers += _restart_blockers(manager, allow_downtime=options.allow_downtime)
+    kept: list[str] = []
+    children = _child_steps(kept, own, conversion, observed)
     conditions = _condition_steps(cluster)
-    plan.steps = [*before, *update, *children, *conditions, *release, *after]
+    steps = [*before, *update, *children, *conditions, *release, *after]
+    if not plan.blockers:
+        plan.steps = steps
+        plan.kept = kept
+        plan.notes += conversion.notes
+        return plan
+    if not cleaning.differing and not manager:
+        plan.prevented = [step.text for step in steps]
+        plan.notes += conversion.notes
+    if suspended_here:
+        plan.notes.append("the migration has suspended it, and will resume it")
     return plan
 
 
@@ -176,9 +184,8 @@ def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options
             plan.blockers.append(f"would lose {lost}; --without-tls accepts this")
 
 
-def _restart_blockers(cluster: Object, *, allow_downtime: bool) -> list[str]:
-    """Return why a running RayCluster must not be restarted; at most one reason."""
-    manager = _manager_of(cluster)
+def _restart_blockers(manager: str, *, allow_downtime: bool) -> list[str]:
+    """Return why a running RayCluster must not be restarted, at most one reason; ``manager`` as of the next function."""
     if manager:
         return [f"is running and {manager}"]
     return [] if allow_downtime else ["is running: suspend it, or restart it with --allow-downtime"]
@@ -275,8 +282,9 @@ def _update_steps(
 
 
 def _child_steps(
-    plan: ObjectPlan, own: Sequence[Object], conversion: Conversion, observed: ObservedCluster
+    kept: list[str], own: Sequence[Object], conversion: Conversion, observed: ObservedCluster
 ) -> list[Step]:
+    """Return the steps for the operator's objects; add those that are left for another run to ``kept``."""
     steps: list[Step] = []
     policies: list[str] = []
     used = references_of(conversion.cluster)
@@ -291,11 +299,11 @@ def _child_steps(
                     Step(Action.UPDATE, obj, f"close the open ports of {title(obj)}", closed_policy)
                 )
         elif gvk in (SECRET, SERVICE_ACCOUNT) and (obj["kind"], name_of(obj)) in used:
-            plan.kept.append(f"{title(obj)}, which its pod templates use")
+            kept.append(f"{title(obj)}, which its pod templates use")
         elif not is_deleting(obj):
             steps.append(Step(Action.DELETE, obj, f"delete {title(obj)}"))
     if policies:
-        plan.kept.append(f"NetworkPolicy {', '.join(policies)} until KubeRay's own policies exist")
+        kept.append(f"NetworkPolicy {', '.join(policies)} until KubeRay's own policies exist")
     return steps
 
 

@@ -42,8 +42,9 @@ class ObjectPlan:
     """The plan for one RayCluster.
 
     ``has``: what was found. ``steps``: what will happen, in this order; empty if ``blockers`` are the reasons why
-    nothing can happen. ``restarts``: whether all its pods are deleted and created again, which loses its jobs and their
-    state. ``kept``: what is left for another run. ``notes``: what the owner has to know.
+    nothing can happen. ``prevented``: the texts of the steps that would follow if options accepted all blockers.
+    ``restarts``: whether all its pods are deleted and created again, which loses its jobs and their state. ``kept``:
+    what is left for another run. ``notes``: what the owner has to know.
     """
 
     object: Object
@@ -51,6 +52,7 @@ class ObjectPlan:
     steps: list[Step] = field(default_factory=list)
     restarts: bool = False
     blockers: list[str] = field(default_factory=list)
+    prevented: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -68,7 +70,12 @@ class Totals:
     changes: int = 0
     blocked: int = 0
     restarts: int = 0
-    is_incomplete: bool = False
+    kept: int = 0
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something is left to do for at least one RayCluster."""
+        return bool(self.changes or self.blocked or self.kept)
 
     def add(self, plan: ObjectPlan) -> None:
         """Count the plan for one RayCluster."""
@@ -76,7 +83,7 @@ class Totals:
         self.changes += bool(plan.steps)
         self.blocked += bool(plan.blockers)
         self.restarts += plan.restarts
-        self.is_incomplete = self.is_incomplete or plan.is_incomplete
+        self.kept += bool(plan.kept)
 
 
 def plan_lines(plan: ObjectPlan) -> Iterator[str]:
@@ -89,6 +96,8 @@ def plan_lines(plan: ObjectPlan) -> Iterator[str]:
     yield title
     for blocker in plan.blockers:
         yield f"  BLOCKED: {blocker}"
+    for text in plan.prevented:
+        yield f"  then: {text}"
     for step in plan.steps:
         yield f"  {step.text}"
     for text in plan.kept:

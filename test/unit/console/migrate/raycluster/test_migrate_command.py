@@ -18,11 +18,13 @@ from cfo.console.migrate.raycluster.applying import Executor
 from cfo.console.migrate.raycluster.migrate_command import (
     _apply,
     _configuration,
+    _echo_summary,
     _has_proxies,
     _show,
 )
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
+from cfo.console.migrate.raycluster.steps import ObjectPlan, Totals
 from cfo.console.migrate.raycluster.targets import Target
 from cfo.runtime import Forbidden, NamespacedName, UnknownKind
 
@@ -87,6 +89,22 @@ async def test_forbidden_configuration_is_reported_without_an_option() -> None:
     expected = "^the configuration of the operator in namespace ops cannot be read: not allowed"
     with pytest.raises(InvalidInput, match=expected):
         await _configuration(observer, "ops", assumption="nothing")
+
+
+@pytest.mark.parametrize(
+    ("kept", "exit_code", "end"),
+    [
+        ([], 0, "0 with downtime\n"),
+        (["Secret s"], 3, ", 1 with objects that are kept until another run\n"),
+    ],
+)
+def test_summary_says_why_the_exit_code_is_not_0(
+    kept: list[str], exit_code: int, end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    totals = Totals()
+    totals.add(ObjectPlan({"kind": "RayCluster"}, kept=kept))
+    assert _echo_summary(totals) == exit_code
+    assert capsys.readouterr().out.endswith(end)
 
 
 class ReferencedObject(dict[str, Any]):

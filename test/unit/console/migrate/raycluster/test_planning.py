@@ -120,6 +120,13 @@ def test_running_cluster_is_not_restarted_without_permission(
     plan = plan_cluster(observed(cluster), options)
     assert plan.steps == []
     assert reason in plan.blockers[0]
+    if change:
+        assert plan.prevented == [], "no option lets the command restart it"
+        return
+    permitted = plan_cluster(observed(cluster), TO_KUBERAY)
+    assert plan.prevented == [step.text for step in permitted.steps]
+    assert "suspend" in plan.prevented
+    assert plan.notes == permitted.notes
 
 
 def test_annotation_of_a_user_does_not_resume_a_queued_cluster() -> None:
@@ -302,7 +309,12 @@ def test_plan_is_printed_as_indented_lines() -> None:
         "  note: loses something",
     ]
     blocked.blockers = ["is running"]
-    assert list(plan_lines(blocked)) == ["RayCluster team-a/rc", "  BLOCKED: is running"]
+    blocked.prevented = ["suspend"]
+    assert list(plan_lines(blocked)) == [
+        "RayCluster team-a/rc",
+        "  BLOCKED: is running",
+        "  then: suspend",
+    ]
     assert list(plan_lines(nothing)) == ["RayCluster team-a/rc", "  nothing to do"]
 
 
