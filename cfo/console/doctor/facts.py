@@ -468,7 +468,12 @@ def is_go_operator(
     """
     if installation.deployment is None or any(fact.is_marked for fact in webhooks):
         return False
-    template = installation.deployment["spec"]["template"]
+    return is_go_deployment(installation.deployment, version)
+
+
+def is_go_deployment(deployment: Object, version: str) -> bool:
+    """Return whether a Deployment is that of the Go operator, by its ports and by the ``version`` of this program."""
+    template = path(deployment, "spec", "template") or {}
     ports = {each.get("name") for each in manager_container(template).get("ports") or ()}
     return "health" not in ports and version_of(image_of(template)) != parse_version(version)
 

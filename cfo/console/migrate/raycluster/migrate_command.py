@@ -288,7 +288,7 @@ async def _show_takeover(
             totals.add(plan)
             are_managed = are_managed and is_managed_by_cfo(observed)
     if not are_managed:  # otherwise they are this operator's own
-        found = await obstacles(client, operator_namespace, namespace, with_webhooks=False)
+        found = await obstacles(client, operator_namespace, namespace, is_takeover=True)
         _echo_obstacles(found, "before cfo starts, because both would run")
     return _echo_summary(totals)
 

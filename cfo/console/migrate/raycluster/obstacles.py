@@ -9,7 +9,7 @@ from typing import Final
 
 from cfo.config.model import LeaderElection
 from cfo.config.section import ConfigurationError
-from cfo.console.doctor.facts import find_namespace
+from cfo.console.doctor.facts import find_namespace, is_go_deployment
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
 from cfo.console.operator_namespaces import (
@@ -35,7 +35,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.version import CONFIG_MAP_NAME
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 _LEASE_NAME: Final = LeaderElection().resource_name
 """The name of the Lease of both operators, unless the configuration sets another one."""
@@ -57,15 +57,15 @@ async def find_operator(client: Client) -> str:
 
 
 async def obstacles(
-    client: Client, namespace: str, migrated: str, *, with_webhooks: bool = True
+    client: Client, namespace: str, migrated: str, *, is_takeover: bool = False
 ) -> list[str]:
     """Return the operators, also in ``namespace``, and webhooks that would revert the migration.
 
     ``migrated``: the namespace of the RayClusters, empty for all. An operator that reconciles only others does not
     revert it, unless it serves the webhooks.
 
-    ``with_webhooks``: whether registered webhooks are obstacles. They are none for this operator, which takes them over
-    when it starts: without them, RayClusters could be created unprotected until then.
+    ``is_takeover``: the migration is the start of this operator, for which neither its own Deployments are obstacles,
+    nor registered webhooks, which it takes over: without them, RayClusters could be created unprotected until then.
     """
     configurations: list[Object] = []
     for gvk in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
@@ -78,12 +78,14 @@ async def obstacles(
         if where not in serving and not await _reconciles(client, where, migrated):
             continue
         deployment = await client.get(DEPLOYMENT, NamespacedName(where, DEPLOYMENT_NAME), live=True)
+        if is_takeover and deployment is not None and not is_go_deployment(deployment, __version__):
+            continue
         lease = await client.get(LEASE, NamespacedName(where, _LEASE_NAME), live=True)
         deployments += [deployment] if deployment is not None else []
         leases += [lease] if lease is not None else []
     return list(
         find_obstacles(
-            deployments, leases, configurations if with_webhooks else (), datetime.now(UTC)
+            deployments, leases, () if is_takeover else configurations, datetime.now(UTC)
         )
     )
 

@@ -185,7 +185,7 @@ def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options
 
 
 def _restart_blockers(manager: str, *, allow_downtime: bool) -> list[str]:
-    """Return why a running RayCluster must not be restarted, at most one reason; ``manager`` as of the next function."""
+    """Return why a running RayCluster must not be restarted, at most one reason (``manager``: :func:`_manager_of`)."""
     if manager:
         return [f"is running and {manager}"]
     return [] if allow_downtime else ["is running: suspend it, or restart it with --allow-downtime"]

@@ -98,7 +98,7 @@ async def test_forbidden_configuration_is_reported_without_an_option() -> None:
         (["Secret s"], 3, ", 1 with objects that are kept until another run\n"),
     ],
 )
-def test_summary_says_why_the_exit_code_is_not_0(
+def test_summary_has_the_cause_of_the_exit_code(
     kept: list[str], exit_code: int, end: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     totals = Totals()

@@ -13,6 +13,7 @@ from cfo.console.migrate.raycluster.obstacles import (
     obstacles,
 )
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
+from cfo.manifests.overlays import render
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -22,6 +23,7 @@ from cfo.runtime import (
     Forbidden,
     NamespacedName,
     Object,
+    gvk_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, MUTATING_WEBHOOK_CONFIGURATION
 
@@ -171,6 +173,35 @@ async def test_operator_of_other_namespaces_need_not_be_stopped(
         "unset": "",
     }
     client = cast("Client", DividedCluster(configurations, serving="first"))
-    found = await obstacles(client, "first", migrated, with_webhooks=False)
+    found = await obstacles(client, "first", migrated, is_takeover=True)
     running = [line.split("/")[0].removeprefix("Deployment ") for line in found]
     assert running == expected
+
+
+class InstalledCluster(Cluster):
+    """This operator runs in the namespace ``ours``, and the Go operator in ``go``."""
+
+    def __init__(self) -> None:
+        super().__init__("ours", "go", serving="go", bound=("ours", "go"))
+
+    async def get(self, gvk: GVK, key: NamespacedName, **options: Any) -> Object | None:
+        if gvk == DEPLOYMENT:
+            (deployment,) = [obj for obj in render(namespace=key.namespace) if gvk_of(obj) == gvk]
+            (container,) = deployment["spec"]["template"]["spec"]["containers"]
+            container["image"] = "registry.example/operator:v1.15.0"
+            if key.namespace == "go":
+                container["ports"] = [{"name": "metrics"}, {"name": "webhook-server"}]
+            return deployment
+        return None
+
+    async def list(self, gvk: GVK, /, **options: Any) -> list[Object]:
+        return await super().list(gvk, **options) if gvk == CLUSTER_ROLE_BINDING else []
+
+
+@pytest.mark.parametrize(("is_takeover", "expected"), [(True, ["go"]), (False, ["go", "ours"])])
+async def test_this_operator_is_no_obstacle_to_its_own_start(
+    *, is_takeover: bool, expected: list[str]
+) -> None:
+    client = cast("Client", InstalledCluster())
+    found = await obstacles(client, "ours", "", is_takeover=is_takeover)
+    assert [line.split("/")[0].removeprefix("Deployment ") for line in found] == expected
